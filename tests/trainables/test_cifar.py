@@ -1,0 +1,178 @@
+"""The image trainable: augmentation, schedule, reports, evaluation, and what it refuses."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainables import cifar
+from trainables.device import fastest_precision
+from trainables.image_batches import augment, draw_moves, normalise, split_ids
+
+
+@pytest.fixture
+def config(small_npz: Path, tmp_path: Path) -> cifar.Config:
+    data_dir = str(tmp_path / "data")
+    return cifar.Config(
+        dataset=f"npz:{small_npz}", data_dir=data_dir, epochs=2, batch_size=50, width=8
+    )
+
+
+# --------------------------------------------------------------------------------- augmentation
+
+IMAGES = torch.arange(3 * 32 * 32 * 3).remainder(251).to(torch.uint8).view(3, 32, 32, 3)
+
+
+def test_no_move_changes_nothing() -> None:
+    ids = torch.tensor([2, 0])
+    assert torch.equal(augment(IMAGES, ids, torch.zeros(2, 3, dtype=torch.int64)), IMAGES[ids])
+
+
+def test_mirror() -> None:
+    got = augment(IMAGES, torch.tensor([1]), torch.tensor([[0, 0, 1]]))
+    assert torch.equal(got[0], IMAGES[1].flip(1))
+
+
+@pytest.mark.parametrize("mirror", [0, 1])
+@pytest.mark.parametrize(("down", "right"), [(0, 2), (2, 0), (-2, 1), (16, -16)])
+def test_a_shift_is_a_crop_of_the_image_padded_by_reflection(
+    down: int, right: int, mirror: int
+) -> None:
+    got = augment(IMAGES, torch.tensor([0]), torch.tensor([[down, right, mirror]]))[0]
+    planes = IMAGES[0].permute(2, 0, 1).float()[None]
+    padded = torch.nn.functional.pad(planes, (16, 16, 16, 16), mode="reflect")[0]
+    crop = padded[:, 16 + down : 48 + down, 16 + right : 48 + right].permute(1, 2, 0)
+    assert torch.equal(got.float(), crop.flip(1) if mirror else crop)
+
+
+def test_moves_cover_the_whole_range_and_nothing_else() -> None:
+    moves = draw_moves(2_000, 2, True, torch.Generator().manual_seed(0))
+    assert moves[:, :2].unique().tolist() == [-2, -1, 0, 1, 2]
+    assert 0.45 < moves[:, 2].float().mean() < 0.55
+    assert not draw_moves(100, 0, False, torch.Generator()).any()
+
+
+def test_normalised_batches_are_channels_last() -> None:
+    batch = normalise(IMAGES)
+    assert batch.shape == (3, 3, 32, 32)
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert batch[0, 0, 0, 0].item() == pytest.approx((0 - 120.7) / 64.2)
+
+
+def test_the_split_depends_on_its_own_seed_only() -> None:
+    train, held_out = split_ids(100, 0.1, seed=0)
+    assert len(held_out) == 10
+    assert sorted([*train.tolist(), *held_out.tolist()]) == list(range(100))
+    assert torch.equal(split_ids(100, 0.1, seed=0)[1], held_out)
+    assert not torch.equal(split_ids(100, 0.1, seed=1)[1], held_out)
+
+
+# ------------------------------------------------------------------------------------- training
+
+
+def test_one_report_an_epoch_from_a_plain_dict(trial: Any, config: cifar.Config) -> None:
+    reports = trial(cifar, dataclasses.asdict(config))
+    keys = "epoch val_accuracy val_loss train_loss lr images_per_second device precision folder"
+    assert [list(r) for r in reports] == [keys.split()] * 2
+    assert [r["epoch"] for r in reports] == [1, 2]
+    assert all(0 <= r["val_accuracy"] <= 1 and r["images_per_second"] > 0 for r in reports)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_evaluate_repeats_the_reported_numbers(
+    trial: Any, config: cifar.Config, precision: Any
+) -> None:
+    config = dataclasses.replace(config, precision=precision)
+    for report in trial(cifar, config):
+        got = cifar.evaluate(config, report["folder"], "val")
+        assert got.keys() == {"val_accuracy", "val_loss"}
+        for name, value in got.items():
+            assert value == pytest.approx(report[name], abs=1e-6)
+    assert cifar.evaluate(config, report["folder"]).keys() == {"test_accuracy", "test_loss"}
+    with pytest.raises(ValueError, match="allowed: val, test"):
+        cifar.evaluate(config, report["folder"], "train")
+
+
+def test_the_seed_matters_and_the_split_does_not_follow_it(
+    trial: Any, config: cifar.Config
+) -> None:
+    one = dataclasses.replace(config, epochs=1)
+    first, again = trial(cifar, one), trial(cifar, one)
+    other = trial(cifar, dataclasses.replace(one, seed=1))
+    assert first[0]["train_loss"] == again[0]["train_loss"] != other[0]["train_loss"]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])
+def test_the_estimated_size_of_a_checkpoint(
+    trial: Any, config: cifar.Config, optimizer: Any
+) -> None:
+    config = dataclasses.replace(config, epochs=1, optimizer=optimizer, width=16)
+    actual = (trial(cifar, config)[0]["folder"] / "checkpoint.pt").stat().st_size
+    assert cifar.checkpoint_bytes(config) == pytest.approx(actual, rel=0.1)
+
+
+def test_weight_decay_spares_biases_and_norms() -> None:
+    config = cifar.Config(width=8)
+    decayed, spared = cifar.build_optimizer(config, cifar.build(config, 10)).param_groups
+    assert decayed["weight_decay"] == config.weight_decay
+    assert spared["weight_decay"] == 0
+    assert all(p.ndim > 1 for p in decayed["params"])
+    assert all(p.ndim == 1 for p in spared["params"])
+
+
+@pytest.mark.parametrize("pct_start", [0.0, 0.3, 1.0])
+def test_the_schedule_rises_to_the_peak_and_falls_to_a_hundredth(pct_start: float) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = cifar.OneCycle(optimizer, peak=2.0, steps=101, pct_start=pct_start)
+    rates = [schedule.set_next() for _ in range(101)]
+    top = rates.index(max(rates))
+    assert top == pytest.approx(100 * pct_start, abs=1)
+    assert max(rates) == pytest.approx(2.0, rel=0.02)
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    if pct_start < 1:
+        assert rates[-1] == pytest.approx(0.02)
+    assert optimizer.param_groups[0]["lr"] == rates[-1]
+
+
+# ------------------------------------------------------------------------- refusals and hardware
+
+
+def test_every_impossible_value_is_named() -> None:
+    bad = {"epochs": 0, "lr": -1.0, "optimizer": "adamq", "val_fraction": 1.0, "precision": "fp8"}
+    with pytest.raises(ValueError, match="must be") as caught:
+        cifar.prepare(cifar.Config(**bad))
+    assert all(f"{name}: {value!r}, must be" in str(caught.value) for name, value in bad.items())
+
+
+def test_a_batch_larger_than_the_data_is_refused(trial: Any, config: cifar.Config) -> None:
+    with pytest.raises(ValueError, match="batch_size: 500, but only 216 images"):
+        trial(cifar, dataclasses.replace(config, batch_size=500))
+
+
+@pytest.mark.parametrize(
+    ("abilities", "expected"),
+    [
+        ({"avx2": True}, "fp32"),
+        ({"avx512_bf16": True}, "bf16"),
+        ({"amx_bf16": True}, "bf16"),
+        ({}, "fp32"),
+    ],
+)
+def test_auto_precision_follows_the_processor(
+    monkeypatch: pytest.MonkeyPatch, abilities: dict[str, bool], expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: abilities)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    cpu = torch.device("cpu")
+    assert fastest_precision(cpu, "auto") == expected
+    assert fastest_precision(cpu, "fp32") == "fp32"
+    assert fastest_precision(cpu, "bf16") == "bf16"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_auto_precision_follows_the_gpu(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
+    assert fastest_precision(torch.device("cuda")) == ("bf16" if native else "fp32")

@@ -1,0 +1,198 @@
+"""One-file checkpoints that let an interrupted trial continue exactly where it stopped.
+
+A checkpoint is `DIR/checkpoint.pt`: one dictionary written by `torch.save`, read back with
+`weights_only=True` (so a hostile pickle is refused, not executed). Its keys:
+
+    model       state dict of the network (parameters and buffers)
+    optimizer   {"class": name, "state": its state dict}
+    schedule    state dict of the learning-rate schedule, or None
+    scaler      state dict of the gradient scaler, or None (bf16 and fp32 need none)
+    epoch       number of finished epochs, 1 after the first
+    rng         states of python, numpy, torch CPU, torch CUDA and of every generator passed in
+    metrics     what was reported for this epoch: numbers and strings
+
+Hyperparameters (learning rate, momentum, weight decay, ...) are deliberately not restored: they
+belong to the configuration. With the same configuration nothing changes; with a perturbed one, as
+in population based training, the new values apply to the old weights.
+"""
+
+import os
+import pickle
+import random
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+FILE_NAME = "checkpoint.pt"
+
+
+class CheckpointError(RuntimeError):
+    """The checkpoint is missing, damaged, or holds more than tensors and plain values."""
+
+
+class Stateful(Protocol):
+    """Anything with PyTorch's pair of state methods: a schedule, a gradient scaler."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+
+
+def save(
+    directory: Path | str,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    epoch: int,
+    metrics: Mapping[str, float | int | str],
+    schedule: Stateful | None = None,
+    scaler: Stateful | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> Path:
+    """Write `directory/checkpoint.pt` and return its path.
+
+    The file appears whole or not at all: it is written under a temporary name in the same
+    directory, flushed to the disk, then renamed.
+    """
+    content = {
+        "model": model.state_dict(),
+        "optimizer": {"class": type(optimizer).__name__, "state": optimizer.state_dict()},
+        "schedule": None if schedule is None else schedule.state_dict(),
+        "scaler": None if scaler is None else scaler.state_dict(),
+        "epoch": epoch,
+        "rng": rng_state(generators or {}),
+        "metrics": dict(metrics),
+    }
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=f".{FILE_NAME}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, directory / FILE_NAME)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_directory(directory)
+    return directory / FILE_NAME
+
+
+def read(directory: Path | str, map_location: torch.device | str = "cpu") -> dict[str, Any]:
+    """The content of `directory/checkpoint.pt`, checked against the checksums stored in it.
+
+    `directory` may also be the file itself. Raises `CheckpointError` where the file is missing,
+    cut short, altered, or would need more than tensors and plain values to be unpickled.
+    """
+    path = Path(directory)
+    path = path / FILE_NAME if path.is_dir() else path
+    try:
+        # The file is a zip archive with a CRC-32 for each tensor, which torch.load does not check.
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise CheckpointError(f"{path}: damaged (checksum of {damaged} is wrong)")
+        content = torch.load(path, map_location=map_location, weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: no such checkpoint") from error
+    except zipfile.BadZipFile as error:
+        raise CheckpointError(f"{path}: not a checkpoint, or cut short ({error})") from error
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(f"{path}: refused, it holds more than weights: {error}") from error
+    if not isinstance(content, dict) or "model" not in content:
+        raise CheckpointError(f"{path}: no key 'model' in it; not written by this module")
+    return content
+
+
+def restore(
+    directory: Path | str,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    schedule: Stateful | None = None,
+    scaler: Stateful | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> int:
+    """Put everything that `save` recorded back in place; returns the number of finished epochs.
+
+    Raises `CheckpointError` as `read` does, and `RuntimeError` (from torch) where the checkpoint
+    is of a network of another shape.
+    """
+    # Read to the CPU: generator states must live there, and load_state_dict moves the rest.
+    content = read(directory)
+    model.load_state_dict(content["model"])
+    saved = content["optimizer"]
+    if saved["class"] == type(optimizer).__name__:
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": saved["state"]["state"], "param_groups": groups})
+    for name, part in (("schedule", schedule), ("scaler", scaler)):
+        if part is not None and content[name] is not None:
+            part.load_state_dict(content[name])
+    set_rng_state(content["rng"], generators or {})
+    return int(content["epoch"])
+
+
+def rng_state(generators: Mapping[str, torch.Generator]) -> dict[str, Any]:
+    """States of all random number generators, as tensors and plain values only."""
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    return {
+        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
+        "numpy": {
+            "kind": str(kind),
+            "keys": torch.from_numpy(np.asarray(keys, dtype=np.int64)),
+            "rest": [int(position), int(has_gauss), float(cached)],
+        },
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "generators": {name: generator.get_state() for name, generator in generators.items()},
+    }
+
+
+def set_rng_state(state: Mapping[str, Any], generators: Mapping[str, torch.Generator]) -> None:
+    """Undo what was drawn since `rng_state`.
+
+    CUDA states are set only where as many GPUs are visible as when they were saved; elsewhere a
+    resumed trial is a valid continuation but not an identical one.
+    """
+    python, numpy_ = state["python"], state["numpy"]
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    position, has_gauss, cached = numpy_["rest"]
+    keys = numpy_["keys"].numpy().astype(np.uint32)
+    np.random.set_state((numpy_["kind"], keys, position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    for name, generator in generators.items():
+        generator.set_state(state["generators"][name])
+
+
+def size_in_bytes(model: nn.Module, optimizer: str) -> int:
+    """Estimated size of one checkpoint; `model` may live on the meta device.
+
+    `optimizer` is "sgd" (one momentum buffer a parameter), "adam" or "adamw" (two).
+    """
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    buffers = sum(b.numel() * b.element_size() for b in model.buffers())
+    slots = 1 if optimizer == "sgd" else 2
+    # About 17 KB of generator states, and under 1.5 KB of zip records for each tensor and slot.
+    tensors = len(list(model.parameters())) * (1 + slots) + len(list(model.buffers()))
+    return parameters * (1 + slots) + buffers + 20_000 + 600 * tensors
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` survive a power cut (POSIX; elsewhere there is no such call)."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

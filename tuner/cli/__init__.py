@@ -1,0 +1,60 @@
+"""The command line: one small file a verb, imported when it is called, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from tuner.errors import TunerError, did_you_mean
+
+VERBS = {
+    "run": "search, and keep the best trial",
+    "validate": "show what a search would do, without starting it",
+    "list": "list the runs in a storage folder",
+    "show": "show one run and its trials",
+    "best": "restore the best trial's model and score it",
+    "schema": "print the JSON Schema of the experiment file",
+}
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command = importlib.import_module(f"tuner.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such verb {args[0]!r}; {did_you_mean(args[0], list(VERBS))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings=SETTINGS)
+@click.version_option(package_name="tuner")
+def cli() -> None:
+    """Hyperparameter search on Ray Tune, from one YAML file.
+
+    Example: python -m tuner run experiments/quickstart.yaml
+    """
+
+
+def main() -> None:
+    """Runs a verb; an error that tuner raised on purpose is one clear text on stderr and its exit status."""
+    try:
+        cli(prog_name="python -m tuner")
+    except TunerError as error:
+        click.echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
+        sys.exit(error.exit_status)

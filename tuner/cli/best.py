@@ -1,0 +1,43 @@
+"""``best RUN``: restore the best trial's model and score it."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.run_argument
+@click.option("--test", is_flag=True, help="Score it on the test set too.")
+@click.option("--export", metavar="DIR", help="Write config.json, metrics.json and model.safetensors there.")
+@options.storage
+@options.as_json
+def command(run_: str, test: bool, export: str | None, storage: str, as_json: bool) -> None:
+    """Rebuild the best trial's model from its checkpoint and score it: on validation, with --test on the test set.
+
+    Example: python -m tuner best runs/quickstart-20260101-120000 --test --export best_model
+    """
+    from tuner.best import restore_best
+    from tuner.report.terminal import config_lines, metrics_line
+    from tuner.results import load_run
+
+    results = load_run(run_, storage)
+    best = restore_best(results, test=test, export=export)
+    if as_json:
+        options.print_json(
+            {"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": results.notices}
+        )
+        return
+    for notice in results.notices:
+        click.echo(f"NOTICE: {notice}", err=True)
+    click.echo(f"trial       {best.trial}")
+    for line in config_lines(best.config):
+        click.echo(f"            {line}")
+    click.echo(f"recorded    {metrics_line(best.recorded)}")
+    again = metrics_line(best.validation) if best.validation else "not computed again: evaluate() takes no split"
+    click.echo(f"validation  {again}")
+    if best.test is not None:
+        click.echo(f"test        {metrics_line(best.test)}")
+    if best.exported:
+        click.echo(f"exported    {best.exported}")

@@ -1,0 +1,52 @@
+"""``list``: the runs in a storage folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.storage
+@options.as_json
+def command(storage: str, as_json: bool) -> None:
+    """List the runs in a storage folder, newest first.
+
+    Example: python -m tuner list
+    """
+    from tuner.errors import EnvironmentFailure
+    from tuner.report.terminal import table
+    from tuner.results import EXPERIMENT, load_run
+    from tuner.storage import RunFolder
+
+    rows: list[dict[str, Any]] = []
+    root = RunFolder.at(storage)
+    for name in root.folders():
+        if not (root / name).exists(EXPERIMENT):
+            continue
+        try:
+            results = load_run((root / name).shown)
+        except EnvironmentFailure as error:
+            rows.append({"run": name, "started": "", "trials": "", "best": "", "metric": "", "note": str(error)})
+            continue
+        best = results.best
+        rows.append(
+            {
+                "run": name,
+                "started": str(results.provenance["started"])[:19],
+                "trials": len(results.trials),
+                "best": results.value(best.best) if best and best.best else None,
+                "metric": f"{results.mode} {results.metric}",
+                "note": "; ".join(results.notices),
+            }
+        )
+    rows.sort(key=lambda row: str(row["started"]), reverse=True)
+    if as_json:
+        options.print_json(rows)
+    elif rows:
+        click.echo(table(rows))
+    else:
+        click.echo(f"no runs in {storage}", err=True)

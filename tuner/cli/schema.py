@@ -1,0 +1,18 @@
+"""``schema``: the JSON Schema of the experiment file."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+def command() -> None:
+    """Print the JSON Schema of the experiment file, for editors.
+
+    Example: python -m tuner schema > experiments/schema.json
+    """
+    from tuner.spec.schema import experiment_schema
+
+    options.print_json(experiment_schema())

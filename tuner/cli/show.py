@@ -1,0 +1,38 @@
+"""``show RUN``: one run and its trials."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.run_argument
+@options.storage
+@options.as_json
+def command(run_: str, storage: str, as_json: bool) -> None:
+    """Show one run: its best trial, and all trials, best first.
+
+    Example: python -m tuner show runs/quickstart-20260101-120000
+    """
+    from tuner.cli.run import summary
+    from tuner.report.terminal import overview
+    from tuner.results import load_run
+
+    results = load_run(run_, storage)
+    if as_json:
+        trials = [
+            {
+                "id": t.id,
+                "number": t.number,
+                "status": t.status,
+                "reason": t.reason,
+                "steps": t.steps,
+                "config": t.config,
+            }
+            for t in results.trials
+        ]
+        options.print_json(summary(results) | {"all": trials})
+    else:
+        click.echo(overview(results))

@@ -1,0 +1,27 @@
+"""``validate FILE``: show what a search would do, without starting it."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.experiment_file
+@options.overrides
+@options.address
+@options.as_json
+def command(file: str, overrides: tuple[str, ...], address: str | None, as_json: bool) -> None:
+    """Check FILE and everything that it names, and print the plan; nothing is started.
+
+    Example: python -m tuner validate experiments/quickstart.yaml
+    """
+    from tuner.runner import validate
+
+    plan = validate(file, overrides, address=address)
+    if as_json:
+        options.print_json(plan.as_json())
+        return
+    for heading, text in plan.describe():
+        click.echo(f"{heading:<14}{text}")

@@ -1,0 +1,141 @@
+"""One trial inside its process: Ray Tune calls this class, this class calls the user's function.
+
+Every report is checked here, before Ray sees it: in Ray 2.60 a report without the metric, or with None or text in its
+place, kills the whole experiment; a NaN leaves Optuna's trial running for ever and is a success to HyperOpt; and a
+function that never reports counts as completed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import shutil
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyarrow.fs import LocalFileSystem
+from ray.train._internal.session import get_session
+from ray.tune.result import DEFAULT_METRIC, RESULT_DUPLICATE
+from ray.tune.trainable import FunctionTrainable
+
+from tuner.engine.handover import Process, output_to, seed_all, seed_of
+from tuner.errors import TunerError
+from tuner.results import TRIAL_LOG, flat_metrics
+from tuner.trainable import load_trainable, merge
+
+
+class BadReport(TunerError):
+    """A report that cannot be compared: the trial fails, the search goes on."""
+
+
+class MissingMetric(TunerError):
+    """The first report lacks what the experiment compares: no trial of this run can succeed."""
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """What all trials of a run have in common."""
+
+    trainable: str
+    roots: tuple[Path, ...]
+    working_directory: Path
+    params: dict[str, Any]
+    required: tuple[tuple[str, str], ...]
+    """Names that every report must hold, each with the key of the experiment file that asks for it."""
+    seed: int
+    cpu: float
+
+
+def trainable_class(task: TrialTask) -> type[FunctionTrainable]:
+    """The class that Ray Tune starts for each trial of ``task``."""
+    return type("Trial", (TrialProcess,), {"task": task})
+
+
+class TrialProcess(FunctionTrainable):  # type: ignore[misc]
+    """A process that runs trials one after the other, each in a thread of its own."""
+
+    task: TrialTask
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self._process = Process()
+        self._reports = 0
+        super().setup(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Gets ready for another trial; False says that this process has to be replaced."""
+        if not super().reset_config(new_config):
+            return False
+        self._reports = 0
+        session = get_session()
+        session.iteration, session.time_total, session.last_report_time = 0, 0.0, time.time()
+        leftovers = self._process.leftovers()
+        if leftovers:
+            print("the process is replaced:", "; ".join(leftovers), flush=True)
+        return not leftovers
+
+    def _trainable_func(self, config: dict[str, Any]) -> Any:
+        task, session = self.task, get_session()
+        seed = seed_of(task.seed, config)
+        log = self._log_file()
+        with output_to(log):
+            try:
+                self._process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
+                trainable = load_trainable(task.trainable, task.roots)
+                seed_all(seed)
+                output = trainable.train(trainable.make_config(merge(task.params, config)))
+                for value in output if inspect.isgenerator(output) else [output]:
+                    if value is not None:
+                        session.report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+            except Exception:
+                traceback.print_exc()
+                raise
+            finally:
+                self._store(log)
+        session.report({RESULT_DUPLICATE: True})
+
+    def step(self) -> dict[str, Any]:
+        metrics: dict[str, Any] = super().step()
+        if RESULT_DUPLICATE not in metrics:
+            self._reports += 1
+            self._check(metrics)
+        elif not self._reports and get_session().loaded_checkpoint is None:
+            raise BadReport("ended without a report; call ray.tune.report({...}) at least once")
+        return metrics
+
+    def _check(self, metrics: dict[str, Any]) -> None:
+        named = flat_metrics(metrics)
+        for name, key in self.task.required:
+            if name == "training_iteration":  # counted by Ray itself
+                continue
+            if name not in named:
+                message = (
+                    f"{key}: the trainable reports no {name!r}; it reports: {', '.join(sorted(named)) or 'nothing'}"
+                )
+                raise MissingMetric(message) if self._reports == 1 else BadReport(f"report {self._reports}: {message}")
+            value = named[name]
+            number = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0 else value
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                raise BadReport(f"report {self._reports}: {name} is {number!r}, not a number")
+            if not math.isfinite(number):
+                raise BadReport(f"report {self._reports}: {name} is {number}")
+            if "/" not in name:
+                metrics[name] = number
+
+    def _log_file(self) -> Path:
+        """Where output goes: the run folder itself where this node can write there, so that it survives a crash."""
+        folder = Path(self._storage.trial_fs_path if self._stored_locally else self._storage.trial_working_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / TRIAL_LOG
+
+    def _store(self, log: Path) -> None:
+        if not self._stored_locally:
+            target = f"{self._storage.trial_fs_path}/{TRIAL_LOG}"
+            with log.open("rb") as source, self._storage.storage_filesystem.open_output_stream(target) as sink:
+                shutil.copyfileobj(source, sink)
+
+    @property
+    def _stored_locally(self) -> bool:
+        return isinstance(self._storage.storage_filesystem, LocalFileSystem)

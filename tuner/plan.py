@@ -1,0 +1,252 @@
+"""From what the user said and what the cluster has to what will happen: a checked ``Plan``."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import InputError, Problem
+from tuner.machine import Cluster, describe
+from tuner.searchers.base import SearchTask
+from tuner.spec.experiment import ExperimentSpec, Resources
+from tuner.spec.quantities import duration, size
+from tuner.spec.reader import Experiment
+from tuner.spec.space import Space
+from tuner.trainable import Trainable, load_trainable, merge
+
+SAMPLES = 200
+"""Configurations drawn to check the trainable's Config and to estimate sizes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a run needs, checked: nothing in it can be refused later."""
+
+    experiment: Experiment
+    trainable: Trainable
+    cluster: Cluster
+    request: Mapping[str, float]
+    """Resources of one trial, by Ray's names."""
+    trials: int
+    seed: int
+    checkpoint_bytes: int | None
+    """The largest checkpoint that the trainable expects; None where it does not say."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.experiment.spec
+
+    @property
+    def slots(self) -> int:
+        """Trials that run at once."""
+        return min(self.trials, self.cluster.slots(self.request))
+
+    @property
+    def checkpoints(self) -> int:
+        """Upper bound on the checkpoints on disk at any time.
+
+        A running trial holds its best ones, its latest and the one being written; an ended one its best ones.
+        """
+        keep = self.spec.checkpoints
+        running = self.slots * (keep.keep_per_trial + 2)
+        ended = min(keep.keep_trials, self.trials) * (keep.keep_per_trial + 1)
+        return running + ended + 1  # and best/
+
+    @property
+    def search_task(self) -> SearchTask:
+        fidelity = self.spec.scheduler.fidelity
+        max_t = fidelity[1] if fidelity else None
+        return SearchTask(self.spec.search_space, self.spec.objective.mode, self.trials, max_t, self.seed)
+
+    @property
+    def required_metrics(self) -> tuple[tuple[str, str], ...]:
+        """What every report must hold, each with the key of the experiment file that asks for it."""
+        required = [(self.spec.objective.metric, "objective.metric")]
+        if self.spec.scheduler.fidelity:
+            required.append((self.spec.scheduler.fidelity[0], "scheduler.time_attr"))
+        return tuple(required)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The plan as (heading, text) lines."""
+        spec = self.spec
+        lines = [("experiment", spec.name), ("trainable", spec.trainable)]
+        count = spec.search_space.size
+        combinations = "infinitely many" if math.isinf(count) else f"{count:,}"
+        lines.append(("search space", f"{len(spec.search_space.parameters)} parameters, {combinations} configurations"))
+        lines += [("", line) for line in _space_lines(spec.search_space)]
+        lines.append(("objective", f"{spec.objective.mode} {spec.objective.metric}"))
+        lines.append(("search", f"{_options(spec.search)}, seed {self.seed}"))
+        lines.append(("scheduler", _options(spec.scheduler)))
+        lines.append(("trials", f"{self.trials}" + (f", {self._note_on_trials()}" if self._note_on_trials() else "")))
+        lines += list(self._rung_lines())
+        limits = spec.budget.model_dump(exclude_none=True, exclude={"trials"})
+        words = [
+            f"{name} {duration(value) if name == 'wall_clock' else f'{value:g}'}" for name, value in limits.items()
+        ]
+        lines.append(("ends early at", ", ".join(words) or "no other limit"))
+        lines.append(("a trial takes", describe(self.request)))
+        lines.append(("at once", f"{self.slots} trials on {self.cluster}"))
+        lines.append(("checkpoints", self._disk()))
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        count = self.spec.search_space.size
+        rungs = self.spec.scheduler.rungs()
+        reach = self.spec.scheduler.expected_at_rungs(self.trials)
+        return {
+            "experiment": self.spec.name,
+            "configurations": None if math.isinf(count) else count,
+            "trials": self.trials,
+            "seed": self.seed,
+            "rungs": [{"at": rung, "expected_trials": n} for rung, n in zip(rungs, reach, strict=True)],
+            "trial_resources": dict(self.request),
+            "slots": self.slots,
+            "checkpoints": self.checkpoints,
+            "checkpoint_bytes": self.checkpoint_bytes,
+        }
+
+    def _note_on_trials(self) -> str:
+        count = self.spec.search_space.size
+        return f"more than the {count} configurations there are: some run twice" if count < self.trials else ""
+
+    def _rung_lines(self) -> Iterator[tuple[str, str]]:
+        rungs, name = self.spec.scheduler.rungs(), (self.spec.scheduler.fidelity or ("", 0))[0]
+        if not rungs:
+            return
+        reach = self.spec.scheduler.expected_at_rungs(self.trials)
+        for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
+            yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {count:.0f} trials reach it")
+        total = self.trials * rungs[-1]
+        spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))
+        yield "", f"about {spent:.0f} of {total} {name}s in all: {1 - spent / total:.0%} saved by stopping early"
+
+    def _disk(self) -> str:
+        keep = self.spec.checkpoints
+        most = (
+            f"at most {self.checkpoints} on disk (keep_per_trial {keep.keep_per_trial}, keep_trials {keep.keep_trials})"
+        )
+        if self.checkpoint_bytes is None:
+            return f"{most}; their size is known at the first report (the trainable has no checkpoint_bytes)"
+        return f"{most}, up to {size(self.checkpoint_bytes)} each: {size(self.checkpoints * self.checkpoint_bytes)}"
+
+
+def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
+    """Checks ``experiment`` against its trainable and ``cluster``. Raises InputError with every problem found."""
+    spec = experiment.spec
+    problems = [
+        experiment.problem(("search_space", *path), text) for path, text in spec.search.complaints(spec.search_space)
+    ]
+    problems += [
+        experiment.problem(("params", *path), f"is also in search_space ({parameter.domain}): keep one of them")
+        for parameter in spec.search_space.parameters
+        for path in [parameter.path]
+        if _holds(spec.params, path)
+    ]
+    trainable: Trainable | None = None
+    try:
+        trainable = load_trainable(spec.trainable, experiment.roots)
+    except InputError as error:
+        problems += [experiment.problem(("trainable",), problem.message) for problem in error.problems]
+    samples = _samples(spec.search_space)
+    if trainable is not None and not problems:
+        problems += _config_problems(experiment, trainable, samples)
+    request = _request(spec.resources, cluster)
+    if not cluster.slots(request):
+        problems.append(_unplaceable(experiment, request, cluster))
+    if problems or trainable is None:
+        raise InputError(problems)
+    sizes = [trainable.checkpoint_bytes(merge(spec.params, config)) for config in samples[:20]]
+    return Plan(
+        experiment,
+        trainable,
+        cluster,
+        request,
+        trials=spec.budget.trials or spec.search.default_trials(spec.search_space),
+        seed=spec.search.seed if spec.search.seed is not None else random.SystemRandom().randrange(2**32),
+        checkpoint_bytes=max((s for s in sizes if s is not None), default=None),
+    )
+
+
+def _samples(space: Space) -> list[dict[str, Any]]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    return [space.sample(generator) for _ in range(SAMPLES)]
+
+
+def _config_problems(experiment: Experiment, trainable: Trainable, samples: list[dict[str, Any]]) -> list[Problem]:
+    """Every parameter and its extreme values against the trainable's Config, without starting anything."""
+    spec = experiment.spec
+    candidates = list(samples[:5])
+    for parameter in spec.search_space.parameters:
+        active = next((config for config in samples if _holds(config, parameter.path)), None)
+        if active is not None:
+            candidates += [_replaced(active, parameter.path, value) for value in parameter.domain.probes()]
+    problems: dict[tuple[str, ...], Problem] = {}
+    for config in candidates:
+        for path, message in trainable.complaints(merge(spec.params, config)):
+            where = (
+                ("search_space",)
+                if _holds(config, path[:1]) or (path and not _holds(spec.params, path))
+                else ("params",)
+            )
+            name = ".".join(path)
+            text = f"{name}: {message}" if path and not _holds(experiment.document.value, (*where, *path)) else message
+            problems.setdefault(path, experiment.problem((*where, *path), text))
+    return list(problems.values())
+
+
+def _holds(values: Any, path: tuple[str, ...]) -> bool:
+    for part in path:
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return bool(path)
+
+
+def _replaced(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    nested: Any = value
+    for part in reversed(path):
+        nested = {part: nested}
+    return merge(config, nested)
+
+
+def _request(resources: Resources, cluster: Cluster) -> dict[str, float]:
+    gpu = (1.0 if cluster.gpus else 0.0) if resources.gpu == "auto" else float(resources.gpu)
+    request = {"CPU": float(resources.cpu), **resources.custom}
+    if gpu:
+        request["GPU"] = gpu
+    if resources.memory_gib:
+        request["memory"] = resources.memory_gib * 2**30
+    return request
+
+
+def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: Cluster) -> Problem:
+    """Names the first resource that no node has enough of."""
+    keys = {"CPU": "cpu", "GPU": "gpu", "memory": "memory_gib"}
+    best = {name: max(node.resources.get(name, 0) for node in cluster.nodes) for name in request}
+    short = next((name for name, amount in request.items() if best[name] < amount), None)
+    if short is None:
+        message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster})"
+        return experiment.problem(("resources",), f"can never be placed: {message}")
+    key = keys.get(short, f"custom.{short}")
+    have = describe({short: best[short]}) if best[short] else f"no {short}"
+    message = (
+        f"can never be placed: a trial needs {describe({short: request[short]})} and {cluster} has {have} on any node"
+    )
+    remedy = "; use gpu: 0 or gpu: auto" if short == "GPU" else "; ask for less, or add a node"
+    return experiment.problem(("resources", *key.split(".", 1)), message + remedy)
+
+
+def _options(spec: Any) -> str:
+    values = spec.model_dump(exclude={"kind", "seed"})
+    return ", ".join([spec.kind, *(f"{name} {value}" for name, value in values.items())])
+
+
+def _space_lines(space: Space) -> Iterator[str]:
+    for parameter in space.parameters:
+        yield f"{'.'.join(parameter.path)}: {parameter.domain}{parameter.condition()}"

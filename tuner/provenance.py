@@ -1,0 +1,90 @@
+"""Where a result comes from: everything needed to run it again and to trust it."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tuner.plan import Plan
+
+PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")
+
+
+def provenance(plan: Plan, prepared: dict[str, Any], notices: list[str]) -> dict[str, Any]:
+    """The content of provenance.json."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "working_directory": str(Path.cwd()),
+        "experiment_file": str(plan.experiment.file.resolve()) if plan.experiment.file else None,
+        "roots": [str(root) for root in plan.experiment.roots],
+        "notices": notices,
+        "prepared": prepared,
+        "seed": plan.seed,
+        "trials": plan.trials,
+        "trial_resources": dict(plan.request),
+        "slots": plan.slots,
+        "cluster": [{"name": node.name, **node.resources} for node in plan.cluster.nodes],
+        "host": platform.node(),
+        "user": _user(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "git": _git(plan.experiment.roots[-1]),
+    }
+
+
+def resolved_spec(plan: Plan, params: dict[str, Any]) -> dict[str, Any]:
+    """experiment.yaml as plain values: overrides applied, defaults and the seed filled in, ``prepare``'s params in."""
+    spec = plan.spec
+    resolved = spec.model_dump(mode="json", exclude={"search_space"})
+    resolved["params"] = params
+    resolved["search"]["seed"] = plan.seed
+    resolved["budget"] = {k: v for k, v in resolved["budget"].items() if v is not None} | {"trials": plan.trials}
+    resolved["resources"] = {k: v for k, v in resolved["resources"].items() if v not in (None, {})}
+    resolved["tracking"] = {k: v for k, v in resolved["tracking"].items() if v is not None}
+    place = list(resolved).index("params") + 1
+    keys = list(resolved.items())
+    space = plan.experiment.space_from_python or spec.search_space.to_yaml()
+    return dict([*keys[:place], ("search_space", space), *keys[place:]])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # no such user in this container
+        return str(os.getuid()) if hasattr(os, "getuid") else ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path) -> dict[str, str] | None:
+    """Commit and hash of the uncommitted changes of the checkout that holds the experiment; None outside of one."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=20
+            )
+        except (FileNotFoundError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = git("diff", "HEAD") or ""
+    return {"commit": commit.strip(), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else ""}

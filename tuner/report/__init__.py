@@ -1,0 +1,1 @@
+"""From a ``ResultSet`` to what the user looks at."""

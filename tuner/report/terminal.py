@@ -1,0 +1,110 @@
+"""What a terminal shows of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuner.results import ResultSet, Trial
+from tuner.spec.quantities import duration
+
+
+def number(value: Any) -> str:
+    """A number with four significant digits; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return "" if value is None else str(value)
+    return f"{value:.4g}"
+
+
+def metrics_line(metrics: Mapping[str, Any]) -> str:
+    """``val_accuracy 0.9821  val_loss 0.0712``."""
+    return "  ".join(
+        f"{name} {f'{value:.6g}' if isinstance(value, float) else value}" for name, value in metrics.items()
+    )
+
+
+def config_lines(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """One line a parameter, nested names joined by dots."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from config_lines(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name} = {json.dumps(value, default=repr)}"
+
+
+def config_line(config: Mapping[str, Any]) -> str:
+    """All parameters in one line, numbers shortened."""
+    pairs = (line.split(" = ", 1) for line in config_lines(config))
+    return ", ".join(f"{name} {_short(text)}" for name, text in pairs)
+
+
+def _short(text: str) -> str:
+    try:
+        return number(json.loads(text))
+    except ValueError:
+        return text
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Aligned columns; the keys of the first row are the headings."""
+    head = list(rows[0])
+    cells = [head, *([number(row[name]) for name in head] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+
+
+def savings(results: ResultSet) -> str:
+    """What early stopping saved, in units of the scheduler's ``time_attr``; empty without such a scheduler."""
+    scheduler = results.spec["scheduler"]
+    if "max_t" not in scheduler or not results.trials:
+        return ""
+    unit = scheduler["time_attr"]
+    spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in results.trials if t.reports)
+    full = len([t for t in results.trials if t.reports]) * scheduler["max_t"]
+    return f"{spent} of {full} {unit}s run: {1 - spent / full:.0%} saved by stopping early" if full else ""
+
+
+def headline(results: ResultSet) -> list[str]:
+    """The result of a run in a few lines: notices, best trial, trials by status, what was saved."""
+    lines = [f"NOTICE: {notice}" for notice in results.notices]
+    best = results.best
+    if best is None or best.best is None:
+        lines.append("no trial has a result")
+    else:
+        value = results.value(best.best)
+        where = f"trial {best.label}, {results.metric} {value:.6g} at step {best.best.step}"
+        lines.append(f"best: {where}: {config_line(best.config)}")
+    counts = [
+        f"{results.count(s)} {s}"
+        for s in ("completed", "stopped", "failed", "running", "paused", "pending")
+        if results.count(s)
+    ]
+    lines.append(
+        f"trials: {', '.join(counts) or 'none'}; {duration(sum(t.seconds for t in results.trials))} of trial time"
+    )
+    return [*lines, *filter(None, [savings(results)])]
+
+
+def overview(results: ResultSet) -> str:
+    """``show``: the headline and a table of trials, best first, then those without a result."""
+    ranked = results.rank(results.trials)
+    rest = [t for t in results.trials if t.best is None]
+    rows = [_row(results, trial) for trial in [*ranked, *rest]]
+    lines = [f"run: {results.folder.shown}", *headline(results)]
+    return "\n".join([*lines, "", table(rows)] if rows else lines)
+
+
+def _row(results: ResultSet, trial: Trial) -> dict[str, Any]:
+    return {
+        "#": trial.number,
+        "trial": trial.id,
+        "status": trial.status,
+        results.metric: results.value(trial.best) if trial.best else None,
+        "steps": trial.steps,
+        "seconds": f"{trial.seconds:.1f}",
+        "configuration": config_line(trial.config),
+        "why": trial.reason,
+    }

@@ -1,0 +1,364 @@
+"""The run folder: what a search found, on disk and in memory.
+
+``ResultSet`` is the one description of a run, live or finished: `run` fills it, `load_run` reads it back. Each file is
+written whole or not at all, on any file system that pyarrow knows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import posixpath
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.storage import STORAGE, RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
+
+EXPERIMENT, PROVENANCE, TRIALS, REPORTS = "experiment.yaml", "provenance.json", "trials.csv", "results.parquet"
+BEST, RAY, LOG, REPORT = "best", "ray", "run.log", "report.html"
+TRIAL_LOG = "output.log"
+"""What a trial printed, in its folder below ray/."""
+
+_RAY_KEYS = frozenset(
+    [
+        "training_iteration",
+        "time_this_iter_s",
+        "time_total_s",
+        "time_since_restore",
+        "iterations_since_restore",
+        "timesteps_since_restore",
+        "timesteps_this_iter",
+        "timesteps_total",
+        "episodes_this_iter",
+        "episodes_total",
+        "timestamp",
+        "date",
+        "pid",
+        "hostname",
+        "node_ip",
+        "config",
+        "done",
+        "trial_id",
+        "experiment_id",
+        "experiment_tag",
+        "should_checkpoint",
+        "checkpoint_dir_name",
+        "__duplicate__",
+        "trial_log_path",
+    ]
+)
+
+
+def flat_metrics(result: dict[str, Any]) -> dict[str, Any]:
+    """What the trainable itself reported, without what Ray adds; nested names joined by ``/`` as Ray does."""
+    return dict(_flat({name: value for name, value in result.items() if name not in _RAY_KEYS}, ""))
+
+
+def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@dataclass(frozen=True)
+class Report:
+    """One call of ``ray.tune.report``."""
+
+    trial_id: str
+    step: int
+    """Number of the trial's report, from 1, counted over restarts (Ray's ``training_iteration``)."""
+    seconds: float
+    """The trial's own running time so far."""
+    timestamp: float
+    """Seconds since 1970."""
+    metrics: dict[str, Any]
+    checkpoint: str | None = None
+    """Folder of the checkpoint reported with it, below the run folder; None if there was none."""
+
+
+@dataclass
+class Trial:
+    """One configuration and what became of it."""
+
+    id: str
+    number: int
+    """Order of suggestion, from 1."""
+    config: dict[str, Any]
+    status: Status = "pending"
+    reason: str = ""
+    """Why it ended (or has not)."""
+    rung: int | None = None
+    """The rung at which the scheduler stopped it."""
+    reports: list[Report] = field(default_factory=list)
+    best: Report | None = None
+    """Its best report that has a checkpoint (its best report where it never made one)."""
+
+    @property
+    def steps(self) -> int:
+        return self.reports[-1].step if self.reports else 0
+
+    @property
+    def seconds(self) -> float:
+        return self.reports[-1].seconds if self.reports else 0.0
+
+    @property
+    def label(self) -> str:
+        return f"#{self.number} ({self.id})"
+
+
+@dataclass
+class ResultSet:
+    """All trials of one run, live or finished."""
+
+    folder: RunFolder
+    spec: dict[str, Any]
+    """The experiment as it was run (experiment.yaml)."""
+    provenance: dict[str, Any]
+    trials: list[Trial] = field(default_factory=list)
+    _by_id: dict[str, Trial] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._by_id = {trial.id: trial for trial in self.trials}
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.folder.path.rstrip("/"))
+
+    @property
+    def metric(self) -> str:
+        return str(self.spec["objective"]["metric"])
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec["objective"]["mode"])
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user must know of this run, such as other data than asked for."""
+        return list(self.provenance.get("notices", []))
+
+    def trial(self, trial_id: str) -> Trial:
+        return self._by_id[trial_id]
+
+    def add(self, trial: Trial) -> Trial:
+        self.trials.append(trial)
+        self._by_id[trial.id] = trial
+        return trial
+
+    def value(self, report: Report) -> float:
+        return float(report.metrics[self.metric])
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether ``a`` is strictly better than ``b``."""
+        return a > b if self.mode == "max" else a < b
+
+    def rank(self, trials: Iterable[Trial]) -> list[Trial]:
+        """``trials`` that have a result, best first; of equals the earlier."""
+        sign = -1 if self.mode == "max" else 1
+        return sorted((t for t in trials if t.best), key=lambda t: (sign * self.value(t.best), t.number))  # type: ignore[arg-type]
+
+    @property
+    def best(self) -> Trial | None:
+        """The incumbent: the best value ever reported with a checkpoint.
+
+        Trials without checkpoints count only where no trial made one. None when nothing was reported.
+        """
+        ranked = self.rank(self.trials)
+        return next((t for t in ranked if t.best and t.best.checkpoint), ranked[0] if ranked else None)
+
+    def full_config(self, trial: Trial) -> dict[str, Any]:
+        """What the trainable was called with: fixed parameters and the trial's configuration."""
+        return _merge(self.spec.get("params", {}), trial.config)
+
+    def count(self, status: Status) -> int:
+        return sum(trial.status == status for trial in self.trials)
+
+    def frame(self) -> pd.DataFrame:
+        """One row a report: trial_id, training_iteration, time_total_s, timestamp, checkpoint and the metrics."""
+        import pandas as pd
+
+        rows = [
+            {
+                "trial_id": r.trial_id,
+                "training_iteration": r.step,
+                "time_total_s": r.seconds,
+                "timestamp": r.timestamp,
+                "checkpoint": r.checkpoint,
+                **{k: v for k, v in r.metrics.items() if isinstance(v, (bool, int, float, str)) or v is None},
+            }
+            for trial in self.trials
+            for r in trial.reports
+        ]
+        columns = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint", self.metric]
+        frame = pd.DataFrame(rows, columns=None if rows else columns)
+        mixed = [
+            c for c in frame if frame[c].dtype == object and frame[c].map(type).nunique() > 1 and c != "checkpoint"
+        ]
+        return frame.astype(dict.fromkeys(mixed, str))
+
+    def save(self) -> None:
+        """Writes trials.csv and results.parquet."""
+        self.folder.write(TRIALS, self._trials_csv().encode())
+        sink = io.BytesIO()
+        self.frame().to_parquet(sink, index=False)
+        self.folder.write(REPORTS, sink.getvalue())
+
+    def _trials_csv(self) -> str:
+        names = list(dict.fromkeys(name for t in self.trials for name, _ in _flat_config(t.config)))
+        best = f"best_{self.metric}"
+        head = ["id", "number", "status", "reason", "rung", *(f"config.{n}" for n in names)]
+        text = io.StringIO()
+        writer = csv.DictWriter(
+            text, [*head, best, "best_step", "steps", "seconds", "checkpoint", "log"], lineterminator="\n"
+        )
+        writer.writeheader()
+        for t in self.trials:
+            row = {"id": t.id, "number": t.number, "status": t.status, "reason": t.reason, "rung": t.rung}
+            row |= {f"config.{name}": _cell(value) for name, value in _flat_config(t.config)}
+            if t.best:
+                row |= {best: self.value(t.best), "best_step": t.best.step, "checkpoint": t.best.checkpoint}
+            writer.writerow(
+                row | {"steps": t.steps, "seconds": round(t.seconds, 3), "log": f"{RAY}/{t.id}/{TRIAL_LOG}"}
+            )
+        return text.getvalue()
+
+    def save_best(self) -> None:
+        """Writes best/ (config.json, metrics.json, checkpoint/), whole or not at all."""
+        trial = self.best
+        if trial is None or trial.best is None:
+            return
+        staging = self.folder / f".{BEST}.new"
+        self.folder.delete(f".{BEST}.new")
+        staging.filesystem.create_dir(staging.path)
+        metrics = {"trial": trial.id, "step": trial.best.step, **trial.best.metrics}
+        staging.write("config.json", _json(self.full_config(trial)))
+        staging.write("metrics.json", _json(metrics))
+        if trial.best.checkpoint:
+            (self.folder / trial.best.checkpoint).copy_to(staging / "checkpoint")
+        self.folder.delete(BEST)
+        self.folder.filesystem.move(staging.path, (self.folder / BEST).path)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, default=repr) + "\n").encode()
+
+
+def write_json(folder: RunFolder, name: str, value: Any) -> None:
+    """Writes ``value`` as a JSON file; what JSON cannot hold is written as its ``repr``."""
+    folder.write(name, _json(value))
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    from tuner.trainable import merge
+
+    return merge(base, over)
+
+
+def _flat_config(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _flat_config(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _cell(value: Any) -> str:
+    """Text of a configuration value, from which `_value` reads the same value again."""
+    if isinstance(value, str):
+        return value if _value(value) == value and value else json.dumps(value)
+    return json.dumps(value, default=repr)
+
+
+def _value(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def new_run_name(name: str) -> str:
+    """``name`` with the time of day: the default name of a run folder."""
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def find_run(run: str | Path, storage: str) -> RunFolder:
+    """The folder of ``run``, a path or the name of a run below ``storage``. Raises InputError when there is none."""
+    candidates = [RunFolder.at(run)]
+    if "://" not in str(run) and "/" not in str(run).rstrip("/"):
+        candidates.append(RunFolder.at(storage) / str(run).rstrip("/"))
+    for candidate in candidates:
+        if candidate.exists(EXPERIMENT):
+            return candidate
+    known = [name for name in RunFolder.at(storage).folders() if (RunFolder.at(storage) / name).exists(EXPERIMENT)]
+    looked = ", ".join(candidate.shown for candidate in candidates)
+    hint = did_you_mean(str(run), known[-8:]) if known else f"there are no runs in {storage}"
+    raise InputError(f"no run {str(run)!r} (looked at {looked}); {hint}")
+
+
+def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
+    """Reads a run folder.
+
+    Raises InputError when there is no such run, EnvironmentFailure when one of its files is missing or damaged.
+    """
+    import pandas as pd
+
+    from tuner.spec.document import read_yaml
+
+    folder = find_run(run, storage)
+    reading = EXPERIMENT
+    try:
+        spec = read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value
+        reading = PROVENANCE
+        provenance = json.loads(folder.read(PROVENANCE))
+        reading = TRIALS
+        rows = list(csv.DictReader(io.StringIO(folder.read(TRIALS).decode())))
+        reading = REPORTS
+        frame = pd.read_parquet(io.BytesIO(folder.read(REPORTS)))
+        return _assemble(ResultSet(folder, spec, provenance), rows, frame)
+    except FileNotFoundError:
+        raise EnvironmentFailure(
+            f"{folder.shown}: {reading} is missing: the run has not started its first trial, or the folder is damaged"
+        ) from None
+    except (ValueError, KeyError, InputError, OSError) as error:
+        raise EnvironmentFailure(f"{folder.shown}: {reading} cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _assemble(results: ResultSet, rows: list[dict[str, str]], frame: pd.DataFrame) -> ResultSet:
+    for row in rows:
+        config: dict[str, Any] = {}
+        for column, cell in row.items():
+            if column.startswith("config.") and cell:
+                *groups, name = column.removeprefix("config.").split(".")
+                target = config
+                for group in groups:
+                    target = target.setdefault(group, {})
+                target[name] = _value(cell)
+        rung = int(row["rung"]) if row["rung"] else None
+        results.add(Trial(row["id"], int(row["number"]), config, row["status"], row["reason"], rung))  # type: ignore[arg-type]
+    fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
+    for record in frame.to_dict("records"):
+        metrics = {str(k): v for k, v in record.items() if k not in fixed and not _missing(v)}
+        checkpoint = None if _missing(record["checkpoint"]) else record["checkpoint"]
+        values = record["trial_id"], int(record["training_iteration"]), record["time_total_s"], record["timestamp"]
+        results.trial(record["trial_id"]).reports.append(Report(*values, metrics, checkpoint))
+    for trial, row in zip(results.trials, rows, strict=True):
+        if row["best_step"]:
+            trial.best = next(r for r in trial.reports if r.step == int(row["best_step"]))
+    return results
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -1,0 +1,291 @@
+"""Runs a search: ``Plan`` → Ray Tune → ``ResultSet``. The only module that calls ``Tuner.fit``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
+from tuner.machine import Cluster, Node, this_machine
+from tuner.plan import Plan, make_plan
+from tuner.provenance import provenance, resolved_spec
+from tuner.results import EXPERIMENT, LOG, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
+from tuner.spec.document import dump_yaml
+from tuner.spec.reader import Experiment, load_experiment
+from tuner.storage import STORAGE, RunFolder
+from tuner.trainable import merge
+
+if TYPE_CHECKING:
+    from tuner.engine.control import Control
+    from tuner.engine.recorder import Listener
+
+Say = Callable[[str], None]
+
+
+def run(
+    experiment: str | Path | Mapping[str, Any] | Experiment,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *,
+    name: str | None = None,
+    storage: str | Path = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Searches, and returns everything that was found.
+
+    ``experiment``: a YAML file, a mapping of the same form, or an experiment already loaded. ``overrides``: as of
+    ``--set``, ``{"budget.trials": 6}``. ``name``: of the run folder below ``storage``. ``address``: a running Ray
+    cluster; this machine without it. ``say`` is called with what the user must know at once.
+
+    Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3) or Interrupted (130); the last two carry on
+    with a complete run folder.
+    """
+    loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
+    with cluster_at(address) as cluster:
+        plan = make_plan(loaded, cluster)
+        folder = RunFolder.at(storage) / (name or new_run_name(plan.spec.name))
+        if folder.exists():
+            raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
+        folder.create()
+        try:
+            prepared, notices = _prepare(plan)
+        except BaseException:
+            folder.remove_if_empty()
+            raise
+        for notice in notices:
+            say(f"NOTICE: {notice}")
+        params = merge(plan.spec.params, prepared)
+        spec = resolved_spec(plan, params)
+        results = ResultSet(folder, spec, provenance(plan, prepared, notices))
+        folder.write(
+            EXPERIMENT,
+            dump_yaml(spec, [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {n}" for n in notices)]),
+        )
+        write_json(folder, PROVENANCE, results.provenance)
+        results.save()
+        return _search(plan, params, results, list(listeners), say)
+
+
+def validate(
+    experiment: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *,
+    address: str | None = None,
+) -> Plan:
+    """The plan of a search, without starting it (nor Ray, unless ``address`` names a cluster). Raises InputError."""
+    loaded = load_experiment(experiment, overrides)
+    with cluster_at(address) as cluster:
+        return make_plan(loaded, cluster)
+
+
+@contextlib.contextmanager
+def cluster_at(address: str | None) -> Iterator[Cluster]:
+    """The cluster at ``address``, connected to within; a Ray that is already connected; or else this machine."""
+    ray_is_up = "ray" in sys.modules and sys.modules["ray"].is_initialized()
+    if address is None and not ray_is_up:
+        yield this_machine()
+        return
+    import ray
+
+    if not ray_is_up:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise EnvironmentFailure(f"no Ray cluster at --address {address}: {reason}") from None
+    try:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        nodes = tuple(
+            Node(n["NodeManagerHostname"], {k: v for k, v in n["Resources"].items() if _counts(k)}) for n in alive
+        )
+        yield Cluster(nodes, address or "of this process")
+    finally:
+        if not ray_is_up:
+            ray.shutdown()
+
+
+def _counts(resource: str) -> bool:
+    return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
+
+
+def _prepare(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+    """What the trainable's ``prepare`` replaces, and the warnings that it gave.
+
+    Raises EnvironmentFailure for whatever goes wrong there: the data cannot be had.
+    """
+    import numpy as np
+
+    sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            prepared = plan.trainable.prepare(merge(plan.spec.params, sample))
+        except OSError as error:
+            raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
+    return prepared, [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+
+
+def _search(plan: Plan, params: dict[str, Any], results: ResultSet, listeners: list[Listener], say: Say) -> ResultSet:
+    from tuner.engine.control import Control
+    from tuner.engine.recorder import Recorder
+
+    control = Control()
+    recorder = Recorder(results, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
+    for listener in listeners:
+        listener.started(results)
+    try:
+        with _ray_log(results.folder), control.on_interrupt(say), _ray(plan):
+            _fit(plan, params, recorder, control)
+    except KeyboardInterrupt:
+        control.interrupted = True
+    finally:
+        recorder.finish()
+        for listener in listeners:
+            listener.finished(results)
+    if control.fatal:
+        raise control.fatal
+    if control.interrupted:
+        paused = results.count("paused")
+        raise Interrupted(
+            f"interrupted: {paused} trials paused, {results.count('completed') + results.count('stopped')} ended; "
+            f"all that was found is in {results.folder.shown}"
+        )
+    if results.best is None:
+        raise NoUsableResult(_why_nothing(results))
+    return results
+
+
+def _why_nothing(results: ResultSet) -> str:
+    reasons = Counter(trial.reason for trial in results.trials if trial.status == "failed")
+    if not reasons:
+        return f"no trial reported anything before the search ended; see {results.folder.shown}"
+    reason, count = reasons.most_common(1)[0]
+    example = next(t for t in results.trials if t.reason == reason)
+    log = f"{results.folder.shown}/{RAY}/{example.id}/{TRIAL_LOG}"
+    return f"all {results.count('failed')} trials failed; {count} of them with: {reason} (log: {log})"
+
+
+def _fit(plan: Plan, params: dict[str, Any], recorder: Any, control: Control) -> None:
+    """Hands the plan to Ray Tune, every option explicit."""
+    from ray import tune
+
+    from tuner.engine.control import BudgetStopper
+    from tuner.engine.controller import replaces_rays
+    from tuner.engine.process import TrialTask, trainable_class
+    from tuner.engine.suggestions import Suggestions
+
+    spec = plan.spec
+    task = TrialTask(
+        trainable=spec.trainable,
+        roots=plan.experiment.roots,
+        working_directory=Path.cwd(),
+        params=params,
+        required=plan.required_metrics,
+        seed=plan.seed,
+        cpu=spec.resources.cpu,
+    )
+    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
+    objective = spec.objective
+    folder = recorder.results.folder
+    bundle = dict(plan.request)
+    tuner = tune.Tuner(
+        tune.with_resources(trainable_class(task), tune.PlacementGroupFactory([bundle])),
+        tune_config=tune.TuneConfig(
+            search_alg=Suggestions(spec.search.build(plan.search_task), objective.metric, objective.mode, step_name),
+            scheduler=spec.scheduler.build(objective.metric, objective.mode),
+            num_samples=plan.trials,
+            max_concurrent_trials=plan.slots,
+            reuse_actors=not spec.resources.fresh_process,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=tune.RunConfig(
+            name=RAY,
+            storage_path=folder.path,
+            storage_filesystem=None if folder.is_local else folder.filesystem,
+            checkpoint_config=tune.CheckpointConfig(
+                num_to_keep=spec.checkpoints.keep_per_trial,
+                checkpoint_score_attribute=objective.metric,
+                checkpoint_score_order=objective.mode,
+                checkpoint_at_end=False,
+            ),
+            failure_config=tune.FailureConfig(max_failures=0),
+            verbose=0,
+        ),
+    )
+    budget = BudgetStopper(spec.budget, plan.request.get("GPU", 0), recorder.results, control)
+    with replaces_rays(recorder, control, budget, plan.slots):
+        tuner.fit()
+
+
+_RAY_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results.parquet holds what CSV, JSON and TensorBoard would repeat
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial's process checks, and fails the trial instead of the search
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_FORCE_TRIAL_CLEANUP_S": "30",
+    "TUNE_RESULT_BUFFER_LENGTH": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a trial without a GPU must not see one
+}
+
+
+@contextlib.contextmanager
+def _ray(plan: Plan) -> Iterator[None]:
+    """Within: Ray is up with the resources of the plan, and set up as `_fit` needs it."""
+    import ray
+
+    from tuner.engine.handover import thread_environment
+
+    before = {name: os.environ.get(name) for name in _RAY_SETTINGS}
+    os.environ.update(_RAY_SETTINGS)
+    ours = not ray.is_initialized()
+    try:
+        if ours:
+            machine = plan.cluster.nodes[0].resources
+            ray.init(
+                num_cpus=int(machine["CPU"]),
+                num_gpus=int(machine["GPU"]),
+                _memory=int(machine["memory"]),
+                resources={k: v for k, v in machine.items() if k not in ("CPU", "GPU", "memory")},
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.INFO,
+                configure_logging=False,
+                runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
+            )
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextlib.contextmanager
+def _ray_log(folder: RunFolder) -> Iterator[None]:
+    """Within: what Ray says on the driver goes to the run folder's log and nowhere else."""
+    logger = logging.getLogger("ray")
+    with tempfile.TemporaryDirectory() as scratch:
+        file = folder.local_path / LOG if folder.is_local else Path(scratch) / LOG
+        handler = logging.FileHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        saved = logger.handlers[:], logger.propagate, logger.level
+        logger.handlers[:], logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.handlers[:], logger.propagate = saved[0], saved[1]
+            logger.setLevel(saved[2])
+            handler.close()
+            if not folder.is_local:
+                folder.write(LOG, file.read_bytes())

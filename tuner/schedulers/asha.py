@@ -1,0 +1,77 @@
+"""Asynchronous successive halving, the variant that stops trials."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tuner.schedulers.base import Mode, SchedulerSpec
+
+if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+
+
+class Asha(SchedulerSpec):
+    """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"), stopping variant.
+
+    At each rung, ``grace_period * reduction_factor**k`` for k = 0, 1, …, a trial goes on only if its objective is
+    among the best ``1 / reduction_factor`` of all that reached the rung before it. Ray's ``AsyncHyperBandScheduler``
+    does the job for one report a step: read in 2.60, its decisions equal the rule above. It never sees a value
+    that is not finite, and never a report without ``time_attr``: the trial's process rejects those first.
+    """
+
+    kind: Literal["asha"] = "asha"
+    time_attr: str = "training_iteration"
+    """The reported number that counts progress; ``training_iteration`` counts reports."""
+    max_t: Annotated[int, Field(ge=1)] = 100
+    """R in the paper: the value of ``time_attr`` at which a trial is complete."""
+    grace_period: Annotated[int, Field(ge=1)] = 1
+    """r in the paper: no trial is stopped before this value of ``time_attr``."""
+    reduction_factor: Annotated[float, Field(gt=1)] = 4
+    """η in the paper: the best 1/η of a rung go on."""
+    brackets: Annotated[int, Field(ge=1)] = 1
+    """Number of brackets; bracket s has its first rung at ``grace_period * reduction_factor**s``."""
+    stop_last_trials: bool = True
+    """Whether a trial ends at ``max_t`` (or runs on until its function returns)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Asha:
+        if self.grace_period > self.max_t:
+            raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
+        if self.brackets > len(self.rungs()):
+            raise ValueError(
+                f"brackets {self.brackets} is more than the {len(self.rungs())} rungs that grace_period "
+                f"{self.grace_period}, reduction_factor {self.reduction_factor:g} and max_t {self.max_t} give"
+            )
+        return self
+
+    @property
+    def fidelity(self) -> tuple[str, int]:
+        return self.time_attr, self.max_t
+
+    def rungs(self) -> tuple[int, ...]:
+        rungs: list[int] = []
+        level = float(self.grace_period)
+        while level < self.max_t:
+            rungs.append(math.ceil(level - 1e-9))
+            level *= self.reduction_factor
+        return (*rungs, self.max_t)
+
+    def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
+        return tuple(max(1.0, trials / self.reduction_factor**k) for k in range(len(self.rungs())))
+
+    def build(self, metric: str, mode: Mode) -> TrialScheduler:
+        from ray.tune.schedulers import AsyncHyperBandScheduler
+
+        return AsyncHyperBandScheduler(
+            time_attr=self.time_attr,
+            metric=metric,
+            mode=mode,
+            max_t=self.max_t,
+            grace_period=self.grace_period,
+            reduction_factor=self.reduction_factor,
+            brackets=self.brackets,
+            stop_last_trials=self.stop_last_trials,
+        )

@@ -1,0 +1,43 @@
+"""Grid search: every combination once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from tuner.searchers.base import Configuration, Searcher, SearchSpec, SearchTask
+from tuner.spec.space import Space
+
+
+class Grid(SearchSpec):
+    """Every combination of all values once, in file order, the last parameter fastest; then the search ends."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "grid"}]})
+
+    kind: Literal["grid"] = "grid"
+
+    def build(self, task: SearchTask) -> Searcher:
+        return GridSearcher(task.space)
+
+    def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
+        remedy = (
+            "grid search needs separate values: use choice, grid_search, or a range with a quantum such as quniform"
+        )
+        return [
+            (p.path, f"{p.domain} has no end of values; {remedy}") for p in space.parameters if p.domain.count is None
+        ]
+
+    def default_trials(self, space: Space) -> int:
+        """The size of the grid."""
+        return space.size if isinstance(space.size, int) else super().default_trials(space)
+
+
+class GridSearcher(Searcher):
+    """Walks through the grid."""
+
+    def __init__(self, space: Space) -> None:
+        self._walk = space.grid()
+
+    def suggest(self, trial_id: str) -> Configuration | None:
+        return next(self._walk, None)

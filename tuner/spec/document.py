@@ -1,0 +1,231 @@
+"""Reads YAML into plain values that know where they were written.
+
+The dialect is YAML 1.2's core schema, stricter where YAML surprises: ``1e-4`` is a number, ``on`` and dates are text,
+``true`` is not an integer, a repeated key is an error, and no tag can build a Python object.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tuner.errors import InputError, Place, Problem, did_you_mean
+
+Path = tuple[str | int, ...]
+
+MAX_NODES = 100_000
+"""Upper bound on the values of one document, aliases expanded: nested aliases cannot fill the memory."""
+
+MAX_DEPTH = 60
+"""Upper bound on nesting."""
+
+_INT = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL: dict[str, Any] = {
+    **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
+    **dict.fromkeys(["true", "True", "TRUE"], True),
+    **dict.fromkeys(["false", "False", "FALSE"], False),
+    **dict.fromkeys([".inf", ".Inf", ".INF", "+.inf"], math.inf),
+    "-.inf": -math.inf,
+    **dict.fromkeys([".nan", ".NaN", ".NAN"], math.nan),
+}
+
+
+@dataclass
+class Document:
+    """A YAML document: its plain value, and the place of each value and key by path."""
+
+    value: Any
+    source: str
+    places: dict[Path, Place] = field(default_factory=dict)
+    quoted: set[Path] = field(default_factory=set)
+    """Paths of scalars that were written in quotes."""
+
+    def place(self, path: Path) -> Place:
+        """The place of ``path``, or of the nearest value around it."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, Place(self.source))
+
+    def graft(self, path: Path, other: Document) -> None:
+        """Puts ``other`` at ``path`` (whose parents are created), with the places that ``other`` knows.
+
+        Raises InputError when a parent on the way is not a mapping.
+        """
+        if not path:
+            self.value = other.value
+        else:
+            parent = self.value
+            for depth, key in enumerate(path):
+                if not isinstance(parent, dict):
+                    raise InputError(
+                        [
+                            Problem(
+                                other.place(()),
+                                dotted(path),
+                                f"{dotted(path[:depth]) or 'the file'} is {kind(parent)}: it has no keys to set",
+                            )
+                        ]
+                    )
+                if depth == len(path) - 1:
+                    parent[key] = other.value
+                else:
+                    parent = parent.setdefault(key, {})
+        for known in [p for p in self.places if p[: len(path)] == path and p != path]:
+            del self.places[known]
+        self.quoted = {p for p in self.quoted if p[: len(path)] != path}
+        if path not in self.places or other.value is not None:
+            self.places[path] = other.place(())
+        self.places.update({path + p: place for p, place in other.places.items()})
+        self.quoted |= {path + p for p in other.quoted}
+
+
+def dotted(path: Path) -> str:
+    """``("scheduler", "rungs", 0)`` as ``scheduler.rungs[0]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def kind(value: Any) -> str:
+    """What ``value`` is, in the words of a YAML user."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (a boolean)"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value!r}"
+    return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else type(value).__name__
+
+
+def read_yaml(text: str, source: str) -> Document:
+    """Parses ``text``; ``source`` names it in errors.
+
+    Raises InputError holding every problem of the document: bad syntax, repeated keys, tags, keys that are not text.
+    """
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Place(source, mark.line + 1, mark.column + 1) if mark else Place(source)
+        context = f" {error.context}" if error.context else ""
+        raise InputError([Problem(place, "", f"not valid YAML:{context} {error.problem}".rstrip())]) from None
+    except yaml.reader.ReaderError as error:
+        message = f"not valid YAML: unacceptable character #x{ord(str(error.character)[:1] or ' '):04x}: {error.reason}"
+        raise InputError([Problem(Place(source), "", message)]) from None
+    except RecursionError:
+        raise InputError([Problem(Place(source), "", f"nested deeper than {MAX_DEPTH} levels")]) from None
+    document = Document(None, source)
+    builder = _Builder(document)
+    if node is not None:
+        document.value = builder.build(node, (), 0)
+    if builder.problems:
+        raise InputError(builder.problems)
+    return document
+
+
+def parse_value(text: str, source: str) -> Document:
+    """Parses the right-hand side of ``--set KEY=VALUE``; every place is ``source`` itself."""
+    document = read_yaml(text, source)
+    document.places = {path: Place(source) for path in document.places}
+    return document
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's parser with no implicit types: every plain scalar arrives as text, and `_scalar` decides."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as the base class declares it
+
+
+class _Builder:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self.count = 0
+
+    def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        place = Place(self.document.source, node.start_mark.line + 1, node.start_mark.column + 1)
+        self.document.places.setdefault(path, place)
+        self.count += 1
+        if self.count > MAX_NODES or depth > MAX_DEPTH:
+            limit = f"more than {MAX_NODES} values" if depth <= MAX_DEPTH else f"nested deeper than {MAX_DEPTH} levels"
+            raise InputError([*self.problems, Problem(place, dotted(path), limit)])
+        if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.startswith("tag:yaml.org,2002:python"):
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            self.problems.append(Problem(place, dotted(path), f"the tag {tag!r} is not allowed: write plain YAML"))
+            return None
+        if isinstance(node, yaml.ScalarNode):
+            if node.style is not None:
+                self.document.quoted.add(path)
+                return node.value
+            return _scalar(node.value)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(child, (*path, i), depth + 1) for i, child in enumerate(node.value)]
+        return dict(self._items(node, path, depth))
+
+    def _items(self, node: yaml.Node, path: Path, depth: int) -> Iterator[tuple[str, Any]]:
+        seen: dict[str, Place] = {}
+        for key_node, value_node in node.value:
+            place = Place(self.document.source, key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem(place, dotted(path), "a key must be text, not a list or mapping"))
+                continue
+            key = key_node.value
+            if key in seen:
+                message = f"repeated key: it is already set in line {seen[key].line}; keep one of them"
+                self.problems.append(Problem(place, dotted((*path, key)), message))
+                continue
+            seen[key] = self.document.places[(*path, key)] = place
+            yield key, self.build(value_node, (*path, key), depth + 1)
+
+
+def _scalar(text: str) -> Any:
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if _INT.fullmatch(text):
+        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def unknown_key(place: Place, path: Path, known: list[str]) -> Problem:
+    """The problem of a key that nothing reads."""
+    return Problem(place, dotted(path), f"unknown key; {did_you_mean(str(path[-1]), known)}")
+
+
+def dump_yaml(value: Any, header: list[str]) -> bytes:
+    """``value`` as YAML that `read_yaml` reads back the same, below the comment lines of ``header``."""
+    comments = "".join(" ".join(line.split()) + "\n" for line in header)
+    return (comments + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)).encode()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that would be read as something else, and writes floats so that they stay floats."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = None if _scalar(text) == text and isinstance(_scalar(text), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.Node:
+    text = (
+        repr(number) if math.isfinite(number) else ".nan" if math.isnan(number) else ".inf" if number > 0 else "-.inf"
+    )
+    if "e" in text and "." not in text:  # PyYAML takes 1e-06 for text, and would write a tag
+        text = text.replace("e", ".0e")
+    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+
+
+_Dumper.add_representer(str, _represent_str)
+_Dumper.add_representer(float, _represent_float)

@@ -1,0 +1,52 @@
+"""Plain values: when two of them are the same, and how a line of YAML writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Hashable
+from typing import Any
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is an int or a float; a boolean is neither."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def identity(value: Any) -> Hashable:
+    """Equal for two values exactly where a configuration cannot tell them apart: 1 is 1.0, but never True."""
+    if value is None or isinstance(value, (bool, str)):
+        return type(value).__name__, value
+    if isinstance(value, (int, float)):
+        return "number", "nan" if value != value else value
+    if isinstance(value, (list, tuple)):
+        return "list", tuple(identity(item) for item in value)
+    if isinstance(value, dict):
+        return "mapping", frozenset((identity(key), identity(item)) for key, item in value.items())
+    try:
+        hash(value)
+    except TypeError:  # an array answers == with an array: what cannot be hashed is equal only to itself
+        return "object", id(value)
+    return "object", value
+
+
+def contains(values: tuple[Any, ...], value: Any) -> bool:
+    """Whether ``value`` is one of ``values``, in the sense of `identity`."""
+    return identity(value) in {identity(known) for known in values}
+
+
+def show(value: Any) -> str:
+    """``value`` as YAML writes it in one line."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(show(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{show(key)}: {show(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, str):
+        plain = re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null")
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if value != value else ".inf" if value > 0 else "-.inf"
+    return repr(value)

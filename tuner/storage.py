@@ -1,0 +1,116 @@
+"""Folders on any file system that pyarrow knows, written so that a reader never sees half a file."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.errors import InputError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+STORAGE = "runs"
+"""The folder of run folders, where none is given."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder on any file system: a local path, or a URI that pyarrow reads (``s3://bucket/path``)."""
+
+    filesystem: FileSystem
+    path: str
+    shown: str
+    """How the user writes it."""
+
+    @classmethod
+    def at(cls, location: str | Path) -> RunFolder:
+        """The folder at ``location``. Raises InputError when the URI cannot be read."""
+        from pyarrow.fs import FileSystem, LocalFileSystem
+
+        text = str(location)
+        if "://" not in text:
+            return cls(LocalFileSystem(), str(Path(text).expanduser().absolute()), text)
+        try:
+            filesystem, path = FileSystem.from_uri(text)
+        except (ValueError, OSError) as error:
+            raise InputError(f"storage {text!r} cannot be used: {error}") from None
+        return cls(filesystem, path, text)
+
+    def __truediv__(self, name: str) -> RunFolder:
+        return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(self.shown, name))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on this machine's own file system."""
+        from pyarrow.fs import LocalFileSystem
+
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    @property
+    def local_path(self) -> Path:
+        """Its path, where `is_local`."""
+        assert self.is_local
+        return Path(self.path)
+
+    def exists(self, name: str = "") -> bool:
+        """Whether it, or ``name`` in it, is there."""
+        from pyarrow.fs import FileType
+
+        target = posixpath.join(self.path, name) if name else self.path
+        return bool(self.filesystem.get_file_info(target).type != FileType.NotFound)
+
+    def create(self) -> None:
+        """Makes the folder and writes a file in it. Raises InputError when that is not possible."""
+        try:
+            self.filesystem.create_dir(self.path, recursive=True)
+            self.write(".writable", b"")
+            self.filesystem.delete_file(posixpath.join(self.path, ".writable"))
+        except OSError as error:
+            reason = str(error).replace("\n", " ")
+            raise InputError(
+                f"storage {self.shown!r} cannot be written: {reason}; choose another with --storage"
+            ) from None
+
+    def remove_if_empty(self) -> None:
+        """Takes it away again where nothing was written to it."""
+        from pyarrow.fs import FileSelector
+
+        if not self.filesystem.get_file_info(FileSelector(self.path)):
+            self.filesystem.delete_dir(self.path)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes ``name`` so that a reader sees the old file or the whole new one."""
+        target = posixpath.join(self.path, name)
+        temporary = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.new")
+        with self.filesystem.open_output_stream(temporary) as stream:
+            stream.write(data)
+        self.filesystem.move(temporary, target)
+
+    def read(self, name: str) -> bytes:
+        """Raises FileNotFoundError when there is no such file."""
+        with self.filesystem.open_input_stream(posixpath.join(self.path, name)) as stream:
+            return bytes(stream.read())
+
+    def delete(self, name: str) -> None:
+        """Deletes a folder, if it exists."""
+        if self.exists(name):
+            self.filesystem.delete_dir(posixpath.join(self.path, name))
+
+    def folders(self) -> list[str]:
+        """Names of the folders in it; none if it does not exist."""
+        from pyarrow.fs import FileSelector, FileType
+
+        if not self.exists():
+            return []
+        infos = self.filesystem.get_file_info(FileSelector(self.path))
+        return sorted(info.base_name for info in infos if info.type == FileType.Directory)
+
+    def copy_to(self, target: RunFolder) -> None:
+        """Copies all files, with their folders, to ``target``."""
+        from pyarrow.fs import copy_files
+
+        target.filesystem.create_dir(target.path, recursive=True)
+        copy_files(self.path, target.path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)

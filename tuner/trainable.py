@@ -1,0 +1,169 @@
+"""A user's training procedure: loaded from its module, described by its own signature."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from tuner.errors import InputError, did_you_mean
+from tuner.spec.importing import import_attribute, search_path
+
+KeyPath = tuple[str, ...]
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """The functions of one trainable module (DESIGN 3.3); the optional ones are None where the module has none."""
+
+    reference: str
+    roots: tuple[Path, ...]
+    train: Callable[[Any], Any]
+    config_type: type | None
+    """The dataclass or pydantic model that ``train`` takes; None where it takes a plain dict."""
+    module: ModuleType
+
+    def _optional(self, name: str) -> Callable[..., Any] | None:
+        function = getattr(self.module, name, None)
+        return function if callable(function) else None
+
+    @property
+    def can_evaluate(self) -> bool:
+        return self._optional("evaluate") is not None
+
+    @property
+    def can_validate(self) -> bool:
+        """Whether ``evaluate`` takes a ``split``, so that validation metrics can be computed again."""
+        function = self._optional("evaluate")
+        return function is not None and "split" in inspect.signature(function).parameters
+
+    def evaluate(self, config: Config, checkpoint: Path, split: str) -> dict[str, float]:
+        """Metrics of the model in ``checkpoint`` on ``split`` (``val`` or ``test``)."""
+        function = self._optional("evaluate")
+        assert function is not None, "ask can_evaluate first"
+        with search_path(self.roots):
+            extra = {"split": split} if self.can_validate else {}
+            metrics = function(self.make_config(config), checkpoint, **extra)
+        return {name: float(value) for name, value in metrics.items()}
+
+    def prepare(self, config: Config) -> Config:
+        """Runs the module's ``prepare``; the parameters that it replaces for every trial (none without it)."""
+        function = self._optional("prepare")
+        if function is None:
+            return {}
+        with search_path(self.roots):
+            return dict(function(self.make_config(config)) or {})
+
+    def checkpoint_bytes(self, config: Config) -> int | None:
+        """The module's own estimate of one checkpoint's size; None where it gives none."""
+        function = self._optional("checkpoint_bytes")
+        if function is None:
+            return None
+        with search_path(self.roots):
+            return int(function(self.make_config(config)))
+
+    def make_config(self, values: Config) -> Any:
+        """What ``train`` is called with: a ``config_type`` with ``values``, or a plain dict.
+
+        Raises ValueError when the values do not fit the type.
+        """
+        if self.config_type is None:
+            return values
+        try:
+            return TypeAdapter(self.config_type).validate_json(json.dumps(values), strict=True)
+        except (TypeError, PydanticSchemaGenerationError):  # values or fields that are arbitrary Python objects
+            return self.config_type(**values)
+
+    def complaints(self, values: Config) -> list[tuple[KeyPath, str]]:
+        """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
+        if self.config_type is None:
+            return []
+        found = list(_unknown_names(self.config_type, values, ()))
+        unknown = {path for path, _ in found}
+        try:
+            self.make_config(values)
+        except ValidationError as error:
+            for details in error.errors():
+                path = tuple(str(part) for part in details["loc"])
+                if path not in unknown:
+                    found.append((path, _message(details["type"], details["msg"], details["input"])))
+        except (ValueError, TypeError) as error:  # raised by the user's own __post_init__
+            if not unknown:
+                found.append(((), str(error)))
+        return found
+
+
+def _message(kind: str, message: str, value: Any) -> str:
+    if kind == "missing":
+        return "required by the trainable, but neither in params nor in search_space"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    expected = message.removeprefix("Input should be ")
+    return f"must be {expected}, not {value!r}"
+
+
+def _fields(type_: Any) -> dict[str, Any] | None:
+    """Names and types of a dataclass's or model's fields; None for any other type."""
+    if isinstance(type_, type) and issubclass(type_, BaseModel):
+        return {name: field.annotation for name, field in type_.model_fields.items()}
+    if isinstance(type_, type) and dataclasses.is_dataclass(type_):
+        hints = typing.get_type_hints(type_)
+        return {field.name: hints.get(field.name) for field in dataclasses.fields(type_) if field.init}
+    return None
+
+
+def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    fields = _fields(type_)
+    if fields is None:
+        return
+    for name, value in values.items():
+        if name not in fields:
+            yield (*path, name), f"the trainable has no such parameter; {did_you_mean(name, list(fields))}"
+        elif isinstance(value, Mapping):
+            yield from _unknown_names(fields[name], value, (*path, name))
+
+
+def load_trainable(reference: str, roots: tuple[Path, ...]) -> Trainable:
+    """Imports ``reference`` (``module:function`` or ``file.py:function``) and reads its signature.
+
+    Raises InputError when it cannot be imported, or is not a function of one argument.
+    """
+    train = import_attribute(reference, roots)
+    if not callable(train):
+        raise InputError(f"{reference} is a {type(train).__name__}, not a function")
+    parameters = list(inspect.signature(train).parameters.values())
+    required = [p for p in parameters[1:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not parameters or required:
+        names = ", ".join(p.name for p in parameters)
+        raise InputError(f"{reference} takes ({names}); a trainable takes one argument, its config: def train(config)")
+    return Trainable(
+        reference, roots, train, _config_type(train, parameters[0]), inspect.getmodule(train) or ModuleType("")
+    )
+
+
+def _config_type(train: Callable[[Any], Any], parameter: inspect.Parameter) -> type | None:
+    try:
+        hint = typing.get_type_hints(train).get(parameter.name)
+    except NameError:  # an annotation that exists for type checkers only
+        return None
+    candidates = [hint, *typing.get_args(hint)]
+    return next((t for t in candidates if _fields(t) is not None), None)
+
+
+def merge(base: Config, over: Config) -> Config:
+    """``base`` with the values of ``over``, nested dicts merged key by key; neither is changed."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
