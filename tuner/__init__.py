@@ -15,12 +15,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tuner.best import restore_best
     from tuner.results import ResultSet, load_run
-    from tuner.runner import run, validate
+    from tuner.runner import resume, run, validate
 
-__all__ = ["ResultSet", "load_run", "restore_best", "run", "validate"]
+__all__ = ["ResultSet", "load_run", "restore_best", "resume", "run", "validate"]
 
 _HOMES = {
     "run": "tuner.runner",
+    "resume": "tuner.runner",
     "validate": "tuner.runner",
     "load_run": "tuner.results",
     "ResultSet": "tuner.results",

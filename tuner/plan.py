@@ -42,7 +42,8 @@ class Plan:
     @property
     def slots(self) -> int:
         """Trials that run at once."""
-        return min(self.trials, self.cluster.slots(self.request))
+        limit = self.spec.resources.max_concurrent_trials or self.trials
+        return min(limit, self.trials, self.cluster.slots(self.request))
 
     @property
     def checkpoints(self) -> int:

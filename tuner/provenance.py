@@ -18,7 +18,7 @@ from tuner.plan import Plan
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")
 
 
-def provenance(plan: Plan, prepared: dict[str, Any], notices: list[str]) -> dict[str, Any]:
+def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[str, Any]:
     """The content of provenance.json."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -27,7 +27,7 @@ def provenance(plan: Plan, prepared: dict[str, Any], notices: list[str]) -> dict
         "experiment_file": str(plan.experiment.file.resolve()) if plan.experiment.file else None,
         "roots": [str(root) for root in plan.experiment.roots],
         "notices": notices,
-        "prepared": prepared,
+        "prepared": {k: v for k, v in params.items() if plan.spec.params.get(k) != v},
         "seed": plan.seed,
         "trials": plan.trials,
         "trial_resources": dict(plan.request),

@@ -150,6 +150,10 @@ class ResultSet:
         """What the user must know of this run, such as other data than asked for."""
         return list(self.provenance.get("notices", []))
 
+    def get(self, trial_id: str) -> Trial | None:
+        """The trial of that id; None where there is none."""
+        return self._by_id.get(trial_id)
+
     def trial(self, trial_id: str) -> Trial:
         return self._by_id[trial_id]
 

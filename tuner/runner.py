@@ -17,15 +17,20 @@ from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableRe
 from tuner.machine import Cluster, Node, this_machine
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
-from tuner.results import EXPERIMENT, LOG, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
+from tuner.results import EXPERIMENT, LOG, PROVENANCE, RAY, TRIAL_LOG, ResultSet, load_run, new_run_name, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE, RunFolder
 from tuner.trainable import merge
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+    from ray.tune import RunConfig, TuneConfig
+
     from tuner.engine.control import Control
-    from tuner.engine.recorder import Listener
+    from tuner.engine.process import TrialTask
+    from tuner.engine.recorder import Listener, Recorder
+    from tuner.spec.experiment import ExperimentSpec
 
 Say = Callable[[str], None]
 
@@ -49,6 +54,8 @@ def run(
     Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3) or Interrupted (130); the last two carry on
     with a complete run folder.
     """
+    from tuner.engine.control import Control
+
     loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
     with cluster_at(address) as cluster:
         plan = make_plan(loaded, cluster)
@@ -57,22 +64,50 @@ def run(
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         folder.create()
         try:
-            prepared, notices = _prepare(plan)
+            params, notices = _prepare(plan, say)
         except BaseException:
             folder.remove_if_empty()
             raise
-        for notice in notices:
-            say(f"NOTICE: {notice}")
-        params = merge(plan.spec.params, prepared)
         spec = resolved_spec(plan, params)
-        results = ResultSet(folder, spec, provenance(plan, prepared, notices))
-        folder.write(
-            EXPERIMENT,
-            dump_yaml(spec, [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {n}" for n in notices)]),
-        )
+        results = ResultSet(folder, spec, provenance(plan, params, notices))
+        header = [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
+        folder.write(EXPERIMENT, dump_yaml(spec, header))
         write_json(folder, PROVENANCE, results.provenance)
         results.save()
-        return _search(plan, params, results, list(listeners), say)
+        task = _task(plan, params, Path.cwd())
+        return _search(plan, task, results, Control(), list(listeners), say)
+
+
+def resume(
+    run: str | Path | ResultSet,
+    *,
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Goes on with a run that was interrupted: paused trials from their last checkpoint, then those not yet started.
+
+    Searcher and scheduler go on with all that they had seen; the time between does not count. Raises as `run` does,
+    and InputError where nothing is left to do.
+    """
+    from tuner.engine.control import Control
+
+    results = run if isinstance(run, ResultSet) else load_run(run, storage)
+    before = results.provenance
+    if not before.get("interrupted"):
+        raise InputError(f"{results.folder.shown}: nothing to resume: the search came to its end")
+    with cluster_at(address) as cluster:
+        plan = make_plan(experiment_of(results), cluster)
+        params, _ = _prepare(plan, say)
+        control = Control(elapsed_before=before["elapsed_s"])
+        task = _task(plan, params, Path(before["working_directory"]))
+        return _search(plan, task, results, control, list(listeners), say, restore=True)
+
+
+def experiment_of(results: ResultSet) -> Experiment:
+    """The experiment that a run was started with."""
+    return load_experiment(results.spec, roots=tuple(map(Path, results.provenance["roots"])))
 
 
 def validate(
@@ -117,34 +152,58 @@ def _counts(resource: str) -> bool:
     return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
 
 
-def _prepare(plan: Plan) -> tuple[dict[str, Any], list[str]]:
-    """What the trainable's ``prepare`` replaces, and the warnings that it gave.
+def _prepare(plan: Plan, say: Say) -> tuple[dict[str, Any], list[str]]:
+    """The fixed parameters with what the trainable's ``prepare`` replaces, and the warnings that it gave.
 
-    Raises EnvironmentFailure for whatever goes wrong there: the data cannot be had.
+    Raises EnvironmentFailure where the data cannot be had.
     """
     import numpy as np
 
+    params = plan.spec.params
     sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
-            prepared = plan.trainable.prepare(merge(plan.spec.params, sample))
+            prepared = plan.trainable.prepare(merge(params, sample))
         except OSError as error:
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
-    return prepared, [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    notices = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    for notice in notices:
+        say(f"NOTICE: {notice}")
+    return merge(params, prepared), notices
 
 
-def _search(plan: Plan, params: dict[str, Any], results: ResultSet, listeners: list[Listener], say: Say) -> ResultSet:
-    from tuner.engine.control import Control
+def _task(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialTask:
+    from tuner.engine.process import TrialTask
+
+    return TrialTask(
+        trainable=plan.spec.trainable,
+        roots=plan.experiment.roots,
+        working_directory=working_directory,
+        params=params,
+        required=plan.required_metrics,
+        seed=plan.seed,
+        cpu=plan.spec.resources.cpu,
+    )
+
+
+def _search(
+    plan: Plan,
+    task: TrialTask,
+    results: ResultSet,
+    control: Control,
+    listeners: list[Listener],
+    say: Say,
+    restore: bool = False,
+) -> ResultSet:
     from tuner.engine.recorder import Recorder
 
-    control = Control()
     recorder = Recorder(results, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
         listener.started(results)
     try:
         with _ray_log(results.folder), control.on_interrupt(say), _ray(plan):
-            _fit(plan, params, recorder, control)
+            _fit(plan, task, recorder, control, restore)
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
@@ -154,10 +213,10 @@ def _search(plan: Plan, params: dict[str, Any], results: ResultSet, listeners: l
     if control.fatal:
         raise control.fatal
     if control.interrupted:
-        paused = results.count("paused")
+        ended = len(results.trials) - results.count("paused") - results.count("pending")
         raise Interrupted(
-            f"interrupted: {paused} trials paused, {results.count('completed') + results.count('stopped')} ended; "
-            f"all that was found is in {results.folder.shown}"
+            f"interrupted: {ended} trials ended, {results.count('paused')} paused; "
+            f"to go on: python -m tuner resume {results.folder.shown}"
         )
     if results.best is None:
         raise NoUsableResult(_why_nothing(results))
@@ -174,56 +233,63 @@ def _why_nothing(results: ResultSet) -> str:
     return f"all {results.count('failed')} trials failed; {count} of them with: {reason} (log: {log})"
 
 
-def _fit(plan: Plan, params: dict[str, Any], recorder: Any, control: Control) -> None:
+def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control, restore: bool) -> None:
     """Hands the plan to Ray Tune, every option explicit."""
     from ray import tune
 
     from tuner.engine.control import BudgetStopper
     from tuner.engine.controller import replaces_rays
-    from tuner.engine.process import TrialTask, trainable_class
-    from tuner.engine.suggestions import Suggestions
+    from tuner.engine.process import trainable_class
 
-    spec = plan.spec
-    task = TrialTask(
-        trainable=spec.trainable,
-        roots=plan.experiment.roots,
-        working_directory=Path.cwd(),
-        params=params,
-        required=plan.required_metrics,
-        seed=plan.seed,
-        cpu=spec.resources.cpu,
-    )
-    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    objective = spec.objective
+    budget = BudgetStopper(plan.spec.budget, plan.request.get("GPU", 0), recorder.results, control)
+    bundles = tune.PlacementGroupFactory([dict(plan.request)])
+    trainable = tune.with_resources(trainable_class(task), bundles)
     folder = recorder.results.folder
-    bundle = dict(plan.request)
-    tuner = tune.Tuner(
-        tune.with_resources(trainable_class(task), tune.PlacementGroupFactory([bundle])),
-        tune_config=tune.TuneConfig(
-            search_alg=Suggestions(spec.search.build(plan.search_task), objective.metric, objective.mode, step_name),
-            scheduler=spec.scheduler.build(objective.metric, objective.mode),
-            num_samples=plan.trials,
-            max_concurrent_trials=plan.slots,
-            reuse_actors=not spec.resources.fresh_process,
-            trial_dirname_creator=lambda trial: trial.trial_id,
-        ),
-        run_config=tune.RunConfig(
-            name=RAY,
-            storage_path=folder.path,
-            storage_filesystem=None if folder.is_local else folder.filesystem,
-            checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=spec.checkpoints.keep_per_trial,
-                checkpoint_score_attribute=objective.metric,
-                checkpoint_score_order=objective.mode,
-                checkpoint_at_end=False,
-            ),
-            failure_config=tune.FailureConfig(max_failures=0),
-            verbose=0,
-        ),
-    )
-    budget = BudgetStopper(spec.budget, plan.request.get("GPU", 0), recorder.results, control)
+    filesystem = None if folder.is_local else folder.filesystem
+    if restore:
+        path = (folder / RAY).path
+        tuner = tune.Tuner.restore(path, trainable, storage_filesystem=filesystem, resume_unfinished=True)
+    else:
+        tuner = tune.Tuner(
+            trainable, tune_config=_tune_config(plan), run_config=_run_config(plan.spec, folder, filesystem)
+        )
     with replaces_rays(recorder, control, budget, plan.slots):
         tuner.fit()
+
+
+def _tune_config(plan: Plan) -> TuneConfig:
+    from ray import tune
+
+    from tuner.engine.suggestions import Suggestions
+
+    spec, objective = plan.spec, plan.spec.objective
+    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
+    return tune.TuneConfig(
+        search_alg=Suggestions(spec.search.build(plan.search_task), objective.metric, objective.mode, step_name),
+        scheduler=spec.scheduler.build(objective.metric, objective.mode),
+        num_samples=plan.trials,
+        max_concurrent_trials=plan.slots,
+        reuse_actors=not spec.resources.fresh_process,
+        trial_dirname_creator=lambda trial: trial.trial_id,
+    )
+
+
+def _run_config(spec: ExperimentSpec, folder: RunFolder, filesystem: FileSystem | None) -> RunConfig:
+    from ray import tune
+
+    return tune.RunConfig(
+        name=RAY,
+        storage_path=folder.path,
+        storage_filesystem=filesystem,
+        checkpoint_config=tune.CheckpointConfig(
+            num_to_keep=spec.checkpoints.keep_per_trial,
+            checkpoint_score_attribute=spec.objective.metric,
+            checkpoint_score_order=spec.objective.mode,
+            checkpoint_at_end=False,
+        ),
+        failure_config=tune.FailureConfig(max_failures=0),
+        verbose=0,
+    )
 
 
 _RAY_SETTINGS = {

@@ -12,6 +12,7 @@ from tuner.errors import TunerError, did_you_mean
 
 VERBS = {
     "run": "search, and keep the best trial",
+    "resume": "go on with an interrupted search",
     "validate": "show what a search would do, without starting it",
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner.cli import options
-from tuner.errors import Interrupted, NoUsableResult
+
+if TYPE_CHECKING:
+    from tuner.engine.recorder import Listener
+    from tuner.results import ResultSet
+    from tuner.spec.reader import Experiment
+
+Search = Callable[[Sequence["Listener"], Callable[[str], None]], "ResultSet"]
 
 
 @click.command()
@@ -31,22 +38,32 @@ def command(
     """
     from tuner.runner import run
     from tuner.spec.reader import load_experiment
+
+    experiment = load_experiment(file, overrides)
+    on_screen(
+        experiment,
+        storage,
+        as_json,
+        lambda listeners, say: run(
+            experiment, name=name, storage=storage, address=address, listeners=listeners, say=say
+        ),
+    )
+
+
+def on_screen(experiment: Experiment, storage: str, as_json: bool, search: Search) -> None:
+    """Runs ``search`` with its progress on the terminal, and prints its result."""
     from tuner.tracking import listeners_of
     from tuner.tracking.progress import Screen
 
-    experiment = load_experiment(file, overrides)
     with Screen() as screen:
         try:
-            listeners = [screen.progress(experiment), *listeners_of(experiment.spec, storage)]
-            results = run(experiment, name=name, storage=storage, address=address, listeners=listeners, say=screen.say)
-        except (Interrupted, NoUsableResult):
-            if as_json and screen.results is not None:
-                screen.after(lambda: options.print_json(summary(screen.results)))
-            raise
-    if as_json:
-        options.print_json(summary(results))
-    else:
-        click.echo(results.folder.shown)
+            search([screen.progress(experiment), *listeners_of(experiment.spec, storage)], screen.say)
+        finally:
+            results = screen.results
+            if results is not None:
+                screen.after(
+                    lambda: options.print_json(summary(results)) if as_json else click.echo(results.folder.shown)
+                )
 
 
 def summary(results: Any) -> dict[str, Any]:

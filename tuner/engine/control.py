@@ -29,6 +29,8 @@ class Control:
     """Which limit ended the search; empty while none did."""
     fatal: TunerError | None = None
     """An error that every trial would meet."""
+    elapsed_before: float = 0.0
+    """Seconds that a resumed search had run before."""
     started: float | None = None
     """``time.monotonic()`` at the first trial's start."""
 
@@ -38,8 +40,8 @@ class Control:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first trial started."""
-        return time.monotonic() - self.started if self.started is not None else 0.0
+        """Seconds since the first trial started, without the time between an interruption and `resume`."""
+        return self.elapsed_before + (time.monotonic() - self.started if self.started is not None else 0.0)
 
     @contextlib.contextmanager
     def on_interrupt(self, say: Any) -> Iterator[None]:

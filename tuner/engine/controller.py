@@ -57,6 +57,18 @@ class Controller(TuneController):  # type: ignore[misc]
         self._lost_while_idle: set[RayTrial] = set()
         self._cache_sized = False
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.budget, **options)
+        if self.resumed:
+            self._replay()
+
+    def _replay(self) -> None:
+        """Shows the scheduler all earlier reports: Ray restores trials and searcher, but forgets the rungs."""
+        trials = {trial.trial_id: trial for trial in self._trials}
+        for report in self.recorder.history():
+            result = {"training_iteration": report.step, **report.metrics}
+            self._scheduler_alg.on_trial_result(self._wrapped(), trials[report.trial_id], result)
+        for trial in self._trials:
+            if trial.is_finished():
+                self._scheduler_alg.on_trial_remove(self, trial)
 
     def __getstate__(self) -> dict[str, Any]:
         """What Ray writes to its experiment state: nothing of ours, which a restored search gets anew."""

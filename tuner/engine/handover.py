@@ -72,6 +72,17 @@ class Process:
     open_files: int | None = None
     """Open files after the first trial; None before."""
 
+    _loaded: bool = False
+
+    def loaded(self) -> None:
+        """Call it when the user's module is imported: what libraries set at import belongs to a new process."""
+        if not self._loaded:
+            self.environment = dict(os.environ)
+            self.filters = list(warnings.filters)
+            self.log_level = logging.getLogger().level
+            self.log_handlers = tuple(logging.getLogger().handlers)
+            self._loaded = True
+
     def fresh_start(self, working_directory: Path, roots: Sequence[Path], seed: int, cpu: float) -> None:
         """Brings everything that a trial may have changed back to how a new process has it.
 

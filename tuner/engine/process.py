@@ -18,7 +18,7 @@ from typing import Any
 
 from pyarrow.fs import LocalFileSystem
 from ray.train._internal.session import get_session
-from ray.tune.result import DEFAULT_METRIC, RESULT_DUPLICATE
+from ray.tune.result import DEFAULT_METRIC, RESULT_DUPLICATE, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 
 from tuner.engine.handover import Process, output_to, seed_all, seed_of
@@ -84,6 +84,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             try:
                 self._process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
                 trainable = load_trainable(task.trainable, task.roots)
+                self._process.loaded()
                 seed_all(seed)
                 output = trainable.train(trainable.make_config(merge(task.params, config)))
                 for value in output if inspect.isgenerator(output) else [output]:
@@ -95,6 +96,10 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             finally:
                 self._store(log)
         session.report({RESULT_DUPLICATE: True})
+
+    def load_checkpoint(self, checkpoint_result: Any) -> None:
+        super().load_checkpoint(checkpoint_result)
+        get_session().time_total = checkpoint_result.metrics.get(TIME_TOTAL_S, 0.0)  # Ray starts again from 0
 
     def step(self) -> dict[str, Any]:
         metrics: dict[str, Any] = super().step()

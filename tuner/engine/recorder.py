@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
 from tuner.report.html import write_report
-from tuner.results import RAY, Report, ResultSet, Trial, flat_metrics
+from tuner.results import PROVENANCE, RAY, Report, ResultSet, Trial, flat_metrics, write_json
 from tuner.schedulers.base import SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 
@@ -51,9 +51,22 @@ class Recorder(Callback):  # type: ignore[misc]
         self._changed = False
 
     def added(self, ray_trial: RayTrial) -> None:
-        """A configuration was suggested."""
-        if not any(trial.id == ray_trial.trial_id for trial in self.results.trials[-64:]):
+        """A configuration was suggested, or a trial is taken up again after an interruption."""
+        known = self.results.get(ray_trial.trial_id)
+        if known is None:
             self.results.add(Trial(ray_trial.trial_id, len(self.results.trials) + 1, dict(ray_trial.config)))
+            return
+        # Ray goes on from its last snapshot: what was reported after it will be reported again.
+        last = ray_trial.last_result.get("training_iteration", 0)
+        known.reports = [report for report in known.reports if report.step <= last]
+        known.best = None
+        for report in known.reports:
+            if self._is_best(known.best, report):
+                known.best = report
+
+    def history(self) -> list[Report]:
+        """Every report so far, in the order in which they came."""
+        return sorted((r for t in self.results.trials for r in t.reports), key=lambda r: (r.timestamp, r.step))
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._control.first_trial_started()
@@ -148,6 +161,8 @@ class Recorder(Callback):  # type: ignore[misc]
                 trial.status, trial.reason = "paused", "interrupted"
             elif trial.status == "pending":
                 trial.reason = self._control.stop_reason or "interrupted before it started"
+        self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": self._control.interrupted}
+        write_json(self.results.folder, PROVENANCE, self.results.provenance)
         for trial in self.results.trials:
             if any(report.checkpoint for report in trial.reports):
                 present = {f"{RAY}/{trial.id}/{name}" for name in (self.results.folder / RAY / trial.id).folders()}

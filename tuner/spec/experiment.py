@@ -50,6 +50,8 @@ class Resources(Model):
     """Host memory that the scheduler sets aside for a trial, in GiB."""
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Amounts of Ray's custom resources."""
+    max_concurrent_trials: Annotated[int, Field(ge=1)] | None = None
+    """Trials that run at once at most; absent: as many as fit."""
     fresh_process: bool = False
     """Start a new process for every trial instead of handing a cleaned one over (slower: torch is imported again)."""
 

@@ -39,10 +39,13 @@ class Experiment:
 
 
 def load_experiment(
-    source: str | os.PathLike[str] | Mapping[str, Any], overrides: Mapping[str, str] | Sequence[str] = ()
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    roots: tuple[Path, ...] | None = None,
 ) -> Experiment:
     """Reads ``source``, a YAML file or a mapping of the same form.
 
+    ``roots``: folders for relative paths; by default the working directory, the file's folder and its parent.
     ``overrides``: texts ``a.b=value`` or a mapping of dotted key to value, where text is read as YAML.
     Raises InputError holding all problems of the file, the overrides and the search space.
     """
@@ -51,7 +54,7 @@ def load_experiment(
     else:
         file = Path(source)
         document = _read_file(file)
-    roots = _roots(file)
+    roots = roots or _roots(file)
     if document.value is None:
         raise InputError(
             [
@@ -186,7 +189,9 @@ def _validate(document: Document, space: Space | None, problems: list[Problem]) 
     try:
         return ExperimentSpec.model_validate(value)
     except ValidationError as error:
-        problems.extend(_problem(document, details) for details in error.errors())
+        unread = space is None and "search_space" in value  # its own problems are known already
+        errors = [e for e in error.errors() if not (unread and e["loc"] == ("search_space",))]
+        problems.extend(_problem(document, details) for details in errors)
     return None
 
 

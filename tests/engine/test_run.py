@@ -1,0 +1,260 @@
+"""Searches on a real Ray session: what is found, what is kept, and what a bad trial may not do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tuner import load_run, run
+from tuner.errors import InputError, NoUsableResult
+from tuner.results import ResultSet
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+HERE = Path(__file__).parent
+
+
+def experiment(function: str, space: dict, **keys: object) -> dict:
+    return {
+        "trainable": f"{HERE}/toys.py:{function}",
+        "search_space": space,
+        "objective": {"metric": "score", "mode": "max"},
+        "resources": {"gpu": 0},
+        **keys,
+    }
+
+
+def search(storage: Path, function: str, space: dict, overrides: dict | None = None, **keys: object) -> ResultSet:
+    return run(experiment(function, space, **keys), overrides or {}, storage=storage, name="run", say=lambda text: None)
+
+
+def by_config(results: ResultSet, name: str) -> dict:
+    return {trial.config[name]: trial for trial in results.trials}
+
+
+def test_a_search_stops_trials_and_writes_a_complete_run_folder(tmp_path: Path) -> None:
+    results = search(
+        tmp_path,
+        "quadratic",
+        {"x": {"uniform": [0, 1]}},
+        params={"epochs": 9},
+        search={"kind": "random", "seed": 3},
+        scheduler={"kind": "asha", "time_attr": "epoch", "max_t": 9, "grace_period": 1, "reduction_factor": 3},
+        budget={"trials": 12},
+    )
+    assert {trial.status for trial in results.trials} == {"completed", "stopped"}
+    for trial in results.trials:
+        assert trial.steps == (9 if trial.status == "completed" else trial.rung)
+        assert trial.rung in (None, 1, 3)
+    folder = tmp_path / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"experiment.yaml", "provenance.json", "trials.csv", "results.parquet", "best", "report.html", "ray"}
+    again = load_run(folder)
+    assert [t.config for t in again.trials] == [t.config for t in results.trials]
+    assert again.frame().equals(results.frame())
+    values = results.frame()
+    values = values[values.checkpoint.notna()]
+    assert results.best.best.metrics["score"] == results.frame().score.max()
+    assert json.loads((folder / "best" / "config.json").read_text()) == {"epochs": 9, **results.best.config}
+    assert (folder / "best" / "checkpoint" / "state.json").exists()
+
+
+def test_the_best_is_the_best_report_with_a_checkpoint_not_the_last(tmp_path: Path) -> None:
+    results = search(tmp_path, "rises_and_falls", {"peak": {"grid_search": [0.8, 0.9, 0.7]}}, search={"kind": "grid"})
+    best = json.loads((tmp_path / "run/best/metrics.json").read_text())
+    assert (best["score"], best["step"]) == (0.9, 2)
+    assert json.loads((tmp_path / "run/best/checkpoint/state.json").read_text()) == {"step": 2}
+    assert results.best.config == {"peak": 0.9}
+
+
+def test_a_value_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
+    results = search(tmp_path, "without_checkpoint_at_the_best", {"x": {"grid_search": [1]}}, search={"kind": "grid"})
+    assert results.best.best.metrics["score"] == 0.7
+
+
+def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
+    ways = ["fine", "raise", "nan", "inf", "none", "text", "bool", "exit", "kill", "silent", "later nan", "fine too"]
+    results = search(tmp_path, "misbehaves", {"how": {"grid_search": ways}}, search={"kind": "grid"})
+    trials = by_config(results, "how")
+    assert {way for way, trial in trials.items() if trial.status == "completed"} == {"fine", "fine too"}
+    expected = {
+        "raise": "RuntimeError: a broken",
+        "nan": "report 1: score is nan",
+        "inf": "report 1: score is inf",
+        "none": "report 1: score is None, not a number",
+        "text": "report 1: score is 'high', not a number",
+        "bool": "report 1: score is True, not a number",
+        "exit": "its process died",
+        "kill": "its process died",
+        "silent": "ended without a report",
+        "later nan": "report 2: score is nan",
+    }
+    for way, reason in expected.items():
+        assert trials[way].status == "failed"
+        assert reason in trials[way].reason, way
+        assert "\n" not in trials[way].reason
+    log = (tmp_path / "run/ray" / trials["raise"].id / "output.log").read_text()
+    assert "about to raise" in log
+    assert "Traceback" in log
+
+
+def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
+    space = {"how": {"choice": ["raise", "nan", "exit", "fine"]}}
+    block = {"kind": "optuna", "sampler": "tpe", "seed": 1}
+    results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10})
+    state = pickle.loads(next((tmp_path / "run/ray").glob("searcher-state-*.pkl")).read_bytes())
+    states = Counter(trial.state.name for trial in state._study.trials)
+    assert states == {"FAIL": results.count("failed"), "COMPLETE": results.count("completed")}
+    assert results.count("failed") > 0
+
+
+def test_all_trials_failing_ends_with_the_most_frequent_error(tmp_path: Path) -> None:
+    with pytest.raises(NoUsableResult, match=r"all 3 trials failed; 2 of them with: RuntimeError: a broken"):
+        search(
+            tmp_path,
+            "misbehaves",
+            {"how": {"grid_search": ["raise", "nan"]}, "twice": {"grid_search": [1, 2], "when": {"how": "raise"}}},
+            search={"kind": "grid"},
+        )
+    assert (tmp_path / "run/trials.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "objective.metric: the trainable reports no 'score'; it reports: accuracy, loss"),
+        (
+            {
+                "objective": {"metric": "loss", "mode": "min"},
+                "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 3},
+            },
+            "scheduler.time_attr: the trainable reports no 'epoch'; it reports: accuracy, loss",
+        ),
+    ],
+)
+def test_a_metric_that_is_never_reported_stops_the_search(tmp_path: Path, keys: dict, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        search(tmp_path, "other_names", {"x": {"uniform": [0, 1]}}, budget={"trials": 50}, **keys)
+    assert str(caught.value) == message
+    assert len(load_run(tmp_path / "run").trials) <= 4
+
+
+@pytest.mark.parametrize(("function", "steps", "best"), [("returns", 1, 0.5), ("yields", 3, 2.5)])
+def test_a_function_may_return_or_yield_its_metrics(tmp_path: Path, function: str, steps: int, best: float) -> None:
+    results = search(tmp_path, function, {"x": {"grid_search": [0.5]}}, search={"kind": "grid"})
+    assert (results.trials[0].steps, results.value(results.best.best)) == (steps, best)
+
+
+def test_relative_paths_are_those_of_the_directory_where_the_search_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data.txt").write_text("2.0")
+    monkeypatch.chdir(tmp_path)
+    results = search(tmp_path, "reads_relative_path", {"x": {"grid_search": [1.5]}}, search={"kind": "grid"})
+    assert results.value(results.best.best) == 3.0
+
+
+@pytest.mark.parametrize("cpu", [1, 2])
+def test_a_trial_has_as_many_threads_as_cpus(tmp_path: Path, cpu: int) -> None:
+    results = search(
+        tmp_path,
+        "threads",
+        {"x": {"grid_search": [1, 2, 3]}},
+        search={"kind": "grid"},
+        resources={"cpu": cpu, "gpu": 0},
+    )
+    for trial in results.trials:
+        assert trial.reports[0].metrics["threads"] == cpu
+        assert trial.reports[0].metrics["omp"] == str(cpu)
+
+
+def test_budget_target_ends_the_search(tmp_path: Path) -> None:
+    results = search(
+        tmp_path,
+        "quadratic",
+        {"x": {"uniform": [0, 1]}},
+        params={"epochs": 50, "seconds": 0.02},
+        budget={"trials": 500, "target": -0.3},
+    )
+    assert results.value(results.best.best) >= -0.3
+    assert len(results.trials) < 50
+    assert any("budget.target -0.3 is reached" in trial.reason for trial in results.trials)
+    assert (tmp_path / "run/best/checkpoint/state.json").exists()
+
+
+def test_budget_wall_clock_ends_the_search(tmp_path: Path) -> None:
+    results = search(
+        tmp_path,
+        "quadratic",
+        {"x": {"uniform": [0, 1]}},
+        params={"epochs": 10_000, "seconds": 0.05},
+        budget={"trials": 500, "wall_clock": "8s"},
+    )
+    assert {trial.reason for trial in results.trials if trial.status == "stopped"} == {
+        "budget.wall_clock 8.0s is used up"
+    }
+
+
+def test_only_the_best_trials_keep_checkpoints(tmp_path: Path) -> None:
+    results = search(
+        tmp_path,
+        "quadratic",
+        {"x": {"grid_search": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]}},
+        search={"kind": "grid"},
+        checkpoints={"keep_per_trial": 1, "keep_trials": 2},
+    )
+    kept = {path.parent.name for path in (tmp_path / "run/ray").glob("*/checkpoint_*")}
+    assert kept == {trial.id for trial in results.rank(results.trials)[:2]}
+    assert results.best.config == {"x": 0.3}
+
+
+@pytest.mark.parametrize("searcher", [{"kind": "random"}, {"kind": "optuna", "sampler": "tpe"}])
+def test_one_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path, searcher: dict) -> None:
+    def configs(name: str) -> list[dict]:
+        return [
+            trial.config
+            for trial in search(
+                tmp_path / name,
+                "quadratic",
+                {"x": {"uniform": [0, 1]}, "kind": {"choice": ["a", "b"]}},
+                search={**searcher, "seed": 5},
+                scheduler={"kind": "asha", "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
+                budget={"trials": 14},
+                resources={"gpu": 0, "max_concurrent_trials": 1},
+            ).trials
+        ]
+
+    assert configs("a") == configs("b")
+
+
+def test_storage_may_be_a_uri(tmp_path: Path) -> None:
+    run(
+        experiment("quadratic", {"x": {"grid_search": [0.3]}}, search={"kind": "grid"}),
+        storage=f"file://{tmp_path}/store",
+        name="run",
+    )
+    assert load_run(f"file://{tmp_path}/store/run").best.config == {"x": 0.3}
+
+
+def test_mlflow_holds_what_the_run_folder_holds(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    from tuner.tracking import listeners_of
+    from tuner.spec.reader import load_experiment
+
+    space = {"x": {"grid_search": [0.1, 0.3]}}
+    loaded = load_experiment(
+        experiment("quadratic", space, search={"kind": "grid"}, tracking={"mlflow": {"experiment": "toy"}})
+    )
+    results = run(loaded, storage=tmp_path, name="run", listeners=listeners_of(loaded.spec, str(tmp_path)))
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+    children = {r.data.tags["trial"]: r for r in runs if "mlflow.parentRunId" in r.data.tags}
+    assert len(runs) == 3
+    for trial in results.trials:
+        history = client.get_metric_history(children[trial.id].info.run_id, "score")
+        assert [(m.step, m.value) for m in history] == [(r.step, r.metrics["score"]) for r in trial.reports]
+        assert children[trial.id].info.status == "FINISHED"

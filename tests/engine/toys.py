@@ -1,0 +1,155 @@
+"""Trainables with a known optimum, and trainables that misbehave in every way we promise to survive."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from ray import tune
+
+SEEN: list[str] = []
+"""Module-level state that a trial changes: it must not reach the next trial."""
+
+
+def report(metrics: dict, step: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "state.json").write_text(json.dumps({"step": step}))
+        tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def resumed_step() -> int:
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as folder:
+        return json.loads(Path(folder, "state.json").read_text())["step"]
+
+
+def quadratic(config: dict) -> None:
+    """-(x - 0.3)**2, approached from below over the epochs."""
+    for epoch in range(resumed_step() + 1, config.get("epochs", 4) + 1):
+        time.sleep(config.get("seconds", 0))
+        report({"epoch": epoch, "score": -((config["x"] - 0.3) ** 2) - 1 / epoch, "pid_": os.getpid()}, epoch)
+
+
+def rises_and_falls(config: dict) -> None:
+    """Best in the middle; the checkpoint of the middle must be the one that is kept."""
+    for epoch, score in enumerate([0.1, config["peak"], 0.2], start=1):
+        report({"epoch": epoch, "score": score}, epoch)
+
+
+def without_checkpoint_at_the_best(config: dict) -> None:
+    for epoch, score in enumerate([0.5, 0.9, 0.7], start=1):
+        if epoch == 2:
+            tune.report({"epoch": epoch, "score": score})
+        else:
+            report({"epoch": epoch, "score": score}, epoch)
+
+
+def misbehaves(config: dict) -> None:
+    how = config["how"]
+    print("about to", how)
+    if how == "raise":
+        raise RuntimeError("a broken\ntrial")
+    if how == "exit":
+        os._exit(7)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "silent":
+        return
+    value = {"nan": float("nan"), "inf": float("inf"), "none": None, "text": "high", "bool": True}.get(how, 0.5)
+    tune.report({"score": value, "epoch": 1})
+    if how == "later nan":
+        tune.report({"score": float("nan"), "epoch": 2})
+
+
+def other_names(config: dict) -> None:
+    tune.report({"accuracy": 0.5, "loss": 1.0})
+
+
+def returns(config: dict) -> dict:
+    return {"score": config["x"]}
+
+
+def yields(config: dict):
+    for step in range(3):
+        yield {"score": config["x"] + step}
+
+
+def fingerprint() -> dict:
+    """Everything that an earlier trial could have changed."""
+    return {
+        "torch": torch.randn(4).double().sum().item(),
+        "numpy": float(np.random.random()),
+        "python": random.random(),
+        "weight": torch.nn.Linear(3, 3).weight.double().sum().item(),
+        "dtype": str(torch.get_default_dtype()),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "grad": torch.is_grad_enabled(),
+        "environment": os.environ.get("TOY_LEFT_BEHIND", "clean"),
+        "directory": str(Path.cwd()),
+        "path": "/left/behind" in sys.path,
+        "module": len(SEEN),
+        "division": np.geterr()["divide"],
+        "filters": len(warnings.filters),
+        "arguments": len(sys.argv),
+    }
+
+
+def mess_or_measure(config: dict) -> None:
+    if config["what"] == "mess":
+        SEEN.append("was here")
+        torch.manual_seed(99)
+        np.random.seed(99)
+        random.seed(99)
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(2)
+        torch.use_deterministic_algorithms(True)
+        torch.set_float32_matmul_precision("medium")
+        torch.set_grad_enabled(False)
+        os.environ["TOY_LEFT_BEHIND"] = "dirty"
+        os.chdir("/")
+        sys.path.insert(0, "/left/behind")
+        np.seterr(divide="ignore")
+        warnings.simplefilter("ignore")
+        sys.argv.append("left")
+        torch.randn(10)
+        tune.report({"score": 0.0, "pid_": os.getpid()})
+    else:
+        tune.report({"score": 1.0, "pid_": os.getpid(), **fingerprint()})
+
+
+LEAK: list[np.ndarray] = []
+
+
+def leaks(config: dict) -> None:
+    """Leaves something behind that cannot be undone."""
+    if config["what"] == "thread":
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    if config["what"] == "memory":
+        sys.modules["json"].left_behind = np.ones(100_000_000)  # 800 MB held by a library's module
+    if config["what"] == "files":
+        sys.modules["json"].left_open = [open(__file__) for _ in range(100)]  # noqa: SIM115
+    if config["what"] == "dies idle":
+        threading.Timer(0.05, os._exit, args=(1,)).start()
+    tune.report({"score": 1.0, "pid_": os.getpid()})
+
+
+def reads_relative_path(config: dict) -> None:
+    tune.report({"score": float(Path("data.txt").read_text()) * config["x"]})
+
+
+def threads(config: dict) -> None:
+    tune.report({"score": 1.0, "threads": torch.get_num_threads(), "omp": os.environ["OMP_NUM_THREADS"]})

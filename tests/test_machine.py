@@ -1,0 +1,107 @@
+"""How many trials fit on a cluster, and what this machine has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tuner import machine
+from tuner.machine import Cluster, Node, describe, this_machine
+
+GIB = 2.0**30
+
+
+def cluster(*resources: dict[str, float]) -> Cluster:
+    return Cluster(tuple(Node(f"n{i}", r) for i, r in enumerate(resources)))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "request_", "slots"),
+    [
+        ([{"CPU": 4}], {"CPU": 1}, 4),
+        ([{"CPU": 4}], {"CPU": 3}, 1),
+        ([{"CPU": 4}], {"CPU": 5}, 0),
+        ([{"CPU": 3}, {"CPU": 3}], {"CPU": 2}, 2),
+        ([{"CPU": 1}], {"CPU": 0.1}, 10),
+        ([{"CPU": 2}], {"CPU": 0.3}, 6),
+        ([{"CPU": 8, "GPU": 2}], {"CPU": 1, "GPU": 1}, 2),
+        ([{"CPU": 8, "GPU": 2}], {"CPU": 1, "GPU": 2}, 1),
+        ([{"CPU": 8, "GPU": 1}], {"CPU": 1, "GPU": 0.25}, 4),
+        ([{"CPU": 8, "GPU": 2}], {"CPU": 1, "GPU": 0.3}, 6),  # 3 on each: no trial spans two GPUs
+        ([{"CPU": 8, "GPU": 2}], {"CPU": 1, "GPU": 0.6}, 2),
+        ([{"CPU": 32, "GPU": 1}], {"CPU": 1, "GPU": 0.1}, 10),
+        ([{"CPU": 32, "GPU": 1}], {"CPU": 1, "GPU": 1 / 3}, 3),
+        ([{"CPU": 1, "GPU": 4}], {"CPU": 1, "GPU": 0.25}, 1),
+        ([{"CPU": 16}, {"CPU": 4, "GPU": 1}], {"CPU": 1, "GPU": 0.5}, 2),
+        ([{"CPU": 16}, {"CPU": 4, "GPU": 1}], {"CPU": 1}, 20),
+        ([{"CPU": 16}, {"CPU": 1, "GPU": 8}], {"CPU": 2, "GPU": 1}, 0),
+        ([{"CPU": 8, "memory": 10 * GIB}], {"CPU": 1, "memory": 4 * GIB}, 2),
+        ([{"CPU": 8, "tpu": 2}, {"CPU": 8}], {"CPU": 1, "tpu": 1}, 2),
+        ([], {"CPU": 1}, 0),
+    ],
+)
+def test_slots(nodes: list[dict[str, float]], request_: dict[str, float], slots: int) -> None:
+    assert cluster(*nodes).slots(request_) == slots
+
+
+def test_words() -> None:
+    assert describe({"CPU": 2.0, "GPU": 0.25, "memory": 1.5 * GIB}) == "2 CPU, 0.25 GPU, 1.5 GiB memory"
+    assert str(cluster({"CPU": 2.0}, {"CPU": 4.0})) == "this machine: 2 CPU; 4 CPU"
+    assert str(Cluster((Node("a", {"CPU": 2.0}),), "host:6379")) == "cluster host:6379: 2 CPU"
+    assert cluster({"CPU": 1, "GPU": 2}, {"CPU": 1}, {"GPU": 1}).gpus == 3
+
+
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (node,) = this_machine().nodes
+    assert 1 <= node.resources["CPU"] <= (os.cpu_count() or 1)
+    assert node.resources["GPU"] == 0
+    assert 0 < node.resources["memory"] < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert this_machine().address is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8), ("", 8)]
+)
+def test_the_control_groups_quota_bounds_the_cores(monkeypatch: pytest.MonkeyPatch, quota: str, cores: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(machine, "_control_group", lambda name: quota)
+    assert this_machine().nodes[0].resources["CPU"] == cores
+
+
+def test_the_control_groups_limit_bounds_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_control_group", lambda name: "1073741824\n" if name == "memory.max" else "")
+    assert this_machine().nodes[0].resources["memory"] == pytest.approx(0.7 * GIB)
+    monkeypatch.setattr(machine, "_control_group", lambda name: "max\n" if name == "memory.max" else "")
+    assert this_machine().nodes[0].resources["memory"] != pytest.approx(0.7 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"), [("", 0), ("-1", 0), ("0", 1), ("0,1", 2), (" 3 , ", 1), ("NoDevFiles", 0), ("GPU-1a", 1)]
+)
+def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int) -> None:
+    if gpus == 0:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert this_machine().gpus == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert this_machine().gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("script", "gpus"),
+    [
+        ("echo 'GPU 0: NVIDIA H100 (UUID: a)'; echo 'GPU 1: NVIDIA H100 (UUID: b)'", 2),
+        ("echo 'GPU 0: H100'; echo '  MIG 1g.10gb Device 0'", 1),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", 0),
+    ],
+)
+def test_gpus_that_the_driver_lists(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, gpus: int) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert this_machine().gpus == gpus
