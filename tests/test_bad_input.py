@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from tuner import cli
 
+Call = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parent.parent
 HEAD = "trainable: t.py:train\nobjective: {metric: loss, mode: min}\n"
 SPACE = "search_space: {lr: {loguniform: [1e-4, 1e-1]}}\n"
@@ -61,7 +62,8 @@ def space(text: str, extra: str = "") -> str:
 
 
 def typed(name: str, extra: str = "", domain: str = "loguniform: [1e-4, 1e-1]") -> str:
-    return f"trainable: typed.py:{name}\nobjective: {{metric: loss, mode: min}}\nsearch_space: {{lr: {{{domain}}}}}\n{extra}"
+    head = GOOD.replace("t.py:train", f"typed.py:{name}").replace("loguniform: [1e-4, 1e-1]", domain)
+    return head + extra
 
 
 ROWS = {
@@ -110,13 +112,19 @@ ROWS = {
         GOOD.replace("t.py:train", "tt.py:train"), [("e.yaml:1:1: trainable: no file 'tt.py'", "looked in")]
     ),
     "missing function": Row(
-        GOOD.replace("t.py:train", "t.py:trian"), [("e.yaml:1:1: trainable: ", "has no 'trian'", "did you mean 'train'?")]
+        GOOD.replace("t.py:train", "t.py:trian"),
+        [("e.yaml:1:1: trainable: ", "has no 'trian'", "did you mean 'train'?")],
     ),
     "no function": Row(GOOD.replace("t.py:train", "t"), [("e.yaml:1:1: trainable: 't' is not module:function",)]),
     "import error in the user's module": Row(
         GOOD.replace("t.py:", "broken:"),
-        [("e.yaml:1:1: trainable: broken cannot be imported: ModuleNotFoundError: No module named 'no_such_package_xyz'",
-          "broken.py, line 2")],
+        [
+            (
+                "e.yaml:1:1: trainable: broken cannot be imported: ModuleNotFoundError: ",
+                "'no_such_package_xyz'",
+                "broken.py, line 2",
+            )
+        ],
     ),
     "import error in the user's file": Row(
         GOOD.replace("t.py:", "renamed.py:"),
@@ -136,12 +144,15 @@ ROWS = {
             ("wrong type", ["params: {epochs: '3'}"], ("e.yaml:4:10: params.epochs: ", "integer, not '3'")),
             ("float for int", ["params: {epochs: 2.5}"], ("e.yaml:4:10: params.epochs: ", "2.5")),
             ("unknown choice", ["params: {opt: sdg}"], ("e.yaml:4:10: params.opt: ", "'sgd' or 'adam'")),
-            ("text domain", ["", "choice: [a, b]"], ("e.yaml:3:16: search_space.lr: ", "valid number, not 'a'")),
+            ("text domain", ["", "choice: [a, b]"], ("e.yaml:3:16: search_space.lr: ", "valid number, not '")),
         ]
     },
     "unknown parameter in the space": Row(
         typed("dataclass").replace("lr: {log", "lrr: {log"),
-        [("e.yaml:3:1: ", "lr: ", "neither in params nor in search_space"), ("e.yaml:3:16: search_space.lrr: ", "'lr'")],
+        [
+            ("e.yaml:3:1: ", "lr: ", "neither in params nor in search_space"),
+            ("e.yaml:3:16: search_space.lrr: ", "'lr'"),
+        ],
     ),
     "parameter in params and search_space": Row(
         GOOD + "params: {lr: 0.1}", [("e.yaml:4:10: params.lr: ", "is also in search_space", "keep one")]
@@ -159,14 +170,17 @@ ROWS = {
         GOOD + "search: {kind: optuna, sampler: tpee}", [("e.yaml:4:24: search.sampler: ", "tpe, gp, qmc", "'tpe'?")]
     ),
     "max_t below grace_period": Row(
-        GOOD + "scheduler: {kind: asha, max_t: 2, grace_period: 3}", [("e.yaml:4:", "scheduler", "grace_period 3", "max_t 2")]
+        GOOD + "scheduler: {kind: asha, max_t: 2, grace_period: 3}",
+        [("e.yaml:4:", "scheduler", "grace_period 3", "max_t 2")],
     ),
     "objective missing": Row(
         "trainable: t.py:train\n" + SPACE, [("e.yaml:1:1: objective: required", "{metric: NAME, mode: max}")]
     ),
     "metric missing": Row(GOOD.replace("metric: loss, ", ""), [("e.yaml:2:1: objective.metric: required",)]),
     "mode missing": Row(GOOD.replace(", mode: min", ""), [("e.yaml:2:1: objective.mode: required", "max if large")]),
-    "mode wrong": Row(GOOD.replace("mode: min", "mode: minimum"), [("e.yaml:2:26: objective.mode: ", "min, max", "'min'?")]),
+    "mode wrong": Row(
+        GOOD.replace("mode: min", "mode: minimum"), [("e.yaml:2:27: objective.mode: ", "min, max", "'min'?")]
+    ),
     "name with a slash": Row(GOOD + "name: a/b", [("e.yaml:4:1: name: 'a/b' cannot name a folder",)]),
     "empty file": Row("", [("e.yaml: the file is empty",)]),
     "only comments": Row("# nothing\n", [("e.yaml: the file is empty", "trainable, search_space and objective")]),
@@ -175,10 +189,15 @@ ROWS = {
         GOOD + "params: {a: !!python/object/apply:os.mkdir [hacked]}",
         [("e.yaml:4:13: params.a: the tag ", "python/object/apply:os.mkdir", "not allowed")],
     ),
-    "a GPU that is not there": Row(GOOD + "resources: {gpu: 1}", [("e.yaml:4:13: resources.gpu: ", "no GPU", "gpu: auto")]),
-    "too many cores": Row(GOOD + "resources: {cpu: 6400}", [("e.yaml:4:13: resources.cpu: ", "6400 CPU", "ask for less")]),
+    "a GPU that is not there": Row(
+        GOOD + "resources: {gpu: 1}", [("e.yaml:4:13: resources.gpu: ", "no GPU", "gpu: auto")]
+    ),
+    "too many cores": Row(
+        GOOD + "resources: {cpu: 6400}", [("e.yaml:4:13: resources.cpu: ", "6400 CPU", "ask for less")]
+    ),
     "too much memory": Row(
-        GOOD + "resources: {memory_gib: 1e6}", [("e.yaml:4:13: resources.memory_gib: ", "1000000.0 GiB", "ask for less")]
+        GOOD + "resources: {memory_gib: 1e6}",
+        [("e.yaml:4:13: resources.memory_gib: ", "1000000.0 GiB", "ask for less")],
     ),
     "a resource that is not there": Row(
         GOOD + "resources: {custom: {tpu: 1}}", [("e.yaml:4:22: resources.custom.tpu: ", "no tpu")]
@@ -190,7 +209,9 @@ ROWS = {
     "missing space attribute": Row(
         HEAD + "search_space: spaces:SPCE", [("e.yaml:3:1: search_space: ", "has no 'SPCE'", "did you mean 'SPACE'?")]
     ),
-    "space that is no dict": Row(HEAD + "search_space: spaces:LIST", [("e.yaml:3:1: search_space: ", "list, not a dict")]),
+    "space that is no dict": Row(
+        HEAD + "search_space: spaces:LIST", [("e.yaml:3:1: search_space: ", "list, not a dict")]
+    ),
     "missing space module": Row(HEAD + "search_space: spacs:SPACE", [("e.yaml:3:1: search_space: no module 'spacs'",)]),
     "--set without =": Row(GOOD, [("--set budget.trials: write --set KEY=VALUE",)], ["--set", "budget.trials"]),
     "--set of an unknown key": Row(
@@ -203,14 +224,22 @@ ROWS = {
         GOOD + "budget: {trials: 0}\nsearch: {kind: x}\nresources: {cpu: -1}",
         [("e.yaml:4:10: budget.trials",), ("e.yaml:5:10: search.kind",), ("e.yaml:6:13: resources.cpu",)],
     ),
-    "storage below a file": Row(GOOD, [("a_file/sub", "cannot be written", "--storage")], ["--storage", "a_file/sub"], ("run",)),
+    "storage below a file": Row(
+        GOOD, [("a_file/sub", "cannot be written", "--storage")], ["--storage", "a_file/sub"], ("run",)
+    ),
     "storage that cannot be": Row(GOOD, [("/proc/nope", "cannot be written")], ["--storage", "/proc/nope"], ("run",)),
-    "storage of an unknown kind": Row(GOOD, [("storage 'nope://x' cannot be used",)], ["--storage", "nope://x"], ("run",)),
+    "storage of an unknown kind": Row(
+        GOOD, [("storage 'nope://x' cannot be used",)], ["--storage", "nope://x"], ("run",)
+    ),
     "name taken": Row(GOOD, [("taken", "is taken", "choose another")], ["--name", "taken"], ("run",)),
     "run name with a slash": Row(GOOD, [("a/b", "--name", "cannot name a folder")], ["--name", "a/b"], ("run",)),
     "run name that climbs out": Row(GOOD, [("..", "--name", "cannot name a folder")], ["--name", ".."], ("run",)),
     "empty run name": Row(GOOD, [("--name", "cannot name a folder")], ["--name", ""], ("run",)),
 }
+
+
+def _started(*_: object) -> None:
+    raise AssertionError("a search started")
 
 
 @pytest.fixture
@@ -221,6 +250,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(text)
     (tmp_path / "a_file").write_text("")
     (tmp_path / "runs" / "taken").mkdir(parents=True)
+    monkeypatch.setattr("tuner.runner._search", _started)
     path, before = list(sys.path), set(sys.modules)
     yield tmp_path
     sys.path[:] = path
@@ -230,7 +260,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def tuner(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):  # noqa: ANN201
+def tuner(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
     """Calls the command line in this process; (exit status, stdout, stderr)."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -248,7 +278,7 @@ def listing(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, row in ROWS.items() for verb in row.verbs])
-def test_wrong_input(name: str, verb: str, folder: Path, tuner) -> None:  # noqa: ANN001
+def test_wrong_input(name: str, verb: str, folder: Path, tuner: Call) -> None:
     row = ROWS[name]
     (folder / "e.yaml").write_text(row.text)
     before = listing(folder)
@@ -266,13 +296,13 @@ def test_wrong_input(name: str, verb: str, folder: Path, tuner) -> None:  # noqa
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if len(row.verbs) == 2])
-def test_validate_and_run_use_the_same_words(name: str, folder: Path, tuner) -> None:  # noqa: ANN001
+def test_validate_and_run_use_the_same_words(name: str, folder: Path, tuner: Call) -> None:
     (folder / "e.yaml").write_text(ROWS[name].text)
     assert tuner("validate", "e.yaml", *ROWS[name].arguments) == tuner("run", "e.yaml", *ROWS[name].arguments)
 
 
 @pytest.mark.parametrize("verb", ["validate", "run"])
-def test_a_missing_file_lists_the_yaml_files_nearby(verb: str, folder: Path, tuner) -> None:  # noqa: ANN001
+def test_a_missing_file_lists_the_yaml_files_nearby(verb: str, folder: Path, tuner: Call) -> None:
     status, _, err = tuner(verb, "othr.yaml")
     assert status == 2
     assert err == "error: othr.yaml: no such file; in . there is: other.yaml, space_bad.yaml\n"
@@ -282,7 +312,7 @@ def test_a_missing_file_lists_the_yaml_files_nearby(verb: str, folder: Path, tun
     ("arguments", "words"),
     [
         (["rnu", "e.yaml"], ["no such verb 'rnu'", "did you mean 'run'?", "validate"]),
-        (["zzz"], ["no such verb 'zzz'", "run, validate"]),
+        (["zzz"], ["no such verb 'zzz'", "run, ", "validate"]),
         (["run"], ["FILE"]),
         (["run", "other.yaml", "extra"], ["extra"]),
         (["run", "other.yaml", "--nmae", "x"], ["--nmae", "--name"]),
@@ -295,7 +325,7 @@ def test_a_missing_file_lists_the_yaml_files_nearby(verb: str, folder: Path, tun
         (["list", "--storage", "nope://x"], ["storage 'nope://x' cannot be used"]),
     ],
 )
-def test_wrong_arguments(arguments: list[str], words: list[str], folder: Path, tuner) -> None:  # noqa: ANN001
+def test_wrong_arguments(arguments: list[str], words: list[str], folder: Path, tuner: Call) -> None:
     (folder / "runs" / "known-1").mkdir()
     (folder / "runs" / "known-1" / "experiment.yaml").write_text(GOOD)
     words = [word for word in words if not (arguments[1:2] == ["tkaen"] and word.startswith("did"))]
@@ -307,7 +337,7 @@ def test_wrong_arguments(arguments: list[str], words: list[str], folder: Path, t
     assert listing(folder) == before
 
 
-def test_a_damaged_run_is_an_environment_failure(folder: Path, tuner) -> None:  # noqa: ANN001
+def test_a_damaged_run_is_an_environment_failure(folder: Path, tuner: Call) -> None:
     (folder / "runs" / "known-1").mkdir()
     (folder / "runs" / "known-1" / "experiment.yaml").write_text(GOOD)
     status, out, err = tuner("show", "known-1")
@@ -315,7 +345,7 @@ def test_a_damaged_run_is_an_environment_failure(folder: Path, tuner) -> None:  
     assert err.startswith("error: runs/known-1: provenance.json is missing")
 
 
-def test_a_module_that_prints_at_import_leaves_stdout_alone(folder: Path, tuner) -> None:  # noqa: ANN001
+def test_a_module_that_prints_at_import_leaves_stdout_alone(folder: Path, tuner: Call) -> None:
     (folder / "e.yaml").write_text(GOOD.replace("t.py:", "noisy.py:") + "resources: {gpu: 1}")
     (folder / "noisy.py").write_text("print('noise')\ndef train(config): ...\n")
     status, out, err = tuner("run", "e.yaml", "--json")
@@ -323,7 +353,7 @@ def test_a_module_that_prints_at_import_leaves_stdout_alone(folder: Path, tuner)
     assert "resources.gpu" in err
 
 
-def test_the_right_file_is_accepted(folder: Path, tuner) -> None:  # noqa: ANN001
+def test_the_right_file_is_accepted(folder: Path, tuner: Call) -> None:
     before = listing(folder)
     status, out, err = tuner("validate", "other.yaml")
     assert (status, err) == (0, "")

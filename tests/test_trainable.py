@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tuner.errors import InputError
 from tuner.trainable import Trainable, load_trainable, merge
 
-TYPES = '''
+TYPES = """
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
@@ -88,11 +89,11 @@ class Callable:
 instance = Callable()
 partial = functools.partial(defaults, verbose=True)
 number = 3
-'''
+"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "some_types.py").write_text(TYPES)
     before = set(sys.modules)
@@ -210,7 +211,7 @@ def test_errors_at_import_are_shown_as_what_they_are(folder: Path, form: str, co
     with pytest.raises(InputError) as caught:
         load_trainable(form, (folder,))
     text = str(caught.value)
-    line = {"x = 1\n\n1": 3, "x = 1\nd": 2, "import sy": 2}.get(code[:9].ljust(8)[: len(code[:9])], None)
+    line = {"x": 3 if "/" in code else 2, "i": 2}.get(code[0] if "x = 1" in code or "exit" in code else "")
     assert message in text
     assert f"{folder / 'broken_one.py'}, line " in text
     assert line is None or f"line {line})" in text
@@ -223,7 +224,9 @@ def test_an_import_error_two_modules_deep_names_the_innermost_line(folder: Path)
     (folder / "inner_m.py").write_text("\n\nimport no_such_package_here\n")
     with pytest.raises(InputError) as caught:
         load_trainable("outer_m:train", (folder,))
-    assert "outer_m cannot be imported: ModuleNotFoundError: No module named 'no_such_package_here'" in str(caught.value)
+    assert "outer_m cannot be imported: ModuleNotFoundError: No module named 'no_such_package_here'" in str(
+        caught.value
+    )
     assert f"{folder / 'inner_m.py'}, line 3" in str(caught.value)
 
 
@@ -240,7 +243,13 @@ def test_a_config_is_made_from_plain_values(folder: Path) -> None:
     dataclass = load(folder, "dataclass")
     config = dataclass.make_config({"lr": 1, "layers": [1, 2], "shape": [3, 4], "inner": {"width": 2}, "clip": None})
     assert type(config).__name__ == "Config"
-    assert (config.lr, config.layers, config.shape, config.inner.width, config.inner.act) == (1, [1, 2], (3, 4), 2, "relu")
+    assert (config.lr, config.layers, config.shape, config.inner.width, config.inner.act) == (
+        1,
+        [1, 2],
+        (3, 4),
+        2,
+        "relu",
+    )
     model = load(folder, "model").make_config({"lr": 0.5, "sub": {"depth": 2}, "inner": {"width": 3}, "opt": "adam"})
     assert (model.lr, model.sub.depth, model.inner.width, model.opt) == (0.5, 2, 3, "adam")
     values = {"anything": object()}
@@ -279,7 +288,11 @@ def test_values_that_fit(folder: Path, values: dict[str, Any]) -> None:
         ({"lr": 1, "clip": "x"}, "clip", "must be a valid number, not 'x'"),
         ({"lr": 1, "layers": [1, "2"]}, "layers.1", "must be a valid integer, not '2'"),
         ({"lr": 1, "inner": {"width": 1.5}}, "inner.width", "1.5"),
-        ({"lr": 1, "inner": {"widht": 1}}, "inner.widht", "no such parameter; allowed: width, act; did you mean 'width'?"),
+        (
+            {"lr": 1, "inner": {"widht": 1}},
+            "inner.widht",
+            "no such parameter; allowed: width, act; did you mean 'width'?",
+        ),
         ({"lr": 1, "epoch": 3}, "epoch", "did you mean 'epochs'?"),
         ({"lr": 1, "derived": 3}, "derived", "no such parameter"),
     ],
@@ -329,7 +342,8 @@ def test_a_check_that_fails_in_another_way_is_a_complaint_too(folder: Path) -> N
 
 def test_python_objects_reach_a_config_whose_fields_take_them(folder: Path) -> None:
     (folder / "objects.py").write_text(
-        "import dataclasses\nclass Thing: ...\n@dataclasses.dataclass\nclass Config:\n    thing: Thing\n    n: int = 1\n"
+        "import dataclasses\nclass Thing: ...\n"
+        "@dataclasses.dataclass\nclass Config:\n    thing: Thing\n    n: int = 1\n"
         "def train(config: Config): ...\n"
     )
     trainable = load_trainable("objects:train", (folder,))

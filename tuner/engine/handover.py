@@ -175,7 +175,8 @@ def _reset_torch(thread_count: int) -> None:
     torch: Any = sys.modules["torch"]
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # the setter imports torch's compiler, half a second
+        torch.use_deterministic_algorithms(False)
     torch.autograd.set_detect_anomaly(False)
     torch.set_flush_denormal(False)
     torch.set_float32_matmul_precision("highest")

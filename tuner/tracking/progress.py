@@ -96,6 +96,7 @@ class _Progress:
         self._begun = time.monotonic()
         self._results: ResultSet | None = None
         self._incumbent: float | None = None
+        self._leader: Trial | None = None
         self._first_trial: float | None = None
 
     def started(self, results: ResultSet) -> None:
@@ -109,9 +110,11 @@ class _Progress:
         value = results.value(report)
         if self._incumbent is None or results.better(value, self._incumbent):
             self._incumbent = value
-            self.improved(trial, report, value)
+            if trial is not self._leader:
+                self._leader = trial
+                self.took_the_lead(trial, report, value)
 
-    def improved(self, trial: Trial, report: Report, value: float) -> None: ...
+    def took_the_lead(self, trial: Trial, report: Report, value: float) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
 
@@ -146,9 +149,9 @@ class _Lines(_Progress):
         counts = f"{provenance['trials']} trials, {provenance['slots']} at once, seed {provenance['seed']}"
         self._line(f"{results.folder.shown}: {counts}")
 
-    def improved(self, trial: Trial, report: Report, value: float) -> None:
-        where = f"trial {trial.label}, step {report.step}: {config_line(trial.config)}"
-        self._line(f"new best: {self._spec.objective.metric} {value:.6g} ({where})")
+    def took_the_lead(self, trial: Trial, report: Report, value: float) -> None:
+        reached = f"{self._spec.objective.metric} {value:.6g} at step {report.step}"
+        self._line(f"trial {trial.label} takes the lead, {reached}: {config_line(trial.config)}")
 
     def ended(self, trial: Trial) -> None:
         results = self._results

@@ -1,0 +1,178 @@
+"""The command line as a user drives it: processes of their own, real signals, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOYS = ROOT / "tests/engine/toys.py"
+
+
+def tuner(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tuner", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110, env=environment, check=False)
+
+
+def test_quickstart_gives_a_model_that_best_restores(tmp_path: Path) -> None:
+    done = tuner("run", "experiments/quickstart.yaml", "--json", "--storage", str(tmp_path), "--name", "q")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["folder"] == f"{tmp_path}/q"
+    assert found["best"]["value"] == found["best"]["metrics"]["val_accuracy"] > 0.95
+    assert found["best"]["config"]["epochs"] == 27
+    assert sum(found["trials"].values()) == 30
+    assert found["trials"]["stopped"] > 10
+    assert "Traceback" not in done.stderr
+
+    best = tuner("best", "q", "--storage", str(tmp_path), "--test", "--json", "--export", str(tmp_path / "out"))
+    assert best.returncode == 0, best.stderr
+    scores = json.loads(best.stdout)
+    assert scores["test"]["test_accuracy"] > 0.95
+    assert scores["validation"]["val_accuracy"] == pytest.approx(found["best"]["value"], abs=1e-6)
+    assert scores["validation"]["val_loss"] == pytest.approx(found["best"]["metrics"]["val_loss"], abs=1e-6)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.json", "metrics.json", "model.safetensors"}
+
+    listed = json.loads(tuner("list", "--storage", str(tmp_path), "--json").stdout)
+    assert [row["run"] for row in listed] == ["q"]
+    shown = tuner("show", f"{tmp_path}/q").stdout
+    assert found["best"]["trial"] in shown
+    assert "saved by stopping early" in shown
+
+
+def test_a_run_can_be_repeated_from_its_own_folder(tmp_path: Path) -> None:
+    arguments = ["experiments/digits_random.yaml", "--storage", str(tmp_path), "--set", "budget.trials=4"]
+    first = tuner("run", *arguments, "--set", "params.epochs=1", "--name", "a", "--json", "--set", "resources.cpu=2")
+    again = tuner("run", f"{tmp_path}/a/experiment.yaml", "--storage", str(tmp_path), "--name", "b", "--json")
+    one, two = (json.loads(done.stdout) for done in (first, again))
+    assert one["best"]["config"] == two["best"]["config"]
+    assert one["best"]["metrics"] == two["best"]["metrics"]
+
+
+SLOW = """
+trainable: {toys}:quadratic
+params: {{epochs: 12, seconds: 0.25}}
+search_space: {{x: {{grid_search: [0.1, 0.2, 0.3, 0.4]}}}}
+objective: {{metric: score, mode: max}}
+search: {{kind: grid}}
+scheduler: {{kind: asha, time_attr: epoch, max_t: 12, reduction_factor: 2, grace_period: 12}}
+resources: {{gpu: 0}}
+"""
+
+
+def start_slow(folder: Path) -> subprocess.Popen[str]:
+    (folder / "slow.yaml").write_text(SLOW.format(toys=TOYS))
+    command = [sys.executable, "-m", "tuner", "run", "slow.yaml", "--name", "slow"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("runs/slow/ray/*/checkpoint_*")):
+        assert time.monotonic() < deadline, "no checkpoint came"
+        assert started.poll() is None, started.communicate()
+        time.sleep(0.05)
+    return started
+
+
+def rows(folder: Path) -> list[tuple[str, int]]:
+    import pandas as pd
+
+    frame = pd.read_parquet(folder / "runs/slow/results.parquet")
+    return list(zip(frame.trial_id, frame.training_iteration, strict=True))
+
+
+def test_ctrl_c_once_saves_and_resume_goes_on(tmp_path: Path) -> None:
+    from tuner import load_run
+
+    started = start_slow(tmp_path)
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 130, said
+    assert "to go on: python -m tuner resume runs/slow" in said
+    paused = load_run(tmp_path / "runs/slow")
+    assert {trial.status for trial in paused.trials} == {"paused"}
+    assert all(trial.reports[-1].checkpoint for trial in paused.trials)
+    assert paused.best is not None
+    assert (tmp_path / "runs/slow/best/checkpoint/state.json").exists()
+
+    done = tuner("resume", "runs/slow", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"]["completed"] == 4
+    reported = rows(tmp_path)
+    assert len(reported) == len(set(reported)) == 48
+    again = load_run(tmp_path / "runs/slow")
+    assert [trial.id for trial in again.trials][: len(paused.trials)] == [trial.id for trial in paused.trials]
+    for before, after in zip(paused.trials, again.trials, strict=False):
+        assert after.reports[: before.steps] == [
+            r if r.checkpoint == a.checkpoint else a for r, a in zip(before.reports, after.reports, strict=False)
+        ]
+    assert again.best.config == {"x": 0.3}
+
+    finished = tuner("resume", "runs/slow", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "nothing to resume" in finished.stderr
+
+
+def test_ctrl_c_twice_ends_at_once_with_a_complete_folder(tmp_path: Path) -> None:
+    from tuner import load_run
+
+    started = start_slow(tmp_path)
+    started.send_signal(signal.SIGINT)
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=30)
+    assert started.returncode == 130, said
+    assert "Traceback" not in said
+    assert load_run(tmp_path / "runs/slow").best is not None
+    done = tuner("resume", "runs/slow", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(rows(tmp_path)) == len(set(rows(tmp_path))) == 48
+
+
+def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "my_train.py").write_text(
+        "from ray import tune\n"
+        "param_space = {'lr': tune.loguniform(1e-4, 1e-1), 'layers': {'size': tune.choice([8, 16])},\n"
+        "               'twice': tune.sample_from(lambda spec: spec.config.lr * 2), 'seed': tune.grid_search([0, 1])}\n"
+        "def train(config):\n"
+        "    assert config['twice'] == config['lr'] * 2\n"
+        "    for step in range(3):\n"
+        "        tune.report({'loss': config['lr'] / (step + 1) + config['layers']['size']})\n"
+    )
+    (tmp_path / "mine.yaml").write_text(
+        "trainable: my_train.py:train\nsearch_space: my_train:param_space\nobjective: {metric: loss, mode: min}\n"
+        "budget: {trials: 4}\nresources: {gpu: 0}\n"
+    )
+    done = tuner("run", "mine.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["trials"]["completed"] == 4
+    assert found["best"]["config"]["layers"]["size"] == 8
+
+
+def test_data_that_cannot_be_had_ends_with_4_before_any_trial(tmp_path: Path) -> None:
+    done = tuner("run", "experiments/cifar_asha.yaml", "--set", "params.dataset=npz:/nope.npz", "--storage", str(tmp_path))
+    assert done.returncode == 4
+    assert "/nope.npz" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_import_tuner_is_light() -> None:
+    text = "import sys, tuner; sys.exit(any(name in sys.modules for name in ('torch', 'ray', 'pandas', 'pydantic')))"
+    assert subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["run", "--help"], ["best", "-h"], ["schema", "-h"]])
+def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "tuner", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not loaded & {"torch", "ray", "pandas", "pyarrow", "optuna"}
+    assert "Example: python -m tuner" in done.stdout
