@@ -631,4 +631,4 @@ def test_dotted() -> None:
 def test_pyyaml_agrees_on_what_is_dumped(folder: Path) -> None:
     """Other programs read experiment.yaml too."""
     assert yaml.safe_load(dump_yaml(FULL, [])) == FULL
-    assert os.listdir(folder) == ["t.py"]  # noqa: PTH208 - nothing is written by reading
+    assert os.listdir(folder) == ["t.py"]

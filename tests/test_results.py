@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.loading import find_run, load_run
 from tuner.results import (
     BEST,
     EXPERIMENT,
@@ -27,9 +28,7 @@ from tuner.results import (
     Report,
     ResultSet,
     Trial,
-    find_run,
     flat_metrics,
-    load_run,
     new_run_name,
     write_json,
 )

@@ -77,7 +77,7 @@ def save(
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, directory / FILE_NAME)
+        Path(temporary).replace(directory / FILE_NAME)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

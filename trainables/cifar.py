@@ -96,9 +96,7 @@ def train(config: Config) -> None:
             batch = normalise(augment(x, ids[part], moves[part]))
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                 logits = model(batch)
-            loss = F.cross_entropy(
-                logits.float(), y[ids[part]], label_smoothing=config.label_smoothing
-            )
+            loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
             optimizer.zero_grad(set_to_none=True)
             lr = schedule.set_next()
             loss.backward()
@@ -184,11 +182,7 @@ def check(config: Config) -> None:
         "precision": (config.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         "val_fraction": (0 < config.val_fraction < 1, "between 0 and 1"),
     }
-    wrong = [
-        f"{name}: {getattr(config, name)!r}, must be {rule}"
-        for name, (ok, rule) in rules.items()
-        if not ok
-    ]
+    wrong = [f"{name}: {getattr(config, name)!r}, must be {rule}" for name, (ok, rule) in rules.items() if not ok]
     if wrong:
         raise ValueError("; ".join(wrong))
 
@@ -267,9 +261,7 @@ class OneCycle:
     A function of the step's number alone; L. Smith and N. Topin, "Super-convergence" (2018).
     """
 
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, peak: float, steps: int, pct_start: float
-    ) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, peak: float, steps: int, pct_start: float) -> None:
         self.optimizer, self.peak, self.steps = optimizer, peak, steps
         self.rise = pct_start * steps
         self.done = 0
@@ -296,9 +288,7 @@ class OneCycle:
 
 
 @torch.inference_mode()
-def score(
-    model: nn.Module, x: Tensor, y: Tensor, ids: Tensor, precision: str
-) -> tuple[float, float]:
+def score(model: nn.Module, x: Tensor, y: Tensor, ids: Tensor, precision: str) -> tuple[float, float]:
     """Accuracy (0..1) and mean cross-entropy (nats) on the images `ids`, not augmented."""
     model.eval()
     totals = torch.zeros(2, device=x.device)

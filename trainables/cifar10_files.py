@@ -81,8 +81,7 @@ def _fetch(root: Path, cifar10: Any, archive: Path | None) -> None:
                 reason = _wrong(fetched, cifar10.tgz_md5, _md5(fetched), advice=False)
             reason = " ".join(reason.split())
             raise DataUnavailable(
-                f"CIFAR-10 is not in {root} and could not be downloaded from {cifar10.url} "
-                f"({reason}); {_remedy(root)}"
+                f"CIFAR-10 is not in {root} and could not be downloaded from {cifar10.url} ({reason}); {_remedy(root)}"
             ) from error
         finally:
             socket.setdefaulttimeout(before)

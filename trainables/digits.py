@@ -126,11 +126,7 @@ def check(config: Config) -> None:
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
         "batch_size": (config.batch_size >= 1, "at least 1"),
     }
-    wrong = [
-        f"{name}: {getattr(config, name)!r}, must be {rule}"
-        for name, (ok, rule) in rules.items()
-        if not ok
-    ]
+    wrong = [f"{name}: {getattr(config, name)!r}, must be {rule}" for name, (ok, rule) in rules.items() if not ok]
     if wrong:
         raise ValueError("; ".join(wrong))
 
@@ -150,9 +146,7 @@ def build_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     common: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
         momentum = config.momentum
-        return torch.optim.SGD(
-            model.parameters(), momentum=momentum, nesterov=momentum > 0, **common
-        )
+        return torch.optim.SGD(model.parameters(), momentum=momentum, nesterov=momentum > 0, **common)
     return torch.optim.Adam(model.parameters(), **common)
 
 

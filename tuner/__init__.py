@@ -14,7 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tuner.best import restore_best
-    from tuner.results import ResultSet, load_run
+    from tuner.loading import load_run
+    from tuner.results import ResultSet
     from tuner.runner import resume, run, validate
 
 __all__ = ["ResultSet", "load_run", "restore_best", "resume", "run", "validate"]
@@ -23,7 +24,7 @@ _HOMES = {
     "run": "tuner.runner",
     "resume": "tuner.runner",
     "validate": "tuner.runner",
-    "load_run": "tuner.results",
+    "load_run": "tuner.loading",
     "ResultSet": "tuner.results",
     "restore_best": "tuner.best",
 }

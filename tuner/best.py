@@ -66,7 +66,7 @@ def restore_best(results: ResultSet, *, test: bool = False, export: str | Path |
         raise InputError(
             f"the trainable of {results.folder.shown} reported no checkpoints: there is no model to restore"
         )
-    trainable = load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance["roots"])))
+    trainable = load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     with _on_disk(folder / "checkpoint") as checkpoint:

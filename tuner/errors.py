@@ -41,7 +41,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (str(self.place), self.key, self.message) if part)
+        text = ": ".join(part for part in (str(self.place), self.key, self.message) if part)
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)  # one problem, one line
 
 
 class TunerError(Exception):

@@ -75,7 +75,7 @@ class Plan:
         spec = self.spec
         lines = [("experiment", spec.name), ("trainable", spec.trainable)]
         count = spec.search_space.size
-        combinations = "infinitely many" if math.isinf(count) else f"{count:,}"
+        combinations = "infinitely many" if count == math.inf else f"{count:,}"
         lines.append(("search space", f"{len(spec.search_space.parameters)} parameters, {combinations} configurations"))
         lines += [("", line) for line in _space_lines(spec.search_space)]
         lines.append(("objective", f"{spec.objective.mode} {spec.objective.metric}"))
@@ -100,7 +100,7 @@ class Plan:
         reach = self.spec.scheduler.expected_at_rungs(self.trials)
         return {
             "experiment": self.spec.name,
-            "configurations": None if math.isinf(count) else count,
+            "configurations": None if count == math.inf else count,
             "trials": self.trials,
             "seed": self.seed,
             "rungs": [{"at": rung, "expected_trials": n} for rung, n in zip(rungs, reach, strict=True)],
@@ -112,7 +112,11 @@ class Plan:
 
     def _note_on_trials(self) -> str:
         count = self.spec.search_space.size
-        return f"more than the {count} configurations there are: some run twice" if count < self.trials else ""
+        if count >= self.trials:
+            return ""
+        repeats = self.spec.search.default_trials(self.spec.search_space) != count
+        what = "some run twice" if repeats else "the search ends after them"
+        return f"more than the {count} configurations there are: {what}"
 
     def _rung_lines(self) -> Iterator[tuple[str, str]]:
         rungs, name = self.spec.scheduler.rungs(), (self.spec.scheduler.fidelity or ("", 0))[0]
@@ -142,6 +146,12 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         experiment.problem(("search_space", *path), text) for path, text in spec.search.complaints(spec.search_space)
     ]
     problems += [
+        experiment.problem(("params", *path[:n]), "is a value here, but a group of parameters in search_space")
+        for path in {parameter.path for parameter in spec.search_space.parameters}
+        for n in range(1, len(path))
+        if _holds(spec.params, path[:n]) and not isinstance(_value_at(spec.params, path[:n]), dict)
+    ]
+    problems += [
         experiment.problem(("params", *path), f"is also in search_space ({parameter.domain}): keep one of them")
         for parameter in spec.search_space.parameters
         for path in [parameter.path]
@@ -152,7 +162,11 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         trainable = load_trainable(spec.trainable, experiment.roots)
     except InputError as error:
         problems += [experiment.problem(("trainable",), problem.message) for problem in error.problems]
-    samples = _samples(spec.search_space)
+    samples: list[dict[str, Any]] = []
+    try:
+        samples = _samples(spec.search_space)
+    except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
+        problems.append(experiment.problem(("search_space",), f"cannot be sampled: {type(error).__name__}: {error}"))
     if trainable is not None and not problems:
         problems += _config_problems(experiment, trainable, samples)
     request = _request(spec.resources, cluster)
@@ -160,7 +174,11 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems.append(_unplaceable(experiment, request, cluster))
     if problems or trainable is None:
         raise InputError(problems)
-    sizes = [trainable.checkpoint_bytes(merge(spec.params, config)) for config in samples[:20]]
+    try:
+        sizes = [trainable.checkpoint_bytes(merge(spec.params, config)) for config in samples[:20]]
+    except Exception as error:  # noqa: BLE001 - the user's own estimate may raise anything: it is shown
+        message = f"its checkpoint_bytes failed: {type(error).__name__}: {error}"
+        raise InputError([experiment.problem(("trainable",), message)]) from None
     return Plan(
         experiment,
         trainable,
@@ -209,6 +227,12 @@ def _holds(values: Any, path: tuple[str, ...]) -> bool:
     return bool(path)
 
 
+def _value_at(values: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        values = values[part]
+    return values
+
+
 def _replaced(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     nested: Any = value
     for part in reversed(path):
@@ -229,7 +253,7 @@ def _request(resources: Resources, cluster: Cluster) -> dict[str, float]:
 def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: Cluster) -> Problem:
     """Names the first resource that no node has enough of."""
     keys = {"CPU": "cpu", "GPU": "gpu", "memory": "memory_gib"}
-    best = {name: max(node.resources.get(name, 0) for node in cluster.nodes) for name in request}
+    best = {name: max((node.resources.get(name, 0) for node in cluster.nodes), default=0) for name in request}
     short = next((name for name, amount in request.items() if best[name] < amount), None)
     if short is None:
         message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster})"

@@ -1,7 +1,6 @@
 """The run folder: what a search found, on disk and in memory.
 
-``ResultSet`` is the one description of a run, live or finished: `run` fills it, `load_run` reads it back. Each file is
-written whole or not at all, on any file system that pyarrow knows.
+``ResultSet`` is the one description of a run, live or finished: `run` fills it, `load_run` reads it back.
 """
 
 from __future__ import annotations
@@ -9,16 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import posixpath
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.storage import STORAGE, RunFolder
+from tuner.storage import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,19 +202,16 @@ class ResultSet:
             for trial in self.trials
             for r in trial.reports
         ]
-        columns = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint", self.metric]
-        frame = pd.DataFrame(rows, columns=None if rows else columns)
-        mixed = [
-            c for c in frame if frame[c].dtype == object and frame[c].map(type).nunique() > 1 and c != "checkpoint"
-        ]
-        return frame.astype(dict.fromkeys(mixed, str))
+        fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint", self.metric]
+        names = list(dict.fromkeys([*fixed, *(name for row in rows for name in row)]))
+        return pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
 
     def save(self) -> None:
-        """Writes trials.csv and results.parquet."""
-        self.folder.write(TRIALS, self._trials_csv().encode())
+        """Writes results.parquet, then trials.csv: a kill between them leaves no trial whose reports are missing."""
         sink = io.BytesIO()
         self.frame().to_parquet(sink, index=False)
         self.folder.write(REPORTS, sink.getvalue())
+        self.folder.write(TRIALS, self._trials_csv().encode())
 
     def _trials_csv(self) -> str:
         names = list(dict.fromkeys(name for t in self.trials for name, _ in _flat_config(t.config)))
@@ -230,7 +223,13 @@ class ResultSet:
         )
         writer.writeheader()
         for t in self.trials:
-            row = {"id": t.id, "number": t.number, "status": t.status, "reason": t.reason, "rung": t.rung}
+            row = {
+                "id": t.id,
+                "number": t.number,
+                "status": t.status,
+                "reason": t.reason if t.reason.isprintable() else " ".join(t.reason.split()),
+                "rung": t.rung,
+            }
             row |= {f"config.{name}": _cell(value) for name, value in _flat_config(t.config)}
             if t.best:
                 row |= {best: self.value(t.best), "best_step": t.best.step, "checkpoint": t.best.checkpoint}
@@ -280,13 +279,14 @@ def _flat_config(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _cell(value: Any) -> str:
-    """Text of a configuration value, from which `_value` reads the same value again."""
+    """Text of a configuration value, from which `cell_value` reads the same value again."""
     if isinstance(value, str):
-        return value if _value(value) == value and value else json.dumps(value)
+        return value if value and cell_value(value) == value and value.isprintable() else json.dumps(value)
     return json.dumps(value, default=repr)
 
 
-def _value(cell: str) -> Any:
+def cell_value(cell: str) -> Any:
+    """The configuration value that a cell of trials.csv holds."""
     try:
         return json.loads(cell)
     except ValueError:
@@ -298,71 +298,17 @@ def new_run_name(name: str) -> str:
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def find_run(run: str | Path, storage: str) -> RunFolder:
-    """The folder of ``run``, a path or the name of a run below ``storage``. Raises InputError when there is none."""
-    candidates = [RunFolder.at(run)]
-    if "://" not in str(run) and "/" not in str(run).rstrip("/"):
-        candidates.append(RunFolder.at(storage) / str(run).rstrip("/"))
-    for candidate in candidates:
-        if candidate.exists(EXPERIMENT):
-            return candidate
-    known = [name for name in RunFolder.at(storage).folders() if (RunFolder.at(storage) / name).exists(EXPERIMENT)]
-    looked = ", ".join(candidate.shown for candidate in candidates)
-    hint = did_you_mean(str(run), known[-8:]) if known else f"there are no runs in {storage}"
-    raise InputError(f"no run {str(run)!r} (looked at {looked}); {hint}")
-
-
-def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
-    """Reads a run folder.
-
-    Raises InputError when there is no such run, EnvironmentFailure when one of its files is missing or damaged.
-    """
+def _column(values: list[Any]) -> pd.Series[Any]:
+    """A column that keeps whole numbers whole where some are missing, and is text where kinds are mixed."""
     import pandas as pd
 
-    from tuner.spec.document import read_yaml
-
-    folder = find_run(run, storage)
-    reading = EXPERIMENT
-    try:
-        spec = read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value
-        reading = PROVENANCE
-        provenance = json.loads(folder.read(PROVENANCE))
-        reading = TRIALS
-        rows = list(csv.DictReader(io.StringIO(folder.read(TRIALS).decode())))
-        reading = REPORTS
-        frame = pd.read_parquet(io.BytesIO(folder.read(REPORTS)))
-        return _assemble(ResultSet(folder, spec, provenance), rows, frame)
-    except FileNotFoundError:
-        raise EnvironmentFailure(
-            f"{folder.shown}: {reading} is missing: the run has not started its first trial, or the folder is damaged"
-        ) from None
-    except (ValueError, KeyError, InputError, OSError) as error:
-        raise EnvironmentFailure(f"{folder.shown}: {reading} cannot be read: {type(error).__name__}: {error}") from None
-
-
-def _assemble(results: ResultSet, rows: list[dict[str, str]], frame: pd.DataFrame) -> ResultSet:
-    for row in rows:
-        config: dict[str, Any] = {}
-        for column, cell in row.items():
-            if column.startswith("config.") and cell:
-                *groups, name = column.removeprefix("config.").split(".")
-                target = config
-                for group in groups:
-                    target = target.setdefault(group, {})
-                target[name] = _value(cell)
-        rung = int(row["rung"]) if row["rung"] else None
-        results.add(Trial(row["id"], int(row["number"]), config, row["status"], row["reason"], rung))  # type: ignore[arg-type]
-    fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
-    for record in frame.to_dict("records"):
-        metrics = {str(k): v for k, v in record.items() if k not in fixed and not _missing(v)}
-        checkpoint = None if _missing(record["checkpoint"]) else record["checkpoint"]
-        values = record["trial_id"], int(record["training_iteration"]), record["time_total_s"], record["timestamp"]
-        results.trial(record["trial_id"]).reports.append(Report(*values, metrics, checkpoint))
-    for trial, row in zip(results.trials, rows, strict=True):
-        if row["best_step"]:
-            trial.best = next(r for r in trial.reports if r.step == int(row["best_step"]))
-    return results
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {str}:
+        return pd.Series(values, dtype="str")
+    if kinds == {bool}:
+        return pd.Series(values, dtype="boolean" if None in values else "bool")
+    if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+        return pd.Series(values, dtype="Int64" if None in values else "int64")
+    if kinds <= {int, float}:
+        return pd.Series(values, dtype="float64")
+    return pd.Series([None if value is None else str(value) for value in values], dtype="str")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import sys
-import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
-from tuner.machine import Cluster, Node, this_machine
+from tuner.loading import load_run
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
-from tuner.results import EXPERIMENT, LOG, PROVENANCE, RAY, TRIAL_LOG, ResultSet, load_run, new_run_name, write_json
+from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
 from tuner.spec.document import dump_yaml
+from tuner.spec.experiment import check_name
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE, RunFolder
 from tuner.trainable import merge
@@ -59,7 +57,7 @@ def run(
     loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
     with cluster_at(address) as cluster:
         plan = make_plan(loaded, cluster)
-        folder = RunFolder.at(storage) / (name or new_run_name(plan.spec.name))
+        folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
         if folder.exists():
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         folder.create()
@@ -105,13 +103,22 @@ def resume(
         return _search(plan, task, results, control, list(listeners), say, restore=True)
 
 
+def _run_name(name: str | None, experiment: str) -> str:
+    if name is None:
+        return new_run_name(experiment)
+    try:
+        return check_name(name)
+    except ValueError as error:
+        raise InputError(f"--name: {error}") from None
+
+
 def experiment_of(results: ResultSet) -> Experiment:
     """The experiment that a run was started with."""
     return load_experiment(results.spec, roots=tuple(map(Path, results.provenance["roots"])))
 
 
 def validate(
-    experiment: str | os.PathLike[str] | Mapping[str, Any],
+    experiment: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any] | Sequence[str] = (),
     *,
     address: str | None = None,
@@ -120,36 +127,6 @@ def validate(
     loaded = load_experiment(experiment, overrides)
     with cluster_at(address) as cluster:
         return make_plan(loaded, cluster)
-
-
-@contextlib.contextmanager
-def cluster_at(address: str | None) -> Iterator[Cluster]:
-    """The cluster at ``address``, connected to within; a Ray that is already connected; or else this machine."""
-    ray_is_up = "ray" in sys.modules and sys.modules["ray"].is_initialized()
-    if address is None and not ray_is_up:
-        yield this_machine()
-        return
-    import ray
-
-    if not ray_is_up:
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise EnvironmentFailure(f"no Ray cluster at --address {address}: {reason}") from None
-    try:
-        alive = [node for node in ray.nodes() if node["Alive"]]
-        nodes = tuple(
-            Node(n["NodeManagerHostname"], {k: v for k, v in n["Resources"].items() if _counts(k)}) for n in alive
-        )
-        yield Cluster(nodes, address or "of this process")
-    finally:
-        if not ray_is_up:
-            ray.shutdown()
-
-
-def _counts(resource: str) -> bool:
-    return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
 
 
 def _prepare(plan: Plan, say: Say) -> tuple[dict[str, Any], list[str]]:
@@ -202,7 +179,7 @@ def _search(
     for listener in listeners:
         listener.started(results)
     try:
-        with _ray_log(results.folder), control.on_interrupt(say), _ray(plan):
+        with ray_log(results.folder), control.on_interrupt(say), ray_up(plan):
             _fit(plan, task, recorder, control, restore)
     except KeyboardInterrupt:
         control.interrupted = True
@@ -290,68 +267,3 @@ def _run_config(spec: ExperimentSpec, folder: RunFolder, filesystem: FileSystem 
         failure_config=tune.FailureConfig(max_failures=0),
         verbose=0,
     )
-
-
-_RAY_SETTINGS = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results.parquet holds what CSV, JSON and TensorBoard would repeat
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial's process checks, and fails the trial instead of the search
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_FORCE_TRIAL_CLEANUP_S": "30",
-    "TUNE_RESULT_BUFFER_LENGTH": "1",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a trial without a GPU must not see one
-}
-
-
-@contextlib.contextmanager
-def _ray(plan: Plan) -> Iterator[None]:
-    """Within: Ray is up with the resources of the plan, and set up as `_fit` needs it."""
-    import ray
-
-    from tuner.engine.handover import thread_environment
-
-    before = {name: os.environ.get(name) for name in _RAY_SETTINGS}
-    os.environ.update(_RAY_SETTINGS)
-    ours = not ray.is_initialized()
-    try:
-        if ours:
-            machine = plan.cluster.nodes[0].resources
-            ray.init(
-                num_cpus=int(machine["CPU"]),
-                num_gpus=int(machine["GPU"]),
-                _memory=int(machine["memory"]),
-                resources={k: v for k, v in machine.items() if k not in ("CPU", "GPU", "memory")},
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.INFO,
-                configure_logging=False,
-                runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
-            )
-        yield
-    finally:
-        if ours:
-            ray.shutdown()
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-@contextlib.contextmanager
-def _ray_log(folder: RunFolder) -> Iterator[None]:
-    """Within: what Ray says on the driver goes to the run folder's log and nowhere else."""
-    logger = logging.getLogger("ray")
-    with tempfile.TemporaryDirectory() as scratch:
-        file = folder.local_path / LOG if folder.is_local else Path(scratch) / LOG
-        handler = logging.FileHandler(file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        saved = logger.handlers[:], logger.propagate, logger.level
-        logger.handlers[:], logger.propagate = [handler], False
-        logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            logger.handlers[:], logger.propagate = saved[0], saved[1]
-            logger.setLevel(saved[2])
-            handler.close()
-            if not folder.is_local:
-                folder.write(LOG, file.read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 import typing
@@ -16,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.errors import InputError, did_you_mean
-from tuner.spec.importing import import_attribute, search_path
+from tuner.spec.importing import import_attribute, user_code
 
 KeyPath = tuple[str, ...]
 Config = dict[str, Any]
@@ -51,7 +52,7 @@ class Trainable:
         """Metrics of the model in ``checkpoint`` on ``split`` (``val`` or ``test``)."""
         function = self._optional("evaluate")
         assert function is not None, "ask can_evaluate first"
-        with search_path(self.roots):
+        with user_code(self.roots):
             extra = {"split": split} if self.can_validate else {}
             metrics = function(self.make_config(config), checkpoint, **extra)
         return {name: float(value) for name, value in metrics.items()}
@@ -61,7 +62,7 @@ class Trainable:
         function = self._optional("prepare")
         if function is None:
             return {}
-        with search_path(self.roots):
+        with user_code(self.roots):
             return dict(function(self.make_config(config)) or {})
 
     def checkpoint_bytes(self, config: Config) -> int | None:
@@ -69,7 +70,7 @@ class Trainable:
         function = self._optional("checkpoint_bytes")
         if function is None:
             return None
-        with search_path(self.roots):
+        with user_code(self.roots):
             return int(function(self.make_config(config)))
 
     def make_config(self, values: Config) -> Any:
@@ -97,9 +98,10 @@ class Trainable:
                 path = tuple(str(part) for part in details["loc"])
                 if path not in unknown:
                     found.append((path, _message(details["type"], details["msg"], details["input"])))
-        except (ValueError, TypeError) as error:  # raised by the user's own __post_init__
+        except Exception as error:  # noqa: BLE001 - the user's own __post_init__ may raise anything: it is shown
             if not unknown:
-                found.append(((), str(error)))
+                text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                found.append(((), text))
         return found
 
 
@@ -152,8 +154,13 @@ def load_trainable(reference: str, roots: tuple[Path, ...]) -> Trainable:
 
 
 def _config_type(train: Callable[[Any], Any], parameter: inspect.Parameter) -> type | None:
+    function: Any = train
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        function = type(function).__call__
     try:
-        hint = typing.get_type_hints(train).get(parameter.name)
+        hint = typing.get_type_hints(function).get(parameter.name)
     except NameError:  # an annotation that exists for type checkers only
         return None
     candidates = [hint, *typing.get_args(hint)]

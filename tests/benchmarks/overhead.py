@@ -99,15 +99,15 @@ def main() -> None:
             for side, value in seconds.items():
                 rates[side].append(options.trials / value)
             ratios.append(seconds["plain"] / seconds["ours"])
-            print(
-                f"repeat {repeat + 1}: Ray's defaults {rates['plain'][-1]:.2f} trials/s, tuner {rates['ours'][-1]:.2f} trials/s, ratio {ratios[-1]:.1f}",
-                flush=True,
-            )
+            print(f"repeat {repeat + 1}: {report(rates['plain'][-1:], rates['ours'][-1:], ratios[-1:])}", flush=True)
     spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
-    medians = [statistics.median(rates[side]) for side in ("plain", "ours")]
-    print(
-        f"median of {len(ratios)}: {medians[0]:.2f} against {medians[1]:.2f} trials/s, ratio {statistics.median(ratios):.1f} ({spread})"
-    )
+    print(f"median of {len(ratios)}: {report(rates['plain'], rates['ours'], ratios)} ({spread})")
+
+
+def report(plain: list[float], ours: list[float], ratios: list[float]) -> str:
+    """Medians in words."""
+    rates = statistics.median(plain), statistics.median(ours)
+    return f"Ray's defaults {rates[0]:.2f} trials/s, tuner {rates[1]:.2f}, ratio {statistics.median(ratios):.1f}"
 
 
 if __name__ == "__main__":

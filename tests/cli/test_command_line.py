@@ -72,7 +72,9 @@ def start_slow(folder: Path) -> subprocess.Popen[str]:
     (folder / "slow.yaml").write_text(SLOW.format(toys=TOYS))
     command = [sys.executable, "-m", "tuner", "run", "slow.yaml", "--name", "slow"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    started = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     deadline = time.monotonic() + 60
     while not list(folder.glob("runs/slow/ray/*/checkpoint_*")):
         assert time.monotonic() < deadline, "no checkpoint came"
@@ -157,7 +159,9 @@ def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None
 
 
 def test_data_that_cannot_be_had_ends_with_4_before_any_trial(tmp_path: Path) -> None:
-    done = tuner("run", "experiments/cifar_asha.yaml", "--set", "params.dataset=npz:/nope.npz", "--storage", str(tmp_path))
+    done = tuner(
+        "run", "experiments/cifar_asha.yaml", "--set", "params.dataset=npz:/nope.npz", "--storage", str(tmp_path)
+    )
     assert done.returncode == 4
     assert "/nope.npz" in done.stderr
     assert "Traceback" not in done.stderr

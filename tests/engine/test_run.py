@@ -51,7 +51,15 @@ def test_a_search_stops_trials_and_writes_a_complete_run_folder(tmp_path: Path) 
         assert trial.rung in (None, 1, 3)
     folder = tmp_path / "run"
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"experiment.yaml", "provenance.json", "trials.csv", "results.parquet", "best", "report.html", "ray"}
+    assert names >= {
+        "experiment.yaml",
+        "provenance.json",
+        "trials.csv",
+        "results.parquet",
+        "best",
+        "report.html",
+        "ray",
+    }
     again = load_run(folder)
     assert [t.config for t in again.trials] == [t.config for t in results.trials]
     assert again.frame().equals(results.frame())
@@ -242,8 +250,8 @@ def test_storage_may_be_a_uri(tmp_path: Path) -> None:
 def test_mlflow_holds_what_the_run_folder_holds(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
-    from tuner.tracking import listeners_of
     from tuner.spec.reader import load_experiment
+    from tuner.tracking import listeners_of
 
     space = {"x": {"grid_search": [0.1, 0.3]}}
     loaded = load_experiment(

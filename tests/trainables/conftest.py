@@ -40,9 +40,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """
     count = 0
 
-    def run(
-        module: ModuleType, config: Any, resume: Path | None = None, stop_after: int = 0
-    ) -> list[dict[str, Any]]:
+    def run(module: ModuleType, config: Any, resume: Path | None = None, stop_after: int = 0) -> list[dict[str, Any]]:
         nonlocal count
         count += 1
         reports: list[dict[str, Any]] = []

@@ -103,9 +103,7 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
         checkpointing.read(tmp_path)
 
 
-def test_a_failed_save_leaves_the_old_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved(tmp_path).read_bytes()
 
     def full(content: Any, file: Any) -> None:

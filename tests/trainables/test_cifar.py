@@ -15,9 +15,7 @@ from trainables.image_batches import augment, draw_moves, normalise, split_ids
 @pytest.fixture
 def config(small_npz: Path, tmp_path: Path) -> cifar.Config:
     data_dir = str(tmp_path / "data")
-    return cifar.Config(
-        dataset=f"npz:{small_npz}", data_dir=data_dir, epochs=2, batch_size=50, width=8
-    )
+    return cifar.Config(dataset=f"npz:{small_npz}", data_dir=data_dir, epochs=2, batch_size=50, width=8)
 
 
 # --------------------------------------------------------------------------------- augmentation
@@ -37,9 +35,7 @@ def test_mirror() -> None:
 
 @pytest.mark.parametrize("mirror", [0, 1])
 @pytest.mark.parametrize(("down", "right"), [(0, 2), (2, 0), (-2, 1), (16, -16)])
-def test_a_shift_is_a_crop_of_the_image_padded_by_reflection(
-    down: int, right: int, mirror: int
-) -> None:
+def test_a_shift_is_a_crop_of_the_image_padded_by_reflection(down: int, right: int, mirror: int) -> None:
     got = augment(IMAGES, torch.tensor([0]), torch.tensor([[down, right, mirror]]))[0]
     planes = IMAGES[0].permute(2, 0, 1).float()[None]
     padded = torch.nn.functional.pad(planes, (16, 16, 16, 16), mode="reflect")[0]
@@ -81,9 +77,7 @@ def test_one_report_an_epoch_from_a_plain_dict(trial: Any, config: cifar.Config)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_evaluate_repeats_the_reported_numbers(
-    trial: Any, config: cifar.Config, precision: Any
-) -> None:
+def test_evaluate_repeats_the_reported_numbers(trial: Any, config: cifar.Config, precision: Any) -> None:
     config = dataclasses.replace(config, precision=precision)
     for report in trial(cifar, config):
         got = cifar.evaluate(config, report["folder"], "val")
@@ -95,9 +89,7 @@ def test_evaluate_repeats_the_reported_numbers(
         cifar.evaluate(config, report["folder"], "train")
 
 
-def test_the_seed_matters_and_the_split_does_not_follow_it(
-    trial: Any, config: cifar.Config
-) -> None:
+def test_the_seed_matters_and_the_split_does_not_follow_it(trial: Any, config: cifar.Config) -> None:
     one = dataclasses.replace(config, epochs=1)
     first, again = trial(cifar, one), trial(cifar, one)
     other = trial(cifar, dataclasses.replace(one, seed=1))
@@ -105,9 +97,7 @@ def test_the_seed_matters_and_the_split_does_not_follow_it(
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])
-def test_the_estimated_size_of_a_checkpoint(
-    trial: Any, config: cifar.Config, optimizer: Any
-) -> None:
+def test_the_estimated_size_of_a_checkpoint(trial: Any, config: cifar.Config, optimizer: Any) -> None:
     config = dataclasses.replace(config, epochs=1, optimizer=optimizer, width=16)
     actual = (trial(cifar, config)[0]["folder"] / "checkpoint.pt").stat().st_size
     assert cifar.checkpoint_bytes(config) == pytest.approx(actual, rel=0.1)

@@ -107,13 +107,9 @@ def test_without_data_the_error_says_why_and_where_to_put_it(tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) in ([], [f"cifar10-v{image_data._LAYOUT}.lock"])
 
 
-def test_a_download_with_a_wrong_checksum_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_with_a_wrong_checksum_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(utils, "_get_redirect_url", lambda url, **_: url)
-    monkeypatch.setattr(
-        utils, "_urlretrieve", lambda url, path, **_: Path(path).write_bytes(b"please log in")
-    )
+    monkeypatch.setattr(utils, "_urlretrieve", lambda url, path, **_: Path(path).write_bytes(b"please log in"))
     with pytest.raises(DataUnavailable) as caught:
         image_data.load("cifar10", str(tmp_path))
     got = hashlib.md5(b"please log in").hexdigest()
@@ -229,9 +225,7 @@ def test_a_damaged_cache_is_built_again(small_npz: Path, tmp_path: Path, damage:
     assert np.array_equal(images.x_train, expected)
 
 
-def test_an_interrupted_build_is_never_used(
-    small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_build_is_never_used(small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -277,9 +271,7 @@ def test_processes_of_a_node_hold_one_copy_between_them(tmp_path: Path) -> None:
     command = [sys.executable, "-c", READER, str(tmp_path)]
     processes = 3
     readers = [
-        subprocess.Popen(
-            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(processes)
     ]
     try:

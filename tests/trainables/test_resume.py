@@ -49,9 +49,7 @@ def assert_resumes_identically(trial: Any, module: Any, config: Any) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.1), ("adamw", 0.003), ("adam", 0.003)])
-def test_cifar(
-    trial: Any, small_npz: Path, tmp_path: Path, optimizer: Any, lr: float, precision: Any
-) -> None:
+def test_cifar(trial: Any, small_npz: Path, tmp_path: Path, optimizer: Any, lr: float, precision: Any) -> None:
     config = cifar.Config(
         dataset=f"npz:{small_npz}",
         data_dir=str(tmp_path / "data"),

@@ -19,8 +19,8 @@ def command(run_: str, test: bool, export: str | None, storage: str, as_json: bo
     Example: python -m tuner best runs/quickstart-20260101-120000 --test --export best_model
     """
     from tuner.best import restore_best
+    from tuner.loading import load_run
     from tuner.report.terminal import config_lines, metrics_line
-    from tuner.results import load_run
 
     results = load_run(run_, storage)
     best = restore_best(results, test=test, export=export)

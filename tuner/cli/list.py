@@ -18,8 +18,9 @@ def command(storage: str, as_json: bool) -> None:
     Example: python -m tuner list
     """
     from tuner.errors import EnvironmentFailure
+    from tuner.loading import load_run
     from tuner.report.terminal import table
-    from tuner.results import EXPERIMENT, load_run
+    from tuner.results import EXPERIMENT
     from tuner.storage import RunFolder
 
     rows: list[dict[str, Any]] = []
@@ -36,7 +37,7 @@ def command(storage: str, as_json: bool) -> None:
         rows.append(
             {
                 "run": name,
-                "started": str(results.provenance["started"])[:19],
+                "started": str(results.provenance.get("started", ""))[:19],
                 "trials": len(results.trials),
                 "best": results.value(best.best) if best and best.best else None,
                 "metric": f"{results.mode} {results.metric}",

@@ -18,7 +18,7 @@ def command(run_: str, storage: str, address: str | None, as_json: bool) -> None
     Example: python -m tuner resume runs/quickstart-20260101-120000
     """
     from tuner.cli.run import on_screen
-    from tuner.results import load_run
+    from tuner.loading import load_run
     from tuner.runner import experiment_of, resume
 
     results = load_run(run_, storage)

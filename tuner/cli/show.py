@@ -17,8 +17,8 @@ def command(run_: str, storage: str, as_json: bool) -> None:
     Example: python -m tuner show runs/quickstart-20260101-120000
     """
     from tuner.cli.run import summary
+    from tuner.loading import load_run
     from tuner.report.terminal import overview
-    from tuner.results import load_run
 
     results = load_run(run_, storage)
     if as_json:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -23,13 +25,13 @@ class Asha(SchedulerSpec):
     """
 
     kind: Literal["asha"] = "asha"
-    time_attr: str = "training_iteration"
+    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
     """The reported number that counts progress; ``training_iteration`` counts reports."""
     max_t: Annotated[int, Field(ge=1)] = 100
     """R in the paper: the value of ``time_attr`` at which a trial is complete."""
     grace_period: Annotated[int, Field(ge=1)] = 1
     """r in the paper: no trial is stopped before this value of ``time_attr``."""
-    reduction_factor: Annotated[float, Field(gt=1)] = 4
+    reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4
     """η in the paper: the best 1/η of a rung go on."""
     brackets: Annotated[int, Field(ge=1)] = 1
     """Number of brackets; bracket s has its first rung at ``grace_period * reduction_factor**s``."""
@@ -40,6 +42,12 @@ class Asha(SchedulerSpec):
     def _check(self) -> Asha:
         if self.grace_period > self.max_t:
             raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
+        for rung, following in itertools.pairwise(self._levels()):
+            if rung == following:
+                raise ValueError(
+                    f"reduction_factor {self.reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "
+                    f"choose a larger one, or a larger grace_period"
+                )
         if self.brackets > len(self.rungs()):
             raise ValueError(
                 f"brackets {self.brackets} is more than the {len(self.rungs())} rungs that grace_period "
@@ -52,12 +60,14 @@ class Asha(SchedulerSpec):
         return self.time_attr, self.max_t
 
     def rungs(self) -> tuple[int, ...]:
-        rungs: list[int] = []
+        return (*self._levels(), self.max_t)
+
+    def _levels(self) -> Iterator[int]:
+        """The rungs below ``max_t``, as the whole steps at which Ray compares."""
         level = float(self.grace_period)
-        while level < self.max_t:
-            rungs.append(math.ceil(level - 1e-9))
+        while (rung := math.ceil(level - 1e-9)) < self.max_t:
+            yield rung
             level *= self.reduction_factor
-        return (*rungs, self.max_t)
 
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         return tuple(max(1.0, trials / self.reduction_factor**k) for k in range(len(self.rungs())))

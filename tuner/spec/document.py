@@ -75,6 +75,7 @@ class Document:
                 if depth == len(path) - 1:
                     parent[key] = other.value
                 else:
+                    self.places.setdefault(path[: depth + 1], other.place(()))
                     parent = parent.setdefault(key, {})
         for known in [p for p in self.places if p[: len(path)] == path and p != path]:
             del self.places[known]
@@ -119,8 +120,11 @@ def read_yaml(text: str, source: str) -> Document:
         context = f" {error.context}" if error.context else ""
         raise InputError([Problem(place, "", f"not valid YAML:{context} {error.problem}".rstrip())]) from None
     except yaml.reader.ReaderError as error:
-        message = f"not valid YAML: unacceptable character #x{ord(str(error.character)[:1] or ' '):04x}: {error.reason}"
+        code = error.character if isinstance(error.character, int) else ord(error.character[:1])
+        message = f"not valid YAML: unacceptable character #x{code:04x}: {error.reason}"
         raise InputError([Problem(Place(source), "", message)]) from None
+    except (ValueError, OverflowError) as error:  # an escape or a version number that PyYAML cannot hold
+        raise InputError([Problem(Place(source), "", f"not valid YAML: {error}")]) from None
     except RecursionError:
         raise InputError([Problem(Place(source), "", f"nested deeper than {MAX_DEPTH} levels")]) from None
     document = Document(None, source)
@@ -134,7 +138,10 @@ def read_yaml(text: str, source: str) -> Document:
 
 def parse_value(text: str, source: str) -> Document:
     """Parses the right-hand side of ``--set KEY=VALUE``; every place is ``source`` itself."""
-    document = read_yaml(text, source)
+    try:
+        document = read_yaml(text, source)
+    except InputError as error:
+        raise InputError([Problem(Place(source), p.key, p.message) for p in error.problems]) from None
     document.places = {path: Place(source) for path in document.places}
     return document
 
@@ -214,7 +221,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    style = None if _scalar(text) == text and isinstance(_scalar(text), str) else "'"
+    style = None if isinstance(_scalar(text), str) else "'"
+    if not text.isprintable():
+        style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

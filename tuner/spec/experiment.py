@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
 from pydantic_core import CoreSchema, core_schema
 
 from tuner.schedulers import AnyScheduler
@@ -46,9 +46,19 @@ class Resources(Model):
     """CPU cores; a trial's libraries use as many threads (at least one)."""
     gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
     """GPUs: 0.25 lets four trials share one; ``auto`` is 1 where the cluster has a GPU and 0 elsewhere."""
+
+    @field_validator("gpu")
+    @classmethod
+    def _whole_above_one(cls, gpu: float | str) -> float | str:
+        if isinstance(gpu, (int, float)) and gpu > 1 and gpu != int(gpu):
+            raise ValueError(
+                f"{gpu:g} GPUs: Ray shares one GPU between trials, but a trial gets only whole ones above 1"
+            )
+        return gpu
+
     memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Host memory that the scheduler sets aside for a trial, in GiB."""
-    custom: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    custom: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Amounts of Ray's custom resources."""
     max_concurrent_trials: Annotated[int, Field(ge=1)] | None = None
     """Trials that run at once at most; absent: as many as fit."""
@@ -80,7 +90,8 @@ class Tracking(Model):
     mlflow: MlflowTracking | None = None
 
 
-def _check_name(name: str) -> str:
+def check_name(name: str) -> str:
+    """``name``, if it can name a run folder; ValueError otherwise."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ValueError(
             f"{name!r} cannot name a folder: use letters, digits, '.', '_' and '-', a letter or digit first"
@@ -88,7 +99,7 @@ def _check_name(name: str) -> str:
     return name
 
 
-Name = Annotated[str, AfterValidator(_check_name), Field(max_length=100)]
+Name = Annotated[str, AfterValidator(check_name), Field(max_length=100)]
 
 
 class _AlreadyRead:

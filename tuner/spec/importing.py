@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,12 +17,13 @@ from tuner.errors import InputError, did_you_mean
 
 
 @contextlib.contextmanager
-def search_path(roots: tuple[Path, ...]) -> Iterator[None]:
-    """Puts ``roots`` at the front of ``sys.path``, as Python does with a script's folder."""
+def user_code(roots: tuple[Path, ...]) -> Iterator[None]:
+    """Within, the user's code may run: it finds its modules in ``roots``, as a script does, and prints to stderr."""
     added = [str(root) for root in roots if str(root) not in sys.path]
     sys.path[:0] = added
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     finally:
         for folder in added:
             with contextlib.suppress(ValueError):
@@ -35,7 +37,7 @@ def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | N
     (shown as what it is, with the line), or when the attribute is not an ``expected``.
     """
     module_name, _, attribute = reference.rpartition(":")
-    with search_path(roots):
+    with user_code(roots):
         module = import_module(module_name, roots)
         try:
             value = getattr(module, attribute)
@@ -72,7 +74,8 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
 
 
 def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
-    file = next((root / name for root in roots if (root / name).is_file()), None)
+    found = (root / name for root in roots if os.path.isfile(root / name))  # noqa: PTH113 - Path.is_file raises on long names
+    file = next(found, None)
     if file is None:
         raise InputError(f"no file {name!r}; looked in {', '.join(map(str, roots))}")
     file = file.resolve()

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
-from tuner.errors import InputError, Place, Problem, did_you_mean
+from tuner.errors import InputError, Place, Problem
 from tuner.spec.document import Document, dotted, kind, parse_value, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.importing import import_attribute
+from tuner.spec.mistakes import mistakes
 from tuner.spec.space import Space, read_space, space_from_param_space
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -173,7 +173,7 @@ def _space(
 def find_file(name: str, roots: tuple[Path, ...]) -> Path | None:
     """The first file called ``name`` in ``roots`` (or ``name`` itself, where it is absolute)."""
     for root in roots:
-        if (root / name).is_file():
+        if os.path.isfile(root / name):  # noqa: PTH113 - Path.is_file raises on a name that is too long
             return Path(os.path.relpath(root / name)) if (root / name).is_relative_to(Path.cwd()) else root / name
     return None
 
@@ -190,84 +190,5 @@ def _validate(document: Document, space: Space | None, problems: list[Problem]) 
         return ExperimentSpec.model_validate(value)
     except ValidationError as error:
         unread = space is None and "search_space" in value  # its own problems are known already
-        errors = [e for e in error.errors() if not (unread and e["loc"] == ("search_space",))]
-        problems.extend(_problem(document, details) for details in errors)
+        problems.extend(p for p in mistakes(document, error) if not (unread and p.key == "search_space"))
     return None
-
-
-def _problem(document: Document, error: ErrorDetails) -> Problem:
-    """One pydantic error as a problem with a place and a message in the user's words."""
-    path = _written_path(document.value, error["loc"])
-    key, context = dotted(path), error.get("ctx", {})
-    given = kind(error["input"])
-    match error["type"]:
-        case "missing":
-            here = document.place(path[:-1])
-            return Problem(here, key, "required, but missing" + (f"; {_REQUIRED[key]}" if key in _REQUIRED else ""))
-        case "extra_forbidden":
-            return Problem(
-                document.place(path),
-                key,
-                f"unknown key; {did_you_mean(str(path[-1]), _keys_at(document.value, path[:-1]))}",
-            )
-        case "union_tag_invalid":
-            tags = [tag.strip("' ") for tag in str(context["expected_tags"]).split(",")]
-            path = (*path, "kind")
-            return Problem(
-                document.place(path),
-                dotted(path),
-                f"{context['tag']!r} is unknown; {did_you_mean(str(context['tag']), tags)}",
-            )
-        case "union_tag_not_found":
-            return Problem(document.place(path), key, "needs a kind, as in `kind: asha`")
-        case "value_error":
-            message = f"{context['error']}"
-        case "string_pattern_mismatch" if key == "trainable":
-            message = f"{error['input']!r} is not module:function or path/to/file.py:function"
-        case "literal_error":
-            allowed = [text.strip("' ") for text in str(context["expected"]).replace(" or ", ", ").split(",")]
-            message = f"{given} is not allowed; {did_you_mean(str(error['input']), allowed)}"
-        case _:
-            expected = error["msg"].removeprefix("Input should be ")
-            message = f"must be {expected}, not {given}" if expected != error["msg"] else f"{error['msg']}, not {given}"
-    return Problem(document.place(path), key, message)
-
-
-_REQUIRED = {
-    "trainable": "write module:function or path/to/file.py:function",
-    "search_space": "write domains, the path of a YAML file, or module:attribute",
-    "objective": "write {metric: NAME, mode: max} or mode: min",
-    "objective.mode": "write max if large values are good, min if small ones are",
-}
-
-
-def _written_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:
-    """``loc`` without the names of union members that pydantic puts between the keys a user wrote."""
-    path: list[str | int] = []
-    for i, part in enumerate(loc):
-        present = (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int))
-        if present:
-            value = value[part]
-            path.append(part)
-        elif i == len(loc) - 1 and isinstance(value, dict):
-            path.append(part)
-    return tuple(path)
-
-
-def _keys_at(value: dict[str, Any], path: KeyPath) -> list[str]:
-    """The keys allowed at ``path``, by walking the models (and by ``kind`` through unions)."""
-    model: type[BaseModel] = ExperimentSpec
-    for part in path:
-        value = value[part]  # type: ignore[index]
-        candidates = _models(model.model_fields[str(part)].annotation)
-        chosen = [
-            m for m in candidates if "kind" in m.model_fields and m.model_fields["kind"].default == value.get("kind")
-        ]
-        model = (chosen or candidates)[0]
-    return list(model.model_fields)
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for argument in get_args(annotation) for model in _models(argument)]

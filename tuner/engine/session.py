@@ -1,0 +1,112 @@
+"""The Ray session of a search: connected or started, with its settings, its resources and its log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuner.errors import EnvironmentFailure
+from tuner.machine import Cluster, Node, this_machine
+from tuner.plan import Plan
+from tuner.results import LOG
+from tuner.storage import RunFolder
+
+
+@contextlib.contextmanager
+def cluster_at(address: str | None) -> Iterator[Cluster]:
+    """The cluster at ``address``, connected to within; a Ray that is already connected; or else this machine."""
+    ray_is_up = "ray" in sys.modules and sys.modules["ray"].is_initialized()
+    if address is None and not ray_is_up:
+        yield this_machine()
+        return
+    import ray
+
+    if not ray_is_up:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise EnvironmentFailure(f"no Ray cluster at --address {address}: {reason}") from None
+    try:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        nodes = tuple(
+            Node(n["NodeManagerHostname"], {k: v for k, v in n["Resources"].items() if _counts(k)}) for n in alive
+        )
+        yield Cluster(nodes, address or "of this process")
+    finally:
+        if not ray_is_up:
+            ray.shutdown()
+
+
+def _counts(resource: str) -> bool:
+    return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
+
+
+_RAY_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results.parquet holds what CSV, JSON and TensorBoard would repeat
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial's process checks, and fails the trial instead of the search
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_FORCE_TRIAL_CLEANUP_S": "30",
+    "TUNE_RESULT_BUFFER_LENGTH": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a trial without a GPU must not see one
+}
+
+
+@contextlib.contextmanager
+def ray_up(plan: Plan) -> Iterator[None]:
+    """Within: Ray is up with the resources of the plan, and set up as a search needs it."""
+    import ray
+
+    from tuner.engine.handover import thread_environment
+
+    before = {name: os.environ.get(name) for name in _RAY_SETTINGS}
+    os.environ.update(_RAY_SETTINGS)
+    ours = not ray.is_initialized()
+    try:
+        if ours:
+            machine = plan.cluster.nodes[0].resources
+            ray.init(
+                num_cpus=int(machine["CPU"]),
+                num_gpus=int(machine["GPU"]),
+                _memory=int(machine["memory"]),
+                resources={k: v for k, v in machine.items() if k not in ("CPU", "GPU", "memory")},
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.INFO,
+                configure_logging=False,
+                runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
+            )
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextlib.contextmanager
+def ray_log(folder: RunFolder) -> Iterator[None]:
+    """Within: what Ray says on the driver goes to the run folder's log and nowhere else."""
+    logger = logging.getLogger("ray")
+    with tempfile.TemporaryDirectory() as scratch:
+        file = folder.local_path / LOG if folder.is_local else Path(scratch) / LOG
+        handler = logging.FileHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        saved = logger.handlers[:], logger.propagate, logger.level
+        logger.handlers[:], logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.handlers[:], logger.propagate = saved[0], saved[1]
+            logger.setLevel(saved[2])
+            handler.close()
+            if not folder.is_local:
+                folder.write(LOG, file.read_bytes())

@@ -1,0 +1,125 @@
+"""Reads a run folder back."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.results import EXPERIMENT, PROVENANCE, REPORTS, TRIALS, Report, ResultSet, Status, Trial, cell_value
+from tuner.spec.document import read_yaml
+from tuner.storage import STORAGE, RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def find_run(run: str | Path, storage: str) -> RunFolder:
+    """The folder of ``run``, a path or the name of a run below ``storage``. Raises InputError when there is none."""
+    candidates = [RunFolder.at(run)]
+    if "://" not in str(run) and "/" not in str(run).rstrip("/"):
+        candidates.append(RunFolder.at(storage) / str(run).rstrip("/"))
+    for candidate in candidates:
+        if candidate.exists(EXPERIMENT):
+            return candidate
+    known = [name for name in RunFolder.at(storage).folders() if (RunFolder.at(storage) / name).exists(EXPERIMENT)]
+    looked = ", ".join(candidate.shown for candidate in candidates)
+    near = difflib.get_close_matches(str(run), known, n=1)
+    hint = (
+        did_you_mean(str(run), list(dict.fromkeys([*known[-8:], *near])))
+        if known
+        else f"there are no runs in {storage}"
+    )
+    raise InputError(f"no run {str(run)!r} (looked at {looked}); {hint}")
+
+
+def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
+    """Reads a run folder.
+
+    Raises InputError when there is no such run, EnvironmentFailure when one of its files is missing or damaged.
+    """
+    import pandas as pd
+
+    folder = find_run(run, storage)
+    reading = EXPERIMENT
+    try:
+        spec = _checked(read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value, "objective")
+        _checked(spec["objective"], "metric", "mode")
+        reading = PROVENANCE
+        provenance = _checked(json.loads(folder.read(PROVENANCE)))
+        results = ResultSet(folder, spec, provenance)
+        reading = TRIALS
+        best_steps = _read_trials(results, folder.read(TRIALS).decode())
+        reading = REPORTS
+        _read_reports(results, pd.read_parquet(io.BytesIO(folder.read(REPORTS))))
+        reading = TRIALS
+        for trial, step in best_steps:
+            trial.best = _report_at(trial, step)
+    except FileNotFoundError:
+        raise EnvironmentFailure(f"{folder.shown}: {reading} is missing: the run folder is damaged") from None
+    except (ValueError, KeyError, TypeError, csv.Error, InputError, OSError) as error:
+        raise EnvironmentFailure(f"{folder.shown}: {reading} cannot be read: {type(error).__name__}: {error}") from None
+    return results
+
+
+def _checked(value: Any, *keys: str) -> dict[str, Any]:
+    """``value``, if it is a mapping that holds ``keys``; ValueError otherwise."""
+    if not isinstance(value, dict) or not all(key in value for key in keys):
+        raise ValueError(f"it must be a mapping{' with ' * bool(keys)}{', '.join(keys)}")
+    return value
+
+
+def _read_trials(results: ResultSet, text: str) -> list[tuple[Trial, int]]:
+    """Adds the trials of trials.csv; which step of each is its best."""
+    best_steps = []
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    if "id" not in (rows.fieldnames or []):
+        raise ValueError("it has no heading")
+    for row in rows:
+        if None in row or None in row.values():
+            raise ValueError(f"line for trial {row.get('id')!r} has not as many cells as the heading")
+        config: dict[str, Any] = {}
+        for column, cell in row.items():
+            if column.startswith("config.") and cell:
+                *groups, name = column.removeprefix("config.").split(".")
+                target = config
+                for group in groups:
+                    target = target.setdefault(group, {})
+                target[name] = cell_value(cell)
+        rung = int(row["rung"]) if row["rung"] else None
+        status = row["status"]
+        if status not in get_args(Status):
+            raise ValueError(f"status {status!r} of trial {row['id']!r} is unknown")
+        trial = results.add(Trial(row["id"], int(row["number"]), config, status, row["reason"], rung))  # type: ignore[arg-type]
+        if row["best_step"]:
+            best_steps.append((trial, int(row["best_step"])))
+    return best_steps
+
+
+def _report_at(trial: Trial, step: int) -> Report:
+    for report in trial.reports:
+        if report.step == step:
+            return report
+    raise ValueError(f"the best step of trial {trial.id!r}, {step}, was never reported")
+
+
+def _read_reports(results: ResultSet, frame: pd.DataFrame) -> None:
+    fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
+    for record in frame.to_dict("records"):
+        trial = results.get(record["trial_id"])
+        if trial is None:
+            continue
+        metrics = {str(k): v for k, v in record.items() if k not in fixed and not _missing(v)}
+        checkpoint = None if _missing(record["checkpoint"]) else record["checkpoint"]
+        values = trial.id, int(record["training_iteration"]), record["time_total_s"], record["timestamp"]
+        trial.reports.append(Report(*values, metrics, checkpoint))
+
+
+def _missing(value: Any) -> bool:
+    import pandas as pd
+
+    return bool(pd.isna(value))

@@ -1,0 +1,113 @@
+"""What pydantic says of an experiment, in the user's words and with its place."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tuner.errors import Problem, did_you_mean
+from tuner.spec.document import Document, dotted, kind
+from tuner.spec.document import Path as KeyPath
+from tuner.spec.experiment import ExperimentSpec
+
+_REQUIRED = {
+    "trainable": "write module:function or path/to/file.py:function",
+    "search_space": "write domains, the path of a YAML file, or module:attribute",
+    "objective": "write {metric: NAME, mode: max} or mode: min",
+    "objective.mode": "write max if large values are good, min if small ones are",
+}
+
+
+def mistakes(document: Document, error: ValidationError) -> list[Problem]:
+    """One problem a key, however many members of a union complain of it."""
+    by_path: dict[KeyPath, list[ErrorDetails]] = {}
+    for details in error.errors():
+        by_path.setdefault(_written_path(document.value, details["loc"]), []).append(details)
+    problems = []
+    for path, errors in by_path.items():
+        if len(errors) > 1:
+            expected = " or ".join(_expected(e) for e in errors)
+            message = f"must be {expected}, not {kind(errors[0]['input'])}"
+            problems.append(Problem(document.place(path), dotted(path), message))
+        else:
+            problems.append(_problem(document, path, errors[0]))
+    return problems
+
+
+def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
+    key, context, given = dotted(path), error.get("ctx", {}), kind(error["input"])
+    match error["type"]:
+        case "missing":
+            remedy = f"; {_REQUIRED[key]}" if key in _REQUIRED else ""
+            return Problem(document.place(path[:-1]), key, f"required, but missing{remedy}")
+        case "extra_forbidden":
+            message = f"unknown key; {did_you_mean(str(path[-1]), _keys_at(document.value, path[:-1]))}"
+        case "union_tag_invalid":
+            path = (*path, "kind")
+            tags = _quoted(context["expected_tags"])
+            message = f"{context['tag']!r} is unknown; {did_you_mean(str(context['tag']), tags)}"
+        case "union_tag_not_found":
+            message = "needs a kind, as in `kind: asha`"
+        case "value_error":
+            message = str(context["error"])
+        case "string_pattern_mismatch" if key == "trainable":
+            message = f"{error['input']!r} is not module:function or path/to/file.py:function"
+        case "literal_error":
+            message = f"{given} is not allowed; {did_you_mean(str(error['input']), _quoted(context['expected']))}"
+        case _:
+            message = f"must be {_expected(error)}, not {given}"
+    return Problem(document.place(path), dotted(path), message)
+
+
+def _expected(error: ErrorDetails) -> str:
+    if error["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        return "a mapping of keys"
+    return error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+
+
+def _quoted(names: Any) -> list[str]:
+    """``'a', 'b' or 'c'`` as a list of names."""
+    return [text.strip("' ") for text in str(names).replace(" or ", ", ").split(",")]
+
+
+def _written_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:
+    """``loc`` without the names of union members that pydantic puts between the keys a user wrote."""
+    path: list[str | int] = []
+    model: type[BaseModel] | None = ExperimentSpec
+    for i, part in enumerate(loc):
+        if i == 1 and ExperimentSpec.model_fields[str(loc[0])].discriminator:
+            continue  # the kind of searcher or scheduler
+        known = model is not None or (isinstance(value, dict) and part in value)
+        if not known and not (isinstance(value, list) and isinstance(part, int)):
+            break
+        path.append(part)
+        model = _model_at(model, str(part), value)
+        value = value.get(part) if isinstance(value, dict) else value[int(part)] if isinstance(value, list) else None
+    return tuple(path)
+
+
+def _model_at(model: type[BaseModel] | None, name: str, value: Any) -> type[BaseModel] | None:
+    """The model of the field ``name`` of ``model``, chosen by its ``kind`` in a union; None for a plain value."""
+    if model is None or name not in model.model_fields:
+        return None
+    candidates = _models(model.model_fields[name].annotation)
+    written = value.get(name) if isinstance(value, dict) else None
+    named = written.get("kind") if isinstance(written, dict) else None
+    chosen = [m for m in candidates if "kind" in m.model_fields and m.model_fields["kind"].default == named]
+    return next(iter(chosen or candidates), None)
+
+
+def _keys_at(value: Any, path: KeyPath) -> list[str]:
+    model: type[BaseModel] | None = ExperimentSpec
+    for part in path:
+        model = _model_at(model, str(part), value)
+        value = value[part]
+    return list(model.model_fields) if model else []
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models(argument)]
