@@ -95,7 +95,7 @@ def load(name: str, data_dir: str = "") -> ImageSet:
 def prepare(name: str, offline_name: str | None = None, data_dir: str = "") -> dict[str, object]:
     """Fill this node's cache; returns the parameters that every trial must use in place of its own.
 
-    Where `name` can be neither found nor downloaded, `offline_name` (if given) takes its place:
+    Where `cifar10` can be neither found nor downloaded, `offline_name` (if given) takes its place:
     a `DataFallbackWarning` says so, and {"dataset": offline_name} is returned. A file that is on
     disk but has the wrong checksum is an error all the same: falling back would hide it.
     Relative paths become absolute, since Ray's workers run in folders of their own.
@@ -113,7 +113,7 @@ def prepare(name: str, offline_name: str | None = None, data_dir: str = "") -> d
     except WrongChecksum:
         raise
     except DataUnavailable as error:
-        if offline_name is None or offline_name == name:
+        if offline_name is None or name != "cifar10":  # a file that the user named is never replaced
             raise
         chosen = _absolute(offline_name)
         load(chosen, data_dir)

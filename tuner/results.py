@@ -227,7 +227,7 @@ class ResultSet:
                 "id": t.id,
                 "number": t.number,
                 "status": t.status,
-                "reason": t.reason if t.reason.isprintable() else " ".join(t.reason.split()),
+                "reason": t.reason.replace("\r", " ").replace("\n", " "),
                 "rung": t.rung,
             }
             row |= {f"config.{name}": _cell(value) for name, value in _flat_config(t.config)}

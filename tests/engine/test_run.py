@@ -238,6 +238,19 @@ def test_one_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path, searc
     assert configs("a") == configs("b")
 
 
+def test_a_run_can_be_repeated_from_its_own_folder(tmp_path: Path) -> None:
+    def once(source: object, name: str, overrides: dict | None = None) -> ResultSet:
+        return run(source, overrides or {}, storage=tmp_path, name=name, say=lambda text: None)
+
+    space = {"x": {"uniform": [0, 1]}, "seed": {"randint": [0, 99]}}
+    one = once(
+        experiment("quadratic", space, resources={"gpu": 0, "max_concurrent_trials": 1}), "a", {"budget.trials": 3}
+    )
+    two = once(tmp_path / "a" / "experiment.yaml", "b")
+    assert [trial.config for trial in one.trials] == [trial.config for trial in two.trials]
+    assert one.best.best.metrics["score"] == two.best.best.metrics["score"]
+
+
 def test_storage_may_be_a_uri(tmp_path: Path) -> None:
     run(
         experiment("quadratic", {"x": {"grid_search": [0.3]}}, search={"kind": "grid"}),

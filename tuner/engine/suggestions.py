@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
+from ray import cloudpickle
 from ray.tune.search import Searcher as RaySearcher
 
 from tuner.searchers.base import Searcher
@@ -33,8 +33,8 @@ class Suggestions(RaySearcher):  # type: ignore[misc]
 
     def save(self, checkpoint_path: str) -> None:
         with open(checkpoint_path, "wb") as file:
-            pickle.dump(self.searcher_of_ours, file)
+            cloudpickle.dump(self.searcher_of_ours, file)  # a param_space may hold lambdas
 
     def restore(self, checkpoint_path: str) -> None:
         with open(checkpoint_path, "rb") as file:
-            self.searcher_of_ours = pickle.load(file)
+            self.searcher_of_ours = cloudpickle.load(file)
