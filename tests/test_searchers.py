@@ -207,7 +207,6 @@ def test_qmc_covers_the_space_from_its_first_point() -> None:
     searcher = build(Optuna(sampler="qmc"), space("x: {uniform: [0, 8]}\ny: {uniform: [0, 1]}"))
     points = [searcher.suggest(str(i)) for i in range(8)]
     assert sorted(int(point["x"]) for point in points) == list(range(8))
-    assert not searcher.waits_for_results
 
 
 def test_optuna_reports_stopped_and_failed_trials() -> None:
@@ -216,7 +215,12 @@ def test_optuna_reports_stopped_and_failed_trials() -> None:
     states = [trial.state.name for trial in searcher._study.trials]
     assert states == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE", "FAIL", "PRUNED"]
     assert list(searcher._study.trials[2].intermediate_values) == [1, 2]
-    assert searcher.waits_for_results
+
+
+def test_a_gaussian_process_learns_from_stopped_trials() -> None:
+    searcher = build(Optuna(sampler="gp", n_startup_trials=2), PLAIN)
+    run(searcher, 3)
+    assert [trial.state.name for trial in searcher._study.trials] == ["COMPLETE"] * 3
 
 
 def test_optuna_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:

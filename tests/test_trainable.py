@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tuner.configuration import merge
 from tuner.errors import InputError
-from tuner.trainable import Trainable, load_trainable, merge
+from tuner.trainable import Trainable, load_trainable
 
 TYPES = """
 import dataclasses

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.configuration import merge
 from tuner.errors import InputError, Problem
 from tuner.machine import Cluster, describe
 from tuner.searchers.base import SearchTask
@@ -15,7 +16,7 @@ from tuner.spec.experiment import ExperimentSpec, Resources
 from tuner.spec.quantities import duration, size
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
-from tuner.trainable import Trainable, load_trainable, merge
+from tuner.trainable import Trainable, load_trainable
 
 SAMPLES = 200
 """Configurations drawn to check the trainable's Config and to estimate sizes."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tuner.configuration import flat, merge
 from tuner.storage import RunFolder
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class ResultSet:
 
     def full_config(self, trial: Trial) -> dict[str, Any]:
         """What the trainable was called with: fixed parameters and the trial's configuration."""
-        return _merge(self.spec.get("params", {}), trial.config)
+        return merge(self.spec.get("params", {}), trial.config)
 
     def count(self, status: Status) -> int:
         return sum(trial.status == status for trial in self.trials)
@@ -214,7 +215,7 @@ class ResultSet:
         self.folder.write(TRIALS, self._trials_csv().encode())
 
     def _trials_csv(self) -> str:
-        names = list(dict.fromkeys(name for t in self.trials for name, _ in _flat_config(t.config)))
+        names = list(dict.fromkeys(name for t in self.trials for name, _ in flat(t.config)))
         best = f"best_{self.metric}"
         head = ["id", "number", "status", "reason", "rung", *(f"config.{n}" for n in names)]
         text = io.StringIO()
@@ -230,7 +231,7 @@ class ResultSet:
                 "reason": t.reason.replace("\r", " ").replace("\n", " "),
                 "rung": t.rung,
             }
-            row |= {f"config.{name}": _cell(value) for name, value in _flat_config(t.config)}
+            row |= {f"config.{name}": _cell(value) for name, value in flat(t.config)}
             if t.best:
                 row |= {best: self.value(t.best), "best_step": t.best.step, "checkpoint": t.best.checkpoint}
             writer.writerow(
@@ -262,20 +263,6 @@ def _json(value: Any) -> bytes:
 def write_json(folder: RunFolder, name: str, value: Any) -> None:
     """Writes ``value`` as a JSON file; what JSON cannot hold is written as its ``repr``."""
     folder.write(name, _json(value))
-
-
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    from tuner.trainable import merge
-
-    return merge(base, over)
-
-
-def _flat_config(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, dict) and value:
-            yield from _flat_config(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _cell(value: Any) -> str:

@@ -9,17 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.configuration import merge
 from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
 from tuner.loading import load_run
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
+from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE, RunFolder
-from tuner.trainable import merge
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -185,6 +186,7 @@ def _search(
         control.interrupted = True
     finally:
         recorder.finish()
+        write_report(results)
         for listener in listeners:
             listener.finished(results)
     if control.fatal:

@@ -16,11 +16,11 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
+from tuner.configuration import Configuration
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.importing import import_attribute, user_code
 
 KeyPath = tuple[str, ...]
-Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Trainable:
         function = self._optional("evaluate")
         return function is not None and "split" in inspect.signature(function).parameters
 
-    def evaluate(self, config: Config, checkpoint: Path, split: str) -> dict[str, float]:
+    def evaluate(self, config: Configuration, checkpoint: Path, split: str) -> dict[str, float]:
         """Metrics of the model in ``checkpoint`` on ``split`` (``val`` or ``test``)."""
         function = self._optional("evaluate")
         assert function is not None, "ask can_evaluate first"
@@ -57,7 +57,7 @@ class Trainable:
             metrics = function(self.make_config(config), checkpoint, **extra)
         return {name: float(value) for name, value in metrics.items()}
 
-    def prepare(self, config: Config) -> Config:
+    def prepare(self, config: Configuration) -> Configuration:
         """Runs the module's ``prepare``; the parameters that it replaces for every trial (none without it)."""
         function = self._optional("prepare")
         if function is None:
@@ -65,7 +65,7 @@ class Trainable:
         with user_code(self.roots):
             return dict(function(self.make_config(config)) or {})
 
-    def checkpoint_bytes(self, config: Config) -> int | None:
+    def checkpoint_bytes(self, config: Configuration) -> int | None:
         """The module's own estimate of one checkpoint's size; None where it gives none."""
         function = self._optional("checkpoint_bytes")
         if function is None:
@@ -73,7 +73,7 @@ class Trainable:
         with user_code(self.roots):
             return int(function(self.make_config(config)))
 
-    def make_config(self, values: Config) -> Any:
+    def make_config(self, values: Configuration) -> Any:
         """What ``train`` is called with: a ``config_type`` with ``values``, or a plain dict.
 
         Raises ValueError when the values do not fit the type.
@@ -85,7 +85,7 @@ class Trainable:
         except (TypeError, PydanticSchemaGenerationError):  # values or fields that are arbitrary Python objects
             return self.config_type(**values)
 
-    def complaints(self, values: Config) -> list[tuple[KeyPath, str]]:
+    def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
         if self.config_type is None:
             return []
@@ -165,12 +165,3 @@ def _config_type(train: Callable[[Any], Any], parameter: inspect.Parameter) -> t
         return None
     candidates = [hint, *typing.get_args(hint)]
     return next((t for t in candidates if _fields(t) is not None), None)
-
-
-def merge(base: Config, over: Config) -> Config:
-    """``base`` with the values of ``over``, nested dicts merged key by key; neither is changed."""
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
-    return merged

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tuner.errors import TunerError, did_you_mean
+from tuner.errors import Interrupted, TunerError, did_you_mean
 
 VERBS = {
     "run": "search, and keep the best trial",
@@ -55,7 +55,13 @@ def cli() -> None:
 def main() -> None:
     """Runs a verb; an error that tuner raised on purpose is one clear text on stderr and its exit status."""
     try:
-        cli(prog_name="python -m tuner")
+        cli.main(prog_name="python -m tuner", standalone_mode=False)
     except TunerError as error:
         click.echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
         sys.exit(error.exit_status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted before the first trial: nothing was searched", err=True)
+        sys.exit(Interrupted.exit_status)

@@ -21,10 +21,11 @@ from ray.train._internal.session import get_session
 from ray.tune.result import DEFAULT_METRIC, RESULT_DUPLICATE, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 
+from tuner.configuration import merge
 from tuner.engine.handover import Process, output_to, seed_all, seed_of
 from tuner.errors import TunerError
 from tuner.results import TRIAL_LOG, flat_metrics
-from tuner.trainable import load_trainable, merge
+from tuner.trainable import load_trainable
 
 
 class BadReport(TunerError):

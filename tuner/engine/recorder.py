@@ -12,7 +12,6 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
-from tuner.report.html import write_report
 from tuner.results import PROVENANCE, RAY, Report, ResultSet, Trial, flat_metrics, write_json
 from tuner.schedulers.base import SchedulerSpec
 from tuner.spec.experiment import Checkpoints
@@ -169,7 +168,6 @@ class Recorder(Callback):  # type: ignore[misc]
                 forget_checkpoints(trial, present)
         self.results.save()
         self.results.save_best()
-        write_report(self.results)
 
 
 def forget_checkpoints(trial: Trial, present: set[str]) -> None:

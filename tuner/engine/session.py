@@ -64,31 +64,44 @@ def ray_up(plan: Plan) -> Iterator[None]:
     """Within: Ray is up with the resources of the plan, and set up as a search needs it."""
     import ray
 
-    from tuner.engine.handover import thread_environment
-
     before = {name: os.environ.get(name) for name in _RAY_SETTINGS}
     os.environ.update(_RAY_SETTINGS)
     ours = not ray.is_initialized()
     try:
         if ours:
-            machine = plan.cluster.nodes[0].resources
-            ray.init(
-                num_cpus=int(machine["CPU"]),
-                num_gpus=int(machine["GPU"]),
-                _memory=int(machine["memory"]),
-                resources={k: v for k, v in machine.items() if k not in ("CPU", "GPU", "memory")},
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.INFO,
-                configure_logging=False,
-                runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
-            )
+            _start_ray(plan)
         yield
     finally:
         if ours:
             ray.shutdown()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _start_ray(plan: Plan) -> None:
+    """Starts Ray on this machine with the very resources that the plan was made for.
+
+    Raises EnvironmentFailure where it does not come up.
+    """
+    import ray
+
+    from tuner.engine.handover import thread_environment
+
+    machine = plan.cluster.nodes[0].resources
+    try:
+        ray.init(
+            num_cpus=int(machine["CPU"]),
+            num_gpus=int(machine["GPU"]),
+            _memory=int(machine["memory"]),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.INFO,
+            configure_logging=False,
+            runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
+        )
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise EnvironmentFailure(f"Ray does not start on this machine: {reason}") from error
 
 
 @contextlib.contextmanager

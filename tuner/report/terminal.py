@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tuner.configuration import flat
 from tuner.results import ResultSet, Trial
 from tuner.spec.quantities import duration
 
@@ -24,13 +25,9 @@ def metrics_line(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def config_lines(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def config_lines(config: Mapping[str, Any]) -> Iterator[str]:
     """One line a parameter, nested names joined by dots."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from config_lines(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name} = {json.dumps(value, default=repr)}"
+    return (f"{name} = {json.dumps(value, default=repr)}" for name, value in flat(config))
 
 
 def config_line(config: Mapping[str, Any]) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
+from tuner.configuration import Configuration
 from tuner.spec.model import Model
 from tuner.spec.space import Space
-
-Configuration = dict[str, Any]
-"""A point of the space: nested plain values by parameter name; an inactive parameter is absent."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,6 @@ class Searcher(ABC):
 
     A searcher can be pickled at any moment, and goes on with the same sequence when it is unpickled.
     """
-
-    waits_for_results: ClassVar[bool] = False
-    """True where a suggestion profits from the results so far: then nothing is suggested ahead of a free slot."""
 
     @abstractmethod
     def suggest(self, trial_id: str) -> Configuration | None:

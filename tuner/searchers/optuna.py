@@ -7,12 +7,13 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from tuner.configuration import Configuration
 from tuner.errors import InputError
-from tuner.searchers.base import Configuration, Searcher, SearchSpec, SearchTask
+from tuner.searchers.base import Searcher, SearchSpec, SearchTask
 from tuner.spec.space import Choice, Computed, Domain, Float, GridSearch, Integer, Normal, Parameter, Space
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Optuna(SearchSpec):
     kind: Literal["optuna"] = "optuna"
     sampler: Literal["tpe", "gp", "qmc"] = "tpe"
     """``tpe``: tree-structured Parzen estimator (Bergstra et al. 2011; multivariate: Falkner et al. 2018), learns from
-    trials that a scheduler stopped too. ``gp``: Gaussian process with log expected improvement, learns from complete
-    trials only; for few, costly trials and up to some 20 parameters. ``qmc``: scrambled Sobol sequence, learns nothing
-    and covers the space more evenly than random search."""
+    trials that a scheduler stopped too. ``gp``: Gaussian process with log expected improvement, takes the last value
+    of a stopped trial for its result; for few, costly trials and up to some 20 parameters. ``qmc``: scrambled Sobol
+    sequence, learns nothing and covers the space more evenly than random search."""
     n_startup_trials: int = Field(default=10, ge=1)
     """Ended trials before ``tpe`` or ``gp`` models anything; until then it draws at random. ``qmc`` ignores it."""
 
@@ -105,7 +106,8 @@ class Optuna(SearchSpec):
 class OptunaSearcher(Searcher):
     """Asks a study, and tells it how each trial ended."""
 
-    waits_for_results = True
+    knows_pruning: ClassVar[bool] = True
+    """Whether the sampler learns from trials that were stopped early when it is told so."""
 
     def __init__(self, task: SearchTask, study: optuna.Study) -> None:
         self._space = task.space
@@ -127,7 +129,7 @@ class OptunaSearcher(Searcher):
         trial, reported = self._pending.pop(trial_id)
         if value is None:
             self._study.tell(trial, state=TrialState.FAIL)
-        elif self._max_t is not None and step < self._max_t:
+        elif self.knows_pruning and self._max_t is not None and step < self._max_t:
             for at_step, at_value in sorted({**reported, step: value}.items()):
                 trial.report(at_value, at_step)
             self._study.tell(trial, state=TrialState.PRUNED)
@@ -150,6 +152,9 @@ class WholeSpace(OptunaSearcher):
     Asked for the active ones only, Optuna's GPSampler and QMCSampler draw every conditional parameter at random.
     """
 
+    knows_pruning = False
+    """Optuna 5.0's GPSampler passes over pruned trials: with a scheduler that stops most, it would stay random."""
+
     def __init__(self, task: SearchTask, study: optuna.Study) -> None:
         super().__init__(task, study)
         self._distributions = {_key(p): _distribution(p.domain) for p in task.space.parameters if p.free}
@@ -164,8 +169,6 @@ class WholeSpace(OptunaSearcher):
 
 class Sequence(WholeSpace):
     """Takes the next point of a sequence."""
-
-    waits_for_results = False
 
     def __init__(self, task: SearchTask, study: optuna.Study) -> None:
         """Lets QMCSampler know the space through a trial that never ran.

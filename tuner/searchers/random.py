@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict
 
-from tuner.searchers.base import Configuration, Searcher, SearchSpec, SearchTask
+from tuner.configuration import Configuration
+from tuner.searchers.base import Searcher, SearchSpec, SearchTask
 from tuner.spec.space import Condition, Constant, GridSearch, Parameter, Path, Space, at
 
 if TYPE_CHECKING:

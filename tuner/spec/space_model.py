@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tuner.configuration import Configuration
 from tuner.spec.domains import Computed, Constant, Domain
 from tuner.spec.space_writer import python_only, to_yaml
 from tuner.spec.values import contains, identity, show
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-
-Configuration = dict[str, Any]
-"""A point of the space: nested plain values by parameter name; an inactive parameter is absent."""
 
 Path = tuple[str, ...]
 """Names from the root to a parameter; the elements of a list are named ``"0"``, ``"1"``, …"""
