@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _TAIL = 1e-9
 """The share of a normal distribution left out at each end: about 6 standard deviations from the mean."""
 
+_LARGEST = 1e100
+"""A diverged loss is told as this: GPSampler squares values, and would overflow."""
+
 _MAX_STEPS = 10_000
 """Above so many separate values a range counts as continuous: GPSampler allocates an array of all of them."""
 
@@ -134,7 +137,7 @@ class OptunaSearcher(Searcher):
                 trial.report(at_value, at_step)
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
-            self._study.tell(trial, value)
+            self._study.tell(trial, min(max(value, -_LARGEST), _LARGEST))
 
 
 class DefineByRun(OptunaSearcher):

@@ -4,14 +4,13 @@ from tuner.spec.domains import Choice, Computed, Constant, Domain, GridSearch
 from tuner.spec.grammar import json_schema
 from tuner.spec.param_space import space_from_param_space
 from tuner.spec.ranges import Float, Integer, Normal
-from tuner.spec.space_model import Condition, Configuration, GridWalk, Parameter, Path, Space, at
+from tuner.spec.space_model import Condition, GridWalk, Parameter, Path, Space, at
 from tuner.spec.space_reader import read_space
 
 __all__ = [
     "Choice",
     "Computed",
     "Condition",
-    "Configuration",
     "Constant",
     "Domain",
     "Float",
