@@ -37,6 +37,16 @@ def test_the_schema_on_disk_is_the_schema_of_the_code() -> None:
     assert json.loads((ROOT / "experiments/schema.json").read_text()) == experiment_schema()
 
 
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
+def test_each_experiment_fits_the_schema(path: Path) -> None:
+    import jsonschema
+
+    value = read_yaml(path.read_text(), path.name).value
+    assert list(jsonschema.Draft202012Validator(experiment_schema()).iter_errors(value)) == []
+    wrong = value | {"schedular": {"kind": "asha"}}
+    assert list(jsonschema.Draft202012Validator(experiment_schema()).iter_errors(wrong))
+
+
 def test_every_search_space_is_used_by_an_experiment() -> None:
     used = [read_yaml(path.read_text(), path.name).value["search_space"] for path in EXPERIMENTS]
     spaces = {f"search_spaces/{path.name}" for path in YAML if path.parent.name == "search_spaces"}
