@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +15,18 @@ from tuner.schedulers.base import Mode, SchedulerSpec
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler
+
+
+_SIMULATED_TRIALS = 3000
+"""How many trials `expected_at_rungs` simulates at least."""
+
+
+def _quantile(values: list[float], share: float) -> float:
+    """The ``share`` quantile of sorted ``values``, interpolated linearly, as numpy's and so Ray's."""
+    position = share * (len(values) - 1)
+    below = int(position)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (position - below) * (values[above] - values[below])
 
 
 class Asha(SchedulerSpec):
@@ -70,7 +84,26 @@ class Asha(SchedulerSpec):
             level *= self.reduction_factor
 
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
-        return tuple(max(1.0, trials / self.reduction_factor**k) for k in range(len(self.rungs())))
+        """Mean over simulated searches: trials come one after the other, in random order of quality, and keep it.
+
+        More than the 1/η of a synchronous halving go on, as the first at a rung has nothing to be compared with.
+        """
+        rungs, generator = self.rungs(), random.Random(0)
+        repeats = max(1, _SIMULATED_TRIALS // trials)
+        reached = [0] * len(rungs)
+        weights = [math.exp(-s) for s in range(self.brackets)]
+        for _ in range(repeats):
+            recorded: list[list[list[float]]] = [[[] for _ in rungs] for _ in weights]
+            for _ in range(trials):
+                quality = generator.random()
+                (bracket,) = generator.choices(range(self.brackets), weights)
+                for k, values in enumerate(recorded[bracket]):
+                    reached[k] += 1
+                    goes_on = k < bracket or not values or quality >= _quantile(values, 1 - 1 / self.reduction_factor)
+                    bisect.insort(values, quality)
+                    if not goes_on:
+                        break
+        return tuple(count / repeats for count in reached)
 
     def build(self, metric: str, mode: Mode) -> TrialScheduler:
         from ray.tune.schedulers import AsyncHyperBandScheduler
