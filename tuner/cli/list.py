@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import click
 
 from tuner.cli import options
+
+NOTE = 60
+"""Characters of a note that a row shows."""
 
 
 @click.command()
@@ -41,7 +45,7 @@ def command(storage: str, as_json: bool) -> None:
                 "trials": len(results.trials),
                 "best": results.value(best.best) if best and best.best else None,
                 "metric": f"{results.mode} {results.metric}",
-                "note": "; ".join(results.notices),
+                "note": textwrap.shorten("; ".join(results.notices), NOTE, placeholder=" …"),
             }
         )
     rows.sort(key=lambda row: str(row["started"]), reverse=True)

@@ -173,7 +173,10 @@ class _Live(_Progress):
         super().started(results)
         self._drawn = 0.0
         self._failures: list[str] = []
-        self._live = Live(console=Console(file=self._screen.file), auto_refresh=False, transient=True)
+        console = Console(file=self._screen.file)
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
         self._live.start()
 
     def ended(self, trial: Trial) -> None:
@@ -211,7 +214,8 @@ class _Live(_Progress):
     def _running(self, results: ResultSet) -> Table:
         view = Table(box=None, padding=(0, 1), header_style="dim")
         for heading in ("trial", "steps", "seconds", results.metric, "best", "configuration"):
-            view.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if heading == "configuration" else None)
+            wide = heading == "configuration"
+            view.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=None if wide else len(heading) + 1)
         running = [trial for trial in results.trials if trial.status == "running"]
         for trial in running[:ROWS]:
             last: Any = results.value(trial.reports[-1]) if trial.reports else None
