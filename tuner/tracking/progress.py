@@ -31,6 +31,7 @@ class Screen:
 
     def __init__(self) -> None:
         self.results: ResultSet | None = None
+        self.live: Live | None = None
         self._afterwards: list[Callable[[], None]] = []
 
     def __enter__(self) -> Screen:
@@ -56,8 +57,11 @@ class Screen:
         self._afterwards.append(action)
 
     def say(self, text: str) -> None:
-        """One line for the user, now."""
-        self.file.write(text + "\n")
+        """One line for the user, now; above the live table where there is one."""
+        if self.live is not None:
+            self.live.console.print(text, markup=False, highlight=False)
+        else:
+            self.file.write(text + "\n")
 
     def progress(self, experiment: Experiment) -> Listener:
         """The listener that shows a run of ``experiment`` here."""
@@ -178,6 +182,7 @@ class _Live(_Progress):
             console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
+        self._screen.live = self._live
 
     def ended(self, trial: Trial) -> None:
         if trial.status == "failed":
@@ -190,6 +195,7 @@ class _Live(_Progress):
 
     def finished(self, results: ResultSet) -> None:
         self._live.stop()
+        self._screen.live = None
         super().finished(results)
 
     def _view(self) -> Group:
@@ -214,16 +220,15 @@ class _Live(_Progress):
     def _running(self, results: ResultSet) -> Table:
         view = Table(box=None, padding=(0, 1), header_style="dim")
         for heading in ("trial", "steps", "seconds", results.metric, "best", "configuration"):
-            wide = heading == "configuration"
-            view.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=None if wide else len(heading) + 1)
+            view.add_column(heading, no_wrap=True)
+        room = max(10, self._live.console.width - 45 - len(results.metric))
         running = [trial for trial in results.trials if trial.status == "running"]
         for trial in running[:ROWS]:
             last: Any = results.value(trial.reports[-1]) if trial.reports else None
             best: Any = results.value(trial.best) if trial.best else None
-            shown = [f"{value:.4g}" if value is not None else "" for value in (last, best)]
-            view.add_row(
-                f"#{trial.number}", str(trial.steps), f"{trial.seconds:.1f}", *shown, config_line(trial.config)
-            )
+            values = [f"{value:.4g}" if value is not None else "" for value in (last, best)]
+            counts = [f"#{trial.number}", str(trial.steps), f"{trial.seconds:.1f}"]
+            view.add_row(*counts, *values, config_line(trial.config)[:room])
         if len(running) > ROWS:
             view.add_row(f"and {len(running) - ROWS} more")
         return view
