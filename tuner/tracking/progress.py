@@ -164,7 +164,9 @@ class _Lines(_Progress):
         done = len(results.trials) - results.count("pending") - results.count("running")
         why = f" ({trial.reason})" if trial.reason else ""
         count = f"[{done}/{results.provenance['trials']}]"
-        self._line(f"{count} trial {trial.label} {trial.status} after {trial.steps} steps{best}{why}")
+        self._line(
+            f"{count} trial {trial.label} {trial.status} after {trial.steps} step{'s' * (trial.steps != 1)}{best}{why}"
+        )
 
     def _line(self, text: str) -> None:
         self._screen.say(f"[{time.monotonic() - self._begun:7.1f}s] {text}")
