@@ -93,7 +93,7 @@ def main() -> None:
             with quiet(folder / "log"):
                 import ray
 
-                ray.init(num_cpus=2, include_dashboard=False)
+                ray.init(address="local", num_cpus=2, include_dashboard=False)
                 seconds = {"plain": plain(options.trials, folder), "ours": ours(options.trials, folder)}
                 ray.shutdown()
             for side, value in seconds.items():

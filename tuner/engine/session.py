@@ -90,6 +90,7 @@ def _start_ray(plan: Plan) -> None:
     machine = plan.cluster.nodes[0].resources
     try:
         ray.init(
+            address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
             num_cpus=int(machine["CPU"]),
             num_gpus=int(machine["GPU"]),
             _memory=int(machine["memory"]),
