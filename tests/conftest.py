@@ -18,7 +18,14 @@ def ray_session() -> Iterator[None]:
 
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(ROOT)  # workers import tuner from this checkout, installed or not
-    ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        address="local",
+        num_cpus=2,
+        num_gpus=0,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     yield
     ray.shutdown()
     os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)

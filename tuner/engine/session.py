@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
     import ray
 
     if not ray_is_up:
+        _answers(str(address))
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise EnvironmentFailure(f"no Ray cluster at --address {address}: {reason}") from None
+            remedy = "does ~/.ray/auth_token here hold the cluster's token (`ray get-auth-token` there)?"
+            raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}; {remedy}") from None
     try:
         alive = [node for node in ray.nodes() if node["Alive"]]
         nodes = tuple(
@@ -41,6 +44,18 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
     finally:
         if not ray_is_up:
             ray.shutdown()
+
+
+def _answers(address: str) -> None:
+    """Raises EnvironmentFailure where nothing listens at ``host:port``; Ray itself would try for four minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or "/" in address:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        message = f"no Ray cluster at --address {address}: {error}; is it running, and is this its address?"
+        raise EnvironmentFailure(message) from None
 
 
 def _counts(resource: str) -> bool:
