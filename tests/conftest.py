@@ -12,6 +12,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use the Ray session come last: the others must see a process without one."""
+    items.sort(key=lambda item: "ray_session" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     import ray

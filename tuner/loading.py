@@ -91,10 +91,10 @@ def _read_trials(results: ResultSet, text: str) -> list[tuple[Trial, int]]:
                     target = target.setdefault(group, {})
                 target[name] = cell_value(cell)
         rung = int(row["rung"]) if row["rung"] else None
-        status = row["status"]
+        status, reason = row["status"], str(cell_value(row["reason"])) if row["reason"] else ""
         if status not in get_args(Status):
             raise ValueError(f"status {status!r} of trial {row['id']!r} is unknown")
-        trial = results.add(Trial(row["id"], int(row["number"]), config, status, row["reason"], rung))  # type: ignore[arg-type]
+        trial = results.add(Trial(row["id"], int(row["number"]), config, status, reason, rung))  # type: ignore[arg-type]
         if row["best_step"]:
             best_steps.append((trial, int(row["best_step"])))
     return best_steps

@@ -52,8 +52,10 @@ def _fits(resources: Mapping[str, float], request: Mapping[str, float]) -> int:
 
 def describe(resources: Mapping[str, float]) -> str:
     """``2 CPU, 1 GPU, 23.5 GiB memory``."""
+    first = [name for name in ("CPU", "GPU", "memory") if name in resources]
     parts = []
-    for name, amount in resources.items():
+    for name in [*first, *sorted(set(resources) - set(first))]:
+        amount = resources[name]
         parts.append(f"{amount / 2**30:.1f} GiB memory" if name == "memory" else f"{amount:g} {name}")
     return ", ".join(parts)
 

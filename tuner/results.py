@@ -228,7 +228,7 @@ class ResultSet:
                 "id": t.id,
                 "number": t.number,
                 "status": t.status,
-                "reason": t.reason.replace("\r", " ").replace("\n", " "),
+                "reason": _cell(t.reason) if t.reason else "",
                 "rung": t.rung,
             }
             row |= {f"config.{name}": _cell(value) for name, value in flat(t.config)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -71,14 +72,17 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_trainable_is_plain_ray_tune(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "fixed"), [("digits", {"epochs": 2}), ("cifar", {"epochs": 1, "dataset": "shapes10", "width": 4})]
+)
+def test_a_trainable_is_plain_ray_tune(tmp_path: Path, module: str, fixed: dict) -> None:
     from ray import tune
 
-    from trainables.digits import train
-
+    if module == "cifar":
+        fixed = fixed | {"data_dir": str(tmp_path / "data")}
     tuner = tune.Tuner(
-        train,
-        param_space={"epochs": 2, "lr": tune.grid_search([0.01, 0.1])},
+        importlib.import_module(f"trainables.{module}").train,
+        param_space={**fixed, "lr": tune.grid_search([0.01, 0.1])},
         run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
     )
     results = tuner.fit()
