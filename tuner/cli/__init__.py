@@ -55,7 +55,7 @@ def cli() -> None:
 def main() -> None:
     """Runs a verb; an error that tuner raised on purpose is one clear text on stderr and its exit status."""
     try:
-        cli.main(prog_name="python -m tuner", standalone_mode=False)
+        sys.exit(cli.main(prog_name="python -m tuner", standalone_mode=False))
     except TunerError as error:
         click.echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
         sys.exit(error.exit_status)
