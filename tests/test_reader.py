@@ -33,12 +33,19 @@ FULL: dict[str, Any] = {
     "params": {"epochs": 3, "model": {"layers": [1, 2], "act": "relu"}, "on": "1e-4"},
     "search_space": {
         "optimizer": {"choice": ["sgd", "adam"]},
-        "lr": {"loguniform": [1e-4, 0.1]},
+        "lr": {"loguniform": [1e-4, 0.1], "prior": 0.01, "confidence": "high"},
         "sgd": {"when": {"optimizer": "sgd"}, "momentum": {"quniform": [0.5, 0.9, 0.1]}},
         "width": {"qlograndint": [16, 256, 16]},
     },
+    "constraints": ["lr < 0.05 or width >= 32", "width * epochs <= 768"],
     "objective": {"metric": "loss", "mode": "min"},
-    "search": {"kind": "optuna", "sampler": "tpe", "n_startup_trials": 4, "seed": 0},
+    "search": {
+        "kind": "optuna",
+        "sampler": "tpe",
+        "n_startup_trials": 4,
+        "points_to_evaluate": [{"optimizer": "adam", "lr": 0.01, "width": 32}],
+        "seed": 0,
+    },
     "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 9, "grace_period": 1, "reduction_factor": 3},
     "budget": {"trials": 5, "wall_clock": "1h30m", "gpu_hours": 2.5, "target": 0.01},
     "resources": {"cpu": 1, "gpu": 0.25, "memory_gib": 1, "custom": {"tpu": 1}},
@@ -232,12 +239,12 @@ def test_a_header_line_cannot_leave_its_comment() -> None:
 def test_a_resolved_spec_is_read_back_the_same(scratch: Path, params: dict[str, Any]) -> None:
     (scratch / "t.py").write_text("def train(config):\n    pass\n")
     file = scratch / "round.yaml"
-    file.write_bytes(dump_yaml(FULL | {"params": params}, []))
+    file.write_bytes(dump_yaml(FULL | {"params": {"epochs": 3, **params}}, []))
     plan = make_plan(load_experiment(file), MACHINE)
     resolved = resolved_spec(plan, plan.spec.params)
     file.write_bytes(dump_yaml(resolved, ["# python -m tuner run x"]))
     again = load_experiment(file)
-    assert exact(again.spec.params) == exact(params)
+    assert exact(again.spec.params) == exact({"epochs": 3, **params})
     assert again.spec == plan.spec
     assert resolved_spec(make_plan(again, MACHINE), again.spec.params) == resolved
 
@@ -524,7 +531,7 @@ def test_overrides_as_a_mapping_of_python_values(folder: Path) -> None:
 
 def test_a_mapping_is_read_like_a_file_and_not_changed(folder: Path) -> None:
     before = copy.deepcopy(FULL)
-    spec = load_experiment(FULL, ["params.model.act=gelu", "search_space.lr.loguniform=[0.1, 1]"]).spec
+    spec = load_experiment(FULL, ["params.model.act=gelu", "search_space.lr.loguniform=[0.001, 1]"]).spec
     assert spec.params["model"]["act"] == "gelu"
     assert before == FULL
     with pytest.raises(InputError, match="<python>: budgett: unknown key"):

@@ -258,7 +258,7 @@ trees = st.recursive(
     plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
 )
 numbers = st.integers(-20, 20) | st.floats(-10, 10) | st.sampled_from([0.1, 1e-5, 1e308, -1e308, 10**400, True, "3"])
-names = st.sampled_from(["a", "b", "c", "when", *FORMS])
+names = st.sampled_from(["a", "b", "c", "when", "prior", "confidence", *FORMS])
 wild = st.dictionaries(
     names,
     st.recursive(trees | st.lists(numbers, max_size=4), lambda inner: st.dictionaries(names, inner, max_size=3)),

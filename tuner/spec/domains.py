@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.spec.values import contains, show
+from tuner.spec.values import contains, index_of, show
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -27,8 +27,19 @@ class Domain(ABC):
         """The name under which YAML and Ray Tune know it, such as ``loguniform``."""
 
     @abstractmethod
+    def from_unit(self, u: float) -> Any:
+        """The value, of a plain Python type, below which a share ``u`` in [0, 1] of the domain's probability lies.
+
+        A uniform ``u`` gives a draw from the domain.
+        """
+
+    @abstractmethod
+    def to_unit(self, value: Any) -> float:
+        """Where in [0, 1] ``value`` lies: the centre of all ``u`` for which `from_unit` gives it (as it nearly may)."""
+
     def sample(self, rng: Generator) -> Any:
         """One value, of a plain Python type."""
+        return self.from_unit(rng.random())
 
     @abstractmethod
     def contains(self, value: Any) -> bool:
@@ -77,8 +88,11 @@ class Choice(Domain):
     def name(self) -> str:
         return "choice"
 
-    def sample(self, rng: Generator) -> Any:
-        return self.categories[int(rng.integers(len(self.categories)))]
+    def from_unit(self, u: float) -> Any:
+        return self.categories[min(int(u * len(self.categories)), len(self.categories) - 1)]
+
+    def to_unit(self, value: Any) -> float:
+        return (index_of(self.categories, value) + 0.5) / len(self.categories)
 
     def contains(self, value: Any) -> bool:
         return contains(self.categories, value)
@@ -120,8 +134,11 @@ class Constant(Domain):
     def name(self) -> str:
         return "constant"
 
-    def sample(self, rng: Generator) -> Any:
+    def from_unit(self, u: float) -> Any:
         return self.constant
+
+    def to_unit(self, value: Any) -> float:
+        return 0.5
 
     def contains(self, value: Any) -> bool:
         return contains((self.constant,), value)
@@ -157,8 +174,11 @@ class Computed(Domain):
     def name(self) -> str:
         return "sample_from"
 
-    def sample(self, rng: Generator) -> Any:
+    def from_unit(self, u: float) -> Any:
         raise LookupError("a computed value depends on its configuration: Space.build computes it")
+
+    def to_unit(self, value: Any) -> float:
+        return 0.5
 
     def contains(self, value: Any) -> bool:
         return True

@@ -13,17 +13,9 @@ from tuner.schedulers.fifo import Fifo
 from tuner.searchers import AnySearch
 from tuner.searchers.random import Random
 from tuner.spec.model import Model
+from tuner.spec.objective import Objective, Objectives
 from tuner.spec.quantities import Seconds
 from tuner.spec.space import Space
-
-
-class Objective(Model):
-    """What is searched for: the only place where a metric and its direction are named."""
-
-    metric: Annotated[str, Field(min_length=1)]
-    """Name of the reported metric that is compared."""
-    mode: Literal["min", "max"]
-    """Whether small or large values are good."""
 
 
 class Budget(Model):
@@ -36,7 +28,7 @@ class Budget(Model):
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
     """Hours of GPUs held by trials, added over all of them."""
     target: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The search ends when the objective reaches this value."""
+    """The search ends when the (first) objective reaches this value."""
 
 
 class Resources(Model):
@@ -120,10 +112,19 @@ class ExperimentSpec(Model):
     """Fixed arguments of the trainable."""
     search_space: Annotated[Space, _AlreadyRead(), WithJsonSchema({})]
     """Domains by parameter name; or the path of a YAML file, or module:attribute of a Ray Tune param_space dict."""
-    objective: Objective
+    constraints: list[str] = Field(default_factory=list)
+    """What every configuration satisfies, such as ``model.l1 >= model.l2``; no other is ever started."""
+    objectives: Annotated[Objectives, Field(alias="objective")]
+    """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. Where one number is needed,
+    the first objective stands for all: for schedulers (unless weights are given), ``budget.target`` and checkpoints."""
     search: AnySearch = Random()
     scheduler: AnyScheduler = Fifo()
     budget: Budget = Budget()
     resources: Resources = Resources()
     checkpoints: Checkpoints = Checkpoints()
     tracking: Tracking = Tracking()
+
+    @property
+    def objective(self) -> Objective:
+        """The first objective."""
+        return self.objectives[0]

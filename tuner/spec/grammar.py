@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from tuner.spec.domains import Choice, Domain, GridSearch
+from tuner.spec.prior import Confidence
 from tuner.spec.ranges import Float, Integer, Normal
 
 
@@ -29,6 +30,10 @@ class Form:
 
 RESERVED = "when"
 """The key of a condition, which therefore names no parameter."""
+
+BELIEF = ("prior", "confidence")
+"""The keys of a prior beside a domain; in a group they name parameters, but no constants (which may be forgotten
+domains)."""
 
 _BOUNDS = ("lower", "upper")
 FORMS: Mapping[str, Form] = {
@@ -113,10 +118,16 @@ def _domain_schema(name: str, form: Form) -> dict[str, Any]:
         "required": list(form.arguments[: len(form.arguments) - optional]),
         "additionalProperties": False,
     }
+    properties: dict[str, Any] = {name: {"anyOf": [positional, by_name]}, "when": {"$ref": "#/$defs/when"}}
+    if name != "grid_search":
+        believed = {} if form.of == "list" else {"type": "number"}
+        properties["prior"] = {"description": "Where the best value is believed to lie", **believed}
+        properties["confidence"] = {"enum": list(get_args(Confidence))}
     return {
         "type": "object",
         "description": f"{name}: {form.usage}",
-        "properties": {name: {"anyOf": [positional, by_name]}, "when": {"$ref": "#/$defs/when"}},
+        "properties": properties,
         "required": [name],
+        "dependentRequired": {"confidence": ["prior"]},
         "additionalProperties": False,
     }

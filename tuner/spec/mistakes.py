@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tuner.errors import Problem, did_you_mean
@@ -40,7 +41,8 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
     key, context, given = dotted(path), error.get("ctx", {}), kind(error["input"])
     match error["type"]:
         case "missing":
-            remedy = f"; {_REQUIRED[key]}" if key in _REQUIRED else ""
+            general = dotted(tuple(part for part in path if isinstance(part, str)))
+            remedy = f"; {_REQUIRED[general]}" if general in _REQUIRED else ""
             return Problem(document.place(path[:-1]), key, f"required, but missing{remedy}")
         case "extra_forbidden":
             message = f"unknown key; {did_you_mean(str(path[-1]), _keys_at(document.value, path[:-1]))}"
@@ -64,6 +66,8 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
 def _expected(error: ErrorDetails) -> str:
     if error["type"] in ("dict_type", "model_type", "model_attributes_type"):
         return "a mapping of keys"
+    if error["type"] in ("list_type", "tuple_type"):
+        return "a list"
     return error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
 
 
@@ -77,22 +81,24 @@ def _written_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:
     path: list[str | int] = []
     model: type[BaseModel] | None = ExperimentSpec
     for i, part in enumerate(loc):
-        if i == 1 and ExperimentSpec.model_fields[str(loc[0])].discriminator:
+        if i == 1 and _fields(ExperimentSpec)[str(loc[0])].discriminator:
             continue  # the kind of searcher or scheduler
+        if isinstance(part, int) and not isinstance(value, list):
+            continue  # one objective, which stands for a list of one
         known = model is not None or (isinstance(value, dict) and part in value)
         if not known and not (isinstance(value, list) and isinstance(part, int)):
             break
         path.append(part)
-        model = _model_at(model, str(part), value)
+        model = model if isinstance(part, int) else _model_at(model, part, value)
         value = value.get(part) if isinstance(value, dict) else value[int(part)] if isinstance(value, list) else None
     return tuple(path)
 
 
 def _model_at(model: type[BaseModel] | None, name: str, value: Any) -> type[BaseModel] | None:
     """The model of the field ``name`` of ``model``, chosen by its ``kind`` in a union; None for a plain value."""
-    if model is None or name not in model.model_fields:
+    if model is None or name not in _fields(model):
         return None
-    candidates = _models(model.model_fields[name].annotation)
+    candidates = _models(_fields(model)[name].annotation)
     written = value.get(name) if isinstance(value, dict) else None
     named = written.get("kind") if isinstance(written, dict) else None
     chosen = [m for m in candidates if "kind" in m.model_fields and m.model_fields["kind"].default == named]
@@ -102,9 +108,14 @@ def _model_at(model: type[BaseModel] | None, name: str, value: Any) -> type[Base
 def _keys_at(value: Any, path: KeyPath) -> list[str]:
     model: type[BaseModel] | None = ExperimentSpec
     for part in path:
-        model = _model_at(model, str(part), value)
+        model = model if isinstance(part, int) else _model_at(model, part, value)
         value = value[part]
-    return list(model.model_fields) if model else []
+    return list(_fields(model)) if model else []
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of ``model`` by the names that a user writes."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

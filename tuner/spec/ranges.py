@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.spec.domains import Domain
 from tuner.spec.values import is_number
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
 MAX_STEPS = 2**53
 """Upper bound on |bound / q|: beyond it a float cannot tell two neighbouring multiples of ``q`` apart."""
+
+_TAIL = 1e-15
+"""The share of a normal distribution that `Normal.from_unit` leaves out at each end: 8 standard deviations away."""
 
 _TAILS = 40
 """Standard deviations from the mean that a normal domain must be able to hold in a float."""
@@ -54,14 +54,19 @@ class Float(Domain):
             return float(self.lower)
         return float(self.upper) if step >= self.steps[1] else _multiple(step, self.q)
 
-    def sample(self, rng: Generator) -> float:
+    def from_unit(self, u: float) -> float:
         if self.log:
-            drawn = math.exp(rng.uniform(math.log(self.lower), math.log(self.upper)))
+            drawn = math.exp(math.log(self.lower) + u * (math.log(self.upper) - math.log(self.lower)))
         else:
-            drawn = rng.uniform(self.lower, self.upper)
+            drawn = self.lower + u * (self.upper - self.lower)
         # exp(log(x)) may miss x by one rounding
         drawn = float(min(max(drawn, self.lower), self.upper))
         return drawn if self.q is None else self.at(round(drawn / self.q))
+
+    def to_unit(self, value: Any) -> float:
+        if self.log:
+            return math.log(value / self.lower) / math.log(self.upper / self.lower)
+        return float((value - self.lower) / (self.upper - self.lower))
 
     def contains(self, value: Any) -> bool:
         if not is_number(value) or not self.lower <= value <= self.upper:
@@ -131,11 +136,19 @@ class Integer(Domain):
         first, last = self.steps
         return min(max(int(step), first), last) * (self.q or 1)
 
-    def sample(self, rng: Generator) -> int:
+    def from_unit(self, u: float) -> int:
         first, last = self.steps
         if self.log:
-            return self.at(math.floor(math.exp(rng.uniform(math.log(first), math.log(last + 1)))))
-        return self.at(int(rng.integers(first, last, endpoint=True)))
+            return self.at(math.floor(math.exp(math.log(first) + u * (math.log(last + 1) - math.log(first)))))
+        return self.at(first + math.floor(u * (last + 1 - first)))
+
+    def to_unit(self, value: Any) -> float:
+        first, last = self.steps
+        step = value // (self.q or 1)
+        if self.log:
+            below, above = math.log(step / first), math.log((step + 1) / first)
+            return (below + above) / 2 / math.log((last + 1) / first)
+        return float((step + 0.5 - first) / (last + 1 - first))
 
     def contains(self, value: Any) -> bool:
         first, last = self.steps
@@ -187,8 +200,11 @@ class Normal(Domain):
         """The value below which a share ``probability``, in (0, 1), of all draws lies; rounded to ``q``."""
         return self._rounded(NormalDist(self.mean, self.sd).inv_cdf(probability))
 
-    def sample(self, rng: Generator) -> float:
-        return self._rounded(float(rng.normal(self.mean, self.sd)))
+    def from_unit(self, u: float) -> float:
+        return self.quantile(min(max(u, _TAIL), 1 - _TAIL))
+
+    def to_unit(self, value: Any) -> float:
+        return NormalDist(self.mean, self.sd).cdf(value)
 
     def contains(self, value: Any) -> bool:
         return is_number(value) and _is_finite(value) and (self.q is None or _near(value, self._rounded(value), self.q))

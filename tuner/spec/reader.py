@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuner.errors import InputError, Place, Problem
+from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec
@@ -77,7 +78,7 @@ def load_experiment(
             _override(document, key, value)
     space, python_space = _space(document, space_overrides, roots, problems)
     document.value.setdefault("name", _default_name(file))
-    spec = _validate(document, space, problems)
+    spec = _validate(document, _constrained(document, space, problems), problems)
     if problems or spec is None:
         raise InputError(problems)
     return Experiment(spec, document, file, roots, python_space)
@@ -168,6 +169,23 @@ def _space(
     for key, item in overrides:
         _override(document, key, item)
     return read_space(document, path, problems), None
+
+
+def _constrained(document: Document, space: Space | None, problems: list[Problem]) -> Space | None:
+    """``space`` with the constraints that the document writes; `_validate` finds those that are no text."""
+    texts, params = document.value.get("constraints"), document.value.get("params")
+    if space is None or not isinstance(texts, list):
+        return space
+    names = [parameter.path for parameter in space.parameters]
+    constraints = []
+    for i, text in enumerate(texts):
+        if isinstance(text, str):
+            try:
+                constraints.append(read_constraint(text, names, params if isinstance(params, dict) else {}))
+            except ValueError as error:
+                path = ("constraints", i)
+                problems.append(Problem(document.place(path), dotted(path), str(error)))
+    return replace(space, constraints=tuple(constraints))
 
 
 def find_file(name: str, roots: tuple[Path, ...]) -> Path | None:

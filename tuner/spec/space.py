@@ -1,10 +1,13 @@
 """The search space, for the rest of the program: what it is made of, and the three ways in which one is read."""
 
+from tuner.spec.constraints import Constraint
 from tuner.spec.domains import Choice, Computed, Constant, Domain, GridSearch
+from tuner.spec.enumeration import GridWalk
 from tuner.spec.grammar import json_schema
 from tuner.spec.param_space import space_from_param_space
+from tuner.spec.prior import Prior
 from tuner.spec.ranges import Float, Integer, Normal
-from tuner.spec.space_model import Condition, GridWalk, Parameter, Path, Space, at
+from tuner.spec.space_model import Condition, Parameter, Path, Space, at
 from tuner.spec.space_reader import read_space
 
 __all__ = [
@@ -12,6 +15,7 @@ __all__ = [
     "Computed",
     "Condition",
     "Constant",
+    "Constraint",
     "Domain",
     "Float",
     "GridSearch",
@@ -20,6 +24,7 @@ __all__ = [
     "Normal",
     "Parameter",
     "Path",
+    "Prior",
     "Space",
     "at",
     "json_schema",

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import Configuration
+from tuner.errors import InputError
+from tuner.spec.constraints import Constraint
 from tuner.spec.domains import Computed, Constant, Domain
+from tuner.spec.enumeration import GridWalk, product_size
+from tuner.spec.prior import Prior
 from tuner.spec.space_writer import python_only, to_yaml
-from tuner.spec.values import contains, identity, show
+from tuner.spec.values import contains, show
 
 if TYPE_CHECKING:
     from numpy.random import Generator
+
+MAX_DRAWS = 100_000
+"""Configurations drawn in search of one that satisfies the constraints."""
+
+MAX_COUNTED = 10_000
+"""Combinations that `Space.size` counts one by one."""
 
 Path = tuple[str, ...]
 """Names from the root to a parameter; the elements of a list are named ``"0"``, ``"1"``, …"""
@@ -43,6 +53,7 @@ class Parameter:
     path: Path
     domain: Domain
     when: tuple[Condition, ...] = ()
+    prior: Prior | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +81,8 @@ class Space:
     parameters: tuple[Parameter, ...]
     sequences: tuple[tuple[Path, type[list[Any]] | type[tuple[Any, ...]]], ...] = ()
     """Paths of lists and tuples that hold domains (from Python only), inner ones first, and which of the two."""
+    constraints: tuple[Constraint, ...] = ()
+    """What every configuration satisfies besides."""
 
     @property
     def conditional(self) -> bool:
@@ -104,46 +117,85 @@ class Space:
                 _put(configuration, path, tuple(_at(configuration, path)))
         return configuration
 
+    def complete(self, point: Mapping[str, Any]) -> Configuration:
+        """The configuration whose free parameters have the values that ``point`` gives them.
+
+        ``point`` may leave out constants and computed values. Raises KeyError where it lacks a free parameter.
+        """
+        return self.build(lambda parameter: at(point, parameter.path))
+
+    def allows(self, configuration: Configuration) -> bool:
+        """Whether ``configuration``, which came from this space, satisfies every constraint."""
+        return all(constraint.holds(configuration) for constraint in self.constraints)
+
     def sample(self, rng: Generator) -> Configuration:
-        """A configuration drawn at random, each parameter from its own domain."""
-        return self.build(lambda parameter: parameter.domain.sample(rng))
+        """A configuration drawn at random, each parameter from its own domain, until one satisfies the constraints.
+
+        Raises InputError where none of `MAX_DRAWS` does.
+        """
+        return self.first_allowed(lambda: self.build(lambda parameter: parameter.domain.sample(rng)))
+
+    def first_allowed(self, draw: Callable[[], Configuration]) -> Configuration:
+        """The first configuration of those that ``draw`` gives that satisfies the constraints.
+
+        Raises InputError where none of `MAX_DRAWS` does.
+        """
+        for _ in range(MAX_DRAWS):
+            configuration = draw()
+            if self.allows(configuration):
+                return configuration
+        wanted = " and ".join(map(str, self.constraints))
+        remedy = "loosen a constraint, or narrow the domains to where it holds"
+        raise InputError(f"constraints: none of {MAX_DRAWS:,} drawn configurations satisfies {wanted}: {remedy}")
 
     def grid(self) -> GridWalk:
-        """Every configuration once: the product of all domains, the last parameter fastest.
+        """Every configuration that the constraints allow once, in file order, the last parameter fastest.
 
         Raises LookupError where a parameter has no separate values.
         """
         return GridWalk(self)
 
-    @property
+    @cached_property
     def size(self) -> int | float:
-        """How many different configurations `grid` gives; ``math.inf`` where a range is continuous."""
-        return _size(self.parameters)
+        """How many different configurations `grid` gives; ``math.inf`` where a range is continuous.
+
+        With constraints the grid is counted one by one; above `MAX_COUNTED` combinations they are not regarded.
+        """
+        size = product_size(self.parameters)
+        return sum(1 for _ in self.grid()) if self.constraints and size <= MAX_COUNTED else size
 
     def contains(self, configuration: Mapping[str, Any]) -> bool:
         """Whether ``configuration`` is a point of this space."""
         return not self.complaints(configuration)
 
-    def complaints(self, configuration: Mapping[str, Any]) -> list[tuple[Path, str]]:
-        """Everything that keeps ``configuration`` out of this space: (path, what is wrong)."""
+    def complaints(self, configuration: Mapping[str, Any], partial: bool = False) -> list[tuple[Path, str]]:
+        """Everything that keeps ``configuration`` out of this space: (path, what is wrong).
+
+        ``partial``: constants and computed values may be left out. A constraint that fails has the empty path.
+        """
         found: list[tuple[Path, str]] = []
         chosen: dict[Path, Any] = {}
         for parameter in self.parameters:
             value = _at(configuration, parameter.path)
-            if value is not _ABSENT:
-                chosen[parameter.path] = value
             failed = [str(condition) for condition in parameter.when if not condition.holds(chosen)]
-            if failed:
-                chosen.pop(parameter.path, None)
             if failed and value is not _ABSENT:
                 found.append((parameter.path, f"must be absent: it exists only when {' and '.join(failed)}"))
-            elif not failed and value is _ABSENT:
+            if failed:
+                continue
+            if value is _ABSENT and partial and isinstance(parameter.domain, Constant):
+                value = parameter.domain.constant
+            if value is not _ABSENT:
+                chosen[parameter.path] = value
+                if not parameter.domain.contains(value):
+                    found.append((parameter.path, f"{show(value)} is outside {parameter.domain}"))
+            elif not (partial and isinstance(parameter.domain, Computed)):
                 found.append((parameter.path, f"is missing: it comes from {parameter.domain}"))
-            elif not failed and not parameter.domain.contains(value):
-                found.append((parameter.path, f"{show(value)} is outside {parameter.domain}"))
         known = {parameter.path for parameter in self.parameters}
         groups = {path[:depth] for path in known for depth in range(len(path))}
         found += [(path, "is no parameter of this space") for path in _strangers(configuration, (), known, groups)]
+        if not found and self.constraints:
+            whole = self.complete(configuration)
+            found = [((), f"breaks the constraint {c.text!r}") for c in self.constraints if not c.holds(whole)]
         return found
 
     def to_yaml(self) -> dict[str, Any]:
@@ -158,38 +210,6 @@ class Space:
     def python_only(self) -> list[tuple[Path, str]]:
         """What YAML cannot express, so that this space must be loaded from Python again: (path, why)."""
         return python_only(self)
-
-
-class GridWalk(Iterator[Configuration]):
-    """Goes through every configuration of a space; can be pickled between two of them."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        self._trail: list[tuple[int, int]] | None = []
-        """(index of the value, number of values) of each active free parameter, in order; None at the end."""
-
-    def __next__(self) -> Configuration:
-        if self._trail is None:
-            raise StopIteration
-        trail = self._trail
-        depth = 0
-
-        def choose(parameter: Parameter) -> Any:
-            nonlocal depth
-            if depth == len(trail):
-                if parameter.domain.count is None:
-                    raise LookupError(f"{parameter.name}: {parameter.domain} has no separate values")
-                trail.append((0, parameter.domain.count))
-            depth += 1
-            return parameter.domain.value(trail[depth - 1][0])
-
-        configuration = self._space.build(choose)
-        while trail and trail[-1][0] + 1 == trail[-1][1]:
-            trail.pop()
-        if trail:
-            trail[-1] = (trail[-1][0] + 1, trail[-1][1])
-        self._trail = trail or None
-        return configuration
 
 
 def at(configuration: Mapping[str, Any], path: Path) -> Any:
@@ -247,35 +267,6 @@ def _compute(configuration: Configuration, computed: list[Parameter]) -> None:
             else:
                 _put(configuration, parameter.path, value)
         computed = waiting
-
-
-def _size(parameters: tuple[Parameter, ...]) -> int | float:
-    """Counts without enumerating: only the values that some condition tells apart are followed separately."""
-    told_apart: dict[Path, dict[Any, Any]] = {}
-    last_use: dict[Path, int] = {}
-    for index, parameter in enumerate(parameters):
-        for condition in parameter.when:
-            told_apart.setdefault(condition.path, {}).update({identity(v): v for v in condition.values})
-            last_use[condition.path] = index
-    # how many partial configurations lead to each state, a state being the values that later conditions ask for
-    states: dict[tuple[tuple[Path, Any], ...], tuple[dict[Path, Any], int | float]] = {(): ({}, 1)}
-    for index, parameter in enumerate(parameters):
-        count = math.inf if parameter.domain.count is None else parameter.domain.count
-        following: dict[tuple[tuple[Path, Any], ...], tuple[dict[Path, Any], int | float]] = {}
-        for chosen, ways in states.values():
-            branches: list[tuple[Any, int | float]] = [(_ABSENT, 1)]
-            if parameter.active(chosen):
-                distinct = [v for v in told_apart.get(parameter.path, {}).values() if parameter.domain.contains(v)]
-                rest = count - len(distinct)
-                branches = [(v, 1) for v in distinct] + ([(_ABSENT, rest)] if rest else [])
-            for value, multiplicity in branches:
-                live = {path: v for path, v in chosen.items() if last_use[path] > index}
-                if value is not _ABSENT and last_use[parameter.path] > index:
-                    live[parameter.path] = value
-                key = tuple((path, identity(v)) for path, v in live.items())
-                following[key] = (live, following.get(key, (live, 0))[1] + ways * multiplicity)
-        states = following
-    return sum(ways for _, ways in states.values())
 
 
 def _strangers(value: Any, path: Path, known: set[Path], groups: set[Path]) -> Iterator[Path]:

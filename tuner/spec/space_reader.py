@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from tuner.errors import Problem, did_you_mean
 from tuner.spec import document as yaml_document
 from tuner.spec.document import Document, dotted, kind
-from tuner.spec.domains import Constant, Domain
-from tuner.spec.grammar import FORMS, RESERVED, Form, key_problem
+from tuner.spec.domains import Choice, Constant, Domain, GridSearch
+from tuner.spec.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
+from tuner.spec.prior import Confidence, Prior
+from tuner.spec.ranges import Integer
 from tuner.spec.space_model import Condition, Parameter, Path, Space
 from tuner.spec.space_writer import holds_domain
 from tuner.spec.values import identity, is_number, show
@@ -59,6 +61,7 @@ class _Draft:
     domain: Domain | None
     """None where it is wrong."""
     whens: tuple[_When, ...]
+    prior: Prior | None = None
 
 
 @dataclass
@@ -80,22 +83,26 @@ class _Reader:
                 continue
             if wrong := key_problem(key):
                 self.problem(here, wrong)
+            elif key in BELIEF and scope and _is_constant(child):
+                self.problem(here, f"{key!r} belongs beside a domain, and this is a group; a constant goes into params")
             else:
                 self.parameter(child, here, (*scope, key), whens)
 
     def parameter(self, value: Any, path: yaml_document.Path, name: Path, whens: tuple[_When, ...]) -> None:
         """Drafts what stands beside one name: a domain, a group or a constant."""
-        if not isinstance(value, dict) or not value:
+        if _is_constant(value):
             if holds_domain(value):
                 self.problem(path, "a list cannot hold domains: give each element a name of its own")
             self.drafts[name] = _Draft(Constant(value), whens)
             return
         if RESERVED in value:
             whens = (*whens, _When(value[RESERVED], (*path, RESERVED), name, len(self.drafts)))
-        keys = [key for key in value if key != RESERVED]
-        domains = [key for key in keys if key in FORMS]
+        domains = [key for key in value if key in FORMS]
+        beside = (RESERVED, *(key for key in BELIEF if domains or _is_constant(value.get(key))))
+        keys = [key for key in value if key not in beside]
         if domains or not keys:
-            self.drafts[name] = _Draft(self.domain(value, path, domains, keys), whens)
+            domain = self.domain(value, path, domains, keys)
+            self.drafts[name] = _Draft(domain, whens, self.prior(value, path, domain) if domain else None)
         elif (near := _misspelt(keys, value)) is not None:
             allowed = f"allowed: {', '.join(FORMS)}; did you mean {near!r}?"
             self.problem((*path, keys[0]), f"unknown domain; {allowed}")
@@ -105,17 +112,40 @@ class _Reader:
 
     def domain(self, value: Any, path: yaml_document.Path, domains: list[str], keys: list[str]) -> Domain | None:
         if not keys:
-            self.problem(path, f"holds nothing but {RESERVED!r}: a domain is missing")
+            self.problem(path, f"holds nothing but {' and '.join(map(repr, value))}: a domain is missing")
         elif len(domains) > 1:
             self.problem(path, f"has {len(domains)} domains, {' and '.join(domains)}: keep one of them")
         elif len(keys) > 1:
             for key in keys:
                 if key not in domains:
-                    allowed = f"a domain allows only {RESERVED!r} beside it"
+                    allowed = f"a domain allows only {', '.join(map(repr, (RESERVED, *BELIEF)))} beside it"
                     self.problem((*path, key), f"stands beside the domain {domains[0]}: {allowed}")
         else:
             return self.written(domains[0], value[domains[0]], (*path, domains[0]))
         return None
+
+    def prior(self, value: dict[str, Any], path: yaml_document.Path, domain: Domain) -> Prior | None:
+        """What is believed of ``domain``; None where nothing is written, and after reporting what is wrong."""
+        key_value, key_confidence = BELIEF
+        before = len(self.problems)
+        place, confidence = (*path, key_value), value.get(key_confidence, Prior.confidence)
+        if confidence not in get_args(Confidence):
+            given = did_you_mean(str(confidence), get_args(Confidence))
+            self.problem((*path, key_confidence), f"must be a level of confidence, not {kind(confidence)}; {given}")
+        if key_value not in value:
+            if key_confidence in value:
+                self.problem((*path, key_confidence), "needs a prior beside it: the value that it is about")
+            return None
+        believed = value[key_value]
+        if isinstance(domain, GridSearch):
+            self.problem(place, "grid_search goes through all its values, whatever is believed of them: use choice")
+        elif not isinstance(domain, Choice) and (wrong := _number_problem(believed, "number")):
+            self.problem(place, wrong)
+        elif isinstance(domain, Integer) and believed == int(believed):
+            believed = int(believed)
+        if len(self.problems) == before and not domain.contains(believed):
+            self.problem(place, f"{show(believed)} is outside {domain}")
+        return Prior(believed, confidence) if len(self.problems) == before else None
 
     def written(self, name: str, value: Any, path: yaml_document.Path) -> Domain | None:
         """The domain ``name`` with the arguments ``value``, or None after reporting what is wrong with them."""
@@ -191,7 +221,7 @@ class _Reader:
                     resolved[when.place] = tuple(self.conditions(when, order))
             conditions = tuple(condition for when in draft.whens for condition in resolved[when.place])
             if draft.domain is not None:
-                parameters.append(Parameter(name, draft.domain, conditions))
+                parameters.append(Parameter(name, draft.domain, conditions, draft.prior))
         return tuple(parameters)
 
     def conditions(self, when: _When, order: dict[Path, int]) -> Iterator[Condition]:
@@ -234,6 +264,10 @@ class _Reader:
             self.problem((*place, i) if alternatives else place, f"{name} is never {show(item)}: it is {domain}")
         if values and not wrong:
             yield Condition(named, values)
+
+
+def _is_constant(value: Any) -> bool:
+    return not isinstance(value, dict) or not value
 
 
 def _misspelt(keys: list[str], value: dict[str, Any]) -> str | None:

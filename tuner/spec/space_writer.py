@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tuner.spec.domains import Choice, Computed, Constant
-from tuner.spec.grammar import FORMS, RESERVED, key_problem
+from tuner.spec.grammar import BELIEF, FORMS, RESERVED, key_problem
 from tuner.spec.values import identity
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def python_only(space: Space) -> list[tuple[Path, str]]:
             found.append((parameter.path, "chooses among Python objects"))
         elif isinstance(domain, Choice) and len({identity(v) for v in domain.categories}) < len(domain.categories):
             found.append((parameter.path, "repeats a value"))
-        if any(key in FORMS or key_problem(key) for key in parameter.path):
+        constant_belief = isinstance(domain, Constant) and len(parameter.path) > 1 and parameter.path[-1] in BELIEF
+        if constant_belief or any(key in FORMS or key_problem(key) for key in parameter.path):
             found.append((parameter.path, "has a name that YAML does not allow"))
     return found
 
@@ -61,6 +62,8 @@ def to_yaml(space: Space, scope: Path, parameters: tuple[Parameter, ...], told: 
         shared = told + _shared(inside, told, space, scope)
         when = {".".join(condition.path): _alternatives(condition) for condition in inside[0].when[told:shared]}
         content = inside[0].domain.to_yaml() if leaf else to_yaml(space, path, inside, shared)
+        if leaf and (prior := inside[0].prior):
+            content = {**content, **dict(zip(BELIEF, (prior.value, prior.confidence), strict=True))}
         if when:
             content = {**content, RESERVED: when} if leaf else {RESERVED: when, **content}
         mapping[key] = content

@@ -36,6 +36,11 @@ def contains(values: tuple[Any, ...], value: Any) -> bool:
     return identity(value) in {identity(known) for known in values}
 
 
+def index_of(values: tuple[Any, ...], value: Any) -> int:
+    """The position of ``value`` in ``values``, in the sense of `identity`. Raises ValueError where it is not there."""
+    return [identity(known) for known in values].index(identity(value))
+
+
 def show(value: Any) -> str:
     """``value`` as YAML writes it in one line."""
     if isinstance(value, (list, tuple)):

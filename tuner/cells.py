@@ -1,0 +1,40 @@
+"""How values are kept in the tables of a run folder, so that they are read back the same."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def cell(value: Any) -> str:
+    """Text of a configuration value, from which `cell_value` reads the same value again."""
+    if isinstance(value, str):
+        return value if value and cell_value(value) == value and value.isprintable() else json.dumps(value)
+    return json.dumps(value, default=repr)
+
+
+def cell_value(text: str) -> Any:
+    """The configuration value that a cell of trials.csv holds."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def column(values: list[Any]) -> pd.Series[Any]:
+    """A column that keeps whole numbers whole where some are missing, and is text where kinds are mixed."""
+    import pandas as pd
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {str}:
+        return pd.Series(values, dtype="str")
+    if kinds == {bool}:
+        return pd.Series(values, dtype="boolean" if None in values else "bool")
+    if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+        return pd.Series(values, dtype="Int64" if None in values else "int64")
+    if kinds <= {int, float}:
+        return pd.Series(values, dtype="float64")
+    return pd.Series([None if value is None else str(value) for value in values], dtype="str")

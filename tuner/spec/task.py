@@ -1,0 +1,34 @@
+"""What searchers and schedulers are told of an experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.spec.space import Space
+
+Mode = Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The part of an experiment that decides which configurations run, and for how long."""
+
+    space: Space
+    modes: tuple[Mode, ...]
+    """Of each objective; the first is the one that schedulers compare."""
+    trials: int
+    """How many configurations will be asked for at most."""
+    max_t: int | None
+    """The fidelity (in steps) at which a trial is complete; None where the scheduler knows none."""
+    seed: int
+
+    @property
+    def mode(self) -> Mode:
+        """Of the first objective."""
+        return self.modes[0]
+
+    @property
+    def sign(self) -> int:
+        """1 or -1: the first objective times this is to be made large."""
+        return 1 if self.mode == "max" else -1
