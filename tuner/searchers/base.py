@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from tuner.configuration import Configuration
 from tuner.spec.model import Model
 from tuner.spec.space import Space
-
-
-@dataclass(frozen=True)
-class SearchTask:
-    """All that a searcher is told of the experiment."""
-
-    space: Space
-    mode: Literal["min", "max"]
-    trials: int
-    """How many configurations will be asked for at most."""
-    max_t: int | None
-    """The fidelity (in steps) at which a trial is complete; None where the scheduler knows none."""
-    seed: int
+from tuner.spec.task import Task
 
 
 class Searcher(ABC):
@@ -36,11 +23,14 @@ class Searcher(ABC):
     def suggest(self, trial_id: str) -> Configuration | None:
         """The next configuration, to be known as ``trial_id``; None when the space is exhausted."""
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
-        """A running trial reported the finite objective ``value`` at ``step`` (1-based fidelity)."""
+    def adopt(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
+        """``configuration``, a point of the space that this searcher did not suggest, runs as ``trial_id``."""
 
-    def end(self, trial_id: str, step: int, value: float | None) -> None:  # noqa: B027
-        """The trial ended: ``value`` is its last objective at ``step``, or None when it failed.
+    def observe(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
+        """A running trial reported the finite first objective ``value`` at ``step`` (1-based fidelity)."""
+
+    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:  # noqa: B027
+        """The trial ended: ``values`` are its last objectives, reported at ``step``, or None when it failed.
 
         A trial with ``step`` below the task's ``max_t`` was stopped early.
         """
@@ -52,9 +42,29 @@ class SearchSpec(Model):
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     """Same seed, same sequence of configurations (with one trial at a time); drawn and recorded when absent."""
 
+    points_to_evaluate: Annotated[tuple[Configuration, ...], Field(strict=False)] = ()
+    """Known good configurations, which run first, in this order; constants may be left out."""
+
     @abstractmethod
-    def build(self, task: SearchTask) -> Searcher:
+    def build(self, task: Task) -> Searcher:
         """The searcher for ``task``."""
+
+    @property
+    def max_objectives(self) -> float:
+        """How many objectives it can search for at once; infinite where any number is the same to it."""
+        return 1
+
+    def searcher(self, task: Task) -> Searcher:
+        """The searcher for ``task``, which gives ``points_to_evaluate`` first and nothing that a constraint forbids."""
+        from tuner.searchers.guarded import Guarded  # it is a Searcher, and so needs this file
+
+        inner = self.build(task)
+        guarded = self.points_to_evaluate or task.space.constraints
+        return Guarded(inner, task, self.points_to_evaluate) if guarded else inner
+
+    def option_complaints(self) -> list[tuple[tuple[str, ...], str]]:
+        """What is wrong with the options and only shows when they are tried: (path in ``search``, message)."""
+        return []
 
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         """What this algorithm cannot do with ``space``: (path of the parameter, message with the remedy)."""

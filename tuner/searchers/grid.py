@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import ConfigDict
 
 from tuner.configuration import Configuration
-from tuner.searchers.base import Searcher, SearchSpec, SearchTask
+from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.space import Space
+from tuner.spec.task import Task
 
 
 class Grid(SearchSpec):
-    """Every combination of all values once, in file order, the last parameter fastest; then the search ends."""
+    """Every combination of all values once, in file order, the last parameter fastest; then the search ends.
+
+    Combinations that the constraints forbid are left out; a prior changes nothing, as all values get their turn.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "grid"}]})
 
     kind: Literal["grid"] = "grid"
 
-    def build(self, task: SearchTask) -> Searcher:
+    def build(self, task: Task) -> Searcher:
         return GridSearcher(task.space)
+
+    @property
+    def max_objectives(self) -> float:
+        return math.inf
 
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         remedy = (

@@ -1,0 +1,81 @@
+"""What every search has around it: known good configurations come first, and forbidden ones never start."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from tuner.configuration import Configuration
+from tuner.searchers.base import Searcher
+from tuner.spec.space import Parameter, at
+from tuner.spec.task import Task
+
+REFUSALS = 5
+"""Forbidden suggestions in a row after which the last one is repaired: a model may want nothing else."""
+
+_REPAIRS = 100
+"""Attempts to repair a suggestion before a configuration is drawn anew."""
+
+
+class Guarded(Searcher):
+    """Gives ``points`` first, then what ``inner`` suggests and the constraints of the space allow.
+
+    ``inner`` is told of each point through `Searcher.adopt`, so that a model learns from it, and of each forbidden
+    suggestion as a trial that failed. After `REFUSALS` of those in a row it adopts the last one with as many parameters
+    drawn anew as it takes: the best configuration often lies where a constraint is tight.
+    """
+
+    def __init__(self, inner: Searcher, task: Task, points: tuple[Configuration, ...] = ()) -> None:
+        from numpy.random import default_rng
+
+        self._inner = inner
+        self._space = task.space
+        self._points = list(points)
+        self._rng = default_rng([task.seed, REFUSALS])  # other draws than those of a searcher with the same seed
+        self._names: dict[str, str] = {}
+        """Under what id ``inner`` knows a trial whose first suggestion was forbidden: it may allow no id twice."""
+
+    def suggest(self, trial_id: str) -> Configuration | None:
+        if self._points:
+            return self._adopted(trial_id, self._space.complete(self._points.pop(0)))
+        name, forbidden = trial_id, Configuration()
+        for refusal in range(1, REFUSALS + 1):
+            suggestion = self._inner.suggest(name)
+            if suggestion is None or self._space.allows(suggestion):
+                return suggestion
+            self._inner.end(name, 0, None)
+            forbidden = suggestion
+            name = self._names[trial_id] = f"{trial_id} after {refusal}"
+        return self._adopted(name, self._repaired(forbidden))
+
+    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+        self._inner.adopt(trial_id, configuration)
+
+    def observe(self, trial_id: str, step: int, value: float) -> None:
+        self._inner.observe(self._names.get(trial_id, trial_id), step, value)
+
+    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+        self._inner.end(self._names.pop(trial_id, trial_id), step, values)
+
+    def _repaired(self, forbidden: Configuration) -> Configuration:
+        """An allowed configuration that differs from ``forbidden`` in a few parameters, or in more where it must."""
+        for attempt in range(_REPAIRS):
+            candidate = self._mutated(forbidden, share=(attempt + 1) / _REPAIRS)
+            if self._space.allows(candidate):
+                return candidate
+        return self._space.sample(self._rng)
+
+    def _mutated(self, configuration: Configuration, share: float) -> Configuration:
+        """``configuration`` with a ``share`` of its parameters drawn anew."""
+
+        def choose(parameter: Parameter) -> Any:
+            if self._rng.random() >= share:
+                with suppress(KeyError):  # it was inactive
+                    return at(configuration, parameter.path)
+            return parameter.domain.sample(self._rng)
+
+        return self._space.build(choose)
+
+    def _adopted(self, name: str, configuration: Configuration) -> Configuration:
+        self._inner.adopt(name, configuration)
+        return configuration

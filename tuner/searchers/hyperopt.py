@@ -1,0 +1,47 @@
+"""HyperOpt's tree-structured Parzen estimator (Bergstra et al. 2011 and 2013), asked and told directly."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.complaints import Complaints, model_complaints
+from tuner.spec.space import Space
+from tuner.spec.task import Task
+
+
+class HyperOpt(SearchSpec):
+    """TPE by HyperOpt: each parameter is modelled by itself, from the trials in which it was active.
+
+    That is what HyperOpt makes of a space of nested choices. A trial that a scheduler stopped counts with its last
+    value; a failed one counts as worse than all others, and so does a pending one until it ends. Where a parameter has
+    a prior, a share of the trials that shrinks as 1/n takes it from there (`PriorDraws`).
+
+    HyperOpt's adaptive TPE is left out: version 0.3.0 draws from Python's and numpy's global generators, so that it
+    neither has a seed nor continues after a restore, and it needs lightgbm, which HyperOpt does not install.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "hyperopt", "n_initial_points": 4}]})
+
+    kind: Literal["hyperopt"] = "hyperopt"
+    n_initial_points: int = Field(default=20, ge=1)
+    """Ended trials before anything is modelled; until then it draws at random."""
+    gamma: float = Field(default=0.25, gt=0, le=1)
+    """Of n trials the best ``gamma`` √n, at most 25, are the good ones (HyperOpt's rule; the paper has a share)."""
+    n_EI_candidates: int = Field(default=24, ge=1)
+    """Draws from the model of the good ones, of which the one with the largest expected improvement is taken."""
+    prior_weight: float = Field(default=1.0, gt=0)
+    """Weight of the whole domain in each model, an observation having the weight 1."""
+    max_history: int = Field(default=500, ge=50)
+    """The most ended trials that a model is fitted to, so that a suggestion never costs more: when there are more, half
+    as many stay, namely the best quarter of ``max_history`` and the latest."""
+
+    def build(self, task: Task) -> Searcher:
+        from tuner.searchers.hyperopt_trials import HyperOptSearcher
+
+        return HyperOptSearcher(task, self)
+
+    def complaints(self, space: Space) -> Complaints:
+        return model_complaints(space)

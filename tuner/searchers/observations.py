@@ -1,0 +1,92 @@
+"""How good each trial was at which fidelity: what `tuner.searchers.bohb` learns from."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+_LARGEST_SAMPLE = 256
+"""Trials of either kind that `Observations.split` gives at most."""
+
+
+class Observations:
+    """The losses of all trials at the fidelity b, the highest at which ``enough`` of them reported, and above it.
+
+    Fidelities below b are forgotten, so that memory does not grow with the length of the trials. Where ``max_t`` is
+    None, an ended trial has reached the highest fidelity of all, whatever its last step was.
+    """
+
+    def __init__(self, max_t: int | None, enough: int) -> None:
+        self._complete = math.inf if max_t is None else max_t
+        self._ends_complete = max_t is None
+        self._enough = enough
+        self._b = 0.0
+        self._levels: dict[float, list[tuple[float, int]]] = {}
+        """Of each fidelity from b up: (loss, trial), sorted."""
+        self._running: dict[int, dict[float, float]] = {}
+        """Of each trial that has not ended: its losses by fidelity, from b up."""
+        self._failed: list[int] = []
+
+    def start(self, trial: int) -> None:
+        """``trial`` runs."""
+        self._running[trial] = {}
+
+    def report(self, trial: int, step: float, loss: float) -> None:
+        """A running trial has a loss; a second one at the same step replaces the first."""
+        fidelity = min(step, self._complete)
+        if fidelity < self._b:
+            return
+        level, losses = self._levels.setdefault(fidelity, []), self._running[trial]
+        if fidelity in losses:
+            del level[bisect_left(level, (losses[fidelity], trial))]
+        losses[fidelity] = loss
+        insort(level, (loss, trial))
+        if fidelity > self._b and len(level) >= self._enough:
+            self._rise(fidelity)
+
+    def end(self, trial: int, step: float, loss: float) -> None:
+        """A running trial ended with this loss."""
+        self.report(trial, self._complete if self._ends_complete else step, loss)
+        del self._running[trial]
+
+    def fail(self, trial: int) -> None:
+        """A running trial failed: it is worse than all the others at every fidelity."""
+        for fidelity, loss in self._running.pop(trial).items():
+            level = self._levels[fidelity]
+            del level[bisect_left(level, (loss, trial))]
+        self._failed.append(trial)
+
+    def split(self, n_min: int, gamma: float, rng: Generator) -> tuple[list[int], list[int]] | None:
+        """The good trials and the others; None where too few are known.
+
+        Good is the share ``gamma`` of the trials at b, or ``n_min`` where that is more, but at most half. The others
+        are the rest of them and those that failed.
+        """
+        level = self._levels.get(self._b, [])
+        if len(level) < self._enough:
+            return None
+        n_good = min(max(n_min, int(gamma * len(level))), len(level) // 2)
+        rest = len(level) - n_good
+        good = [level[k][1] for k in _some(n_good, rng)]
+        others = _some(rest + len(self._failed), rng)
+        return good, [level[n_good + k][1] if k < rest else self._failed[k - rest] for k in others]
+
+    def _rise(self, fidelity: float) -> None:
+        self._b = fidelity
+        self._levels = {at: level for at, level in self._levels.items() if at >= fidelity}
+        self._running = {
+            trial: {at: loss for at, loss in losses.items() if at >= fidelity}
+            for trial, losses in self._running.items()
+        }
+
+
+def _some(n: int, rng: Generator) -> list[int]:
+    """All of ``range(n)``, or `_LARGEST_SAMPLE` of them."""
+    if n <= _LARGEST_SAMPLE:
+        return list(range(n))
+    drawn: list[int] = rng.choice(n, _LARGEST_SAMPLE, replace=False).tolist()
+    return drawn

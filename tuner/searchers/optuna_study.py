@@ -1,0 +1,235 @@
+"""How Optuna's samplers are asked and told. Imported by `Optuna.build` only, because it imports Optuna."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from tuner.configuration import Configuration
+from tuner.searchers.base import Searcher
+from tuner.searchers.prior_draws import PriorDraws
+from tuner.spec.space import Choice, Domain, Float, Integer, Normal, Parameter, Path, at
+from tuner.spec.task import Task
+
+_TAIL = 1e-9
+"""The share of a normal distribution left out at each end: about 6 standard deviations from the mean."""
+
+_LARGEST = 1e30
+"""A diverged loss is told as this: GPSampler squares values, and hypervolumes multiply them."""
+
+_MAX_STEPS = 10_000
+"""Above so many separate values a range counts as continuous: GPSampler allocates an array of all of them."""
+
+
+class OptunaSearcher(Searcher):
+    """Asks a study, and tells it how each trial ended.
+
+    A trial that was stopped early counts with its last values, and not as pruned: Optuna 5.0's TPESampler puts every
+    complete trial before every pruned one, and so takes the first trials of ASHA, which run to the end as there was
+    nothing to compare them with, for the best; its other samplers pass over pruned trials.
+    """
+
+    def __init__(self, task: Task, sampler: optuna.samplers.BaseSampler, max_history: int, beta: int) -> None:
+        self._space = task.space
+        self._study = optuna.create_study(
+            storage=ForgetfulStorage(max_history),
+            sampler=sampler,
+            pruner=optuna.pruners.NopPruner(),
+            directions=["minimize" if mode == "min" else "maximize" for mode in task.modes],
+        )
+        self._priors = PriorDraws(task, beta)
+        self._pending: dict[str, optuna.Trial] = {}
+        """Trials that have not ended, by id."""
+
+    def suggest(self, trial_id: str) -> Configuration:
+        return self._ask(trial_id, self._priors.draw())
+
+    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+        chosen: dict[Path, Any] = {}
+
+        def remember(parameter: Parameter) -> Any:
+            chosen[parameter.path] = at(configuration, parameter.path)
+            return chosen[parameter.path]
+
+        self._space.build(remember)
+        self._ask(trial_id, chosen)
+
+    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+        """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
+        if trial_id not in self._pending:
+            return
+        trial = self._pending.pop(trial_id)
+        if values is None:
+            self._study.tell(trial, state=TrialState.FAIL)
+        else:
+            self._study.tell(trial, [min(max(value, -_LARGEST), _LARGEST) for value in values])
+
+    def _ask(self, trial_id: str, fixed: dict[Path, Any]) -> Configuration:
+        """A new trial, in which the parameters in ``fixed`` have those values."""
+        if fixed:
+            domains = {parameter.path: parameter.domain for parameter in self._space.parameters}
+            self._study.enqueue_trial({_key(path): _encode(domains[path], value) for path, value in fixed.items()})
+        with quiet():  # GPSampler complains once that greenlet, which only makes it faster, is missing
+            trial = self._study.ask()
+            self._pending[trial_id] = trial
+            return self._configure(trial)
+
+    def _configure(self, trial: optuna.Trial) -> Configuration:
+        """Asks for one parameter after the other (define-by-run), so that the sampler sees the active ones only."""
+        return self._space.build(lambda parameter: _decode(parameter.domain, _suggest(trial, parameter)))
+
+
+class WholeSpace(OptunaSearcher):
+    """Asks for all parameters, active or not: for samplers that model one fixed set.
+
+    Asked for the active ones only, Optuna's other samplers draw every conditional parameter at random.
+    """
+
+    def _configure(self, trial: optuna.Trial) -> Configuration:
+        drawn = {p.path: _decode(p.domain, _suggest(trial, p)) for p in self._space.parameters if p.free}
+        return self._space.build(lambda parameter: drawn[parameter.path])
+
+
+class Sequence(WholeSpace):
+    """Takes the next point of a sequence."""
+
+    def __init__(self, task: Task, sampler: optuna.samplers.BaseSampler, max_history: int, beta: int) -> None:
+        """Lets QMCSampler know the space through a trial that never ran.
+
+        It takes the space from the first trial that ended, and draws at random until there is one.
+        """
+        super().__init__(task, sampler, max_history, beta)
+        known = {_key(p.path): _distribution(p.domain) for p in task.space.parameters if p.free}
+        lowest = {key: d.choices[0] if isinstance(d, CategoricalDistribution) else d.low for key, d in known.items()}
+        if known:
+            self._study.add_trial(create_trial(state=TrialState.PRUNED, params=lowest, distributions=known))
+
+
+class ForgetfulStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
+    """Shows a sampler a bounded number of trials, so that a suggestion never costs more than with so many.
+
+    When more than ``max_history`` trials have ended, it goes on with half as many: the best quarter and the latest,
+    where a trial is the better the fewer others dominate it (Fonseca and Fleming 1993). Failed trials are forgotten,
+    pending ones and the one that shows `Sequence` the space never.
+    """
+
+    def __init__(self, max_history: int) -> None:
+        super().__init__()
+        self._max_history = max_history
+        self._shown: list[int] = []
+        self._spared = 0
+        """How many of the trials in ``_shown`` have been through `_forget`."""
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        if len(self._shown) >= self._spared + self._max_history // 2 and len(self._shown) >= self._max_history:
+            self._forget(study_id)
+        trial_id: int = super().create_new_trial(study_id, template_trial)
+        self._shown.append(trial_id)
+        return trial_id
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        if deepcopy or states == (TrialState.WAITING,):
+            return super().get_all_trials(study_id, deepcopy, states)  # type: ignore[no-any-return]
+        shown = [self.get_trial(trial_id) for trial_id in self._shown]
+        return shown if states is None else [trial for trial in shown if trial.state in states]
+
+    def _forget(self, study_id: int) -> None:
+        shown = [self.get_trial(trial_id) for trial_id in self._shown]
+        ended = [trial for trial in shown if trial.state == TrialState.COMPLETE]
+        kept = {trial._trial_id for trial in shown if trial.state not in (TrialState.COMPLETE, TrialState.FAIL)}
+        signs = [1 if d == optuna.study.StudyDirection.MINIMIZE else -1 for d in self.get_study_directions(study_id)]
+        kept.update(trial._trial_id for trial in _best_first(ended, signs)[: self._max_history // 4])
+        latest = [trial._trial_id for trial in ended if trial._trial_id not in kept]
+        kept.update(latest[-(self._max_history // 4) :])
+        self._shown = [trial_id for trial_id in self._shown if trial_id in kept]
+        self._spared = len(self._shown)
+
+
+def _best_first(ended: list[FrozenTrial], signs: list[int]) -> list[FrozenTrial]:
+    losses = np.array([trial.values for trial in ended]).reshape(len(ended), -1) * signs
+    dominators = [((losses <= own).all(axis=1) & (losses < own).any(axis=1)).sum() for own in losses]
+    return [ended[k] for k in np.argsort(dominators, kind="stable")]
+
+
+def _key(path: Path) -> str:
+    return "/".join(path)
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    """What Optuna draws from; `_decode` makes it a value of ``domain``.
+
+    Optuna rounds to a quantum in floats and knows none on a log scale, so it draws the multiple k of ``q`` instead; and
+    it knows no normal distribution, so it draws the cumulative probability.
+    """
+    match domain:
+        case Float(q=None):
+            return FloatDistribution(float(domain.lower), float(domain.upper), log=domain.log)
+        case Float(steps=(first, last)) | Integer(steps=(first, last)):
+            if last - first < _MAX_STEPS:
+                return IntDistribution(first, last, log=domain.log)
+            return FloatDistribution(float(first), float(last) + 1.0, log=domain.log)  # rounded down by _decode
+        case Normal():
+            return FloatDistribution(_TAIL, 1 - _TAIL)
+        case Choice():
+            return CategoricalDistribution(range(len(domain.categories)))
+    raise NotImplementedError(f"Optuna cannot draw from {domain}")
+
+
+def _decode(domain: Domain, drawn: Any) -> Any:
+    match domain:
+        case Float(q=None):
+            return float(drawn)
+        case Float() | Integer():
+            return domain.at(math.floor(drawn))
+        case Normal():
+            return domain.quantile(float(drawn))
+    return domain.value(int(drawn))
+
+
+def _encode(domain: Domain, value: Any) -> float | int:
+    """What `_decode` makes ``value`` of."""
+    match domain:
+        case Float(q=None):
+            return float(value)
+        case Float() | Integer():
+            step = int(value // (domain.q or 1)) if isinstance(domain, Integer) else round(value / (domain.q or 1))
+            return step if isinstance(_distribution(domain), IntDistribution) else step + 0.5
+        case Normal():
+            return min(max(domain.to_unit(value), _TAIL), 1 - _TAIL)
+        case Choice():
+            return int(domain.to_unit(value) * domain.count)
+    raise NotImplementedError(f"Optuna cannot draw from {domain}")
+
+
+def _suggest(trial: optuna.Trial, parameter: Parameter) -> Any:
+    match _distribution(parameter.domain):
+        case FloatDistribution(low=low, high=high, log=log):
+            return trial.suggest_float(_key(parameter.path), low, high, log=log)
+        case IntDistribution(low=low, high=high, log=log):
+            return trial.suggest_int(_key(parameter.path), low, high, log=log)
+        case CategoricalDistribution(choices=choices):
+            return trial.suggest_categorical(_key(parameter.path), choices)
+    raise NotImplementedError(parameter.name)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps quiet about a new study, and about the options that Optuna calls experimental (``group``, QMC)."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
