@@ -1,248 +1,237 @@
-"""ASHA's rungs and decisions, and that every option reaches Ray."""
+"""Every scheduler of the union against one contract, and which searches it goes with."""
 
 from __future__ import annotations
 
-import inspect
+import pickle
 import random
 import typing
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from tests.schedulers_driver import Driver, Event, by_quality, negated, of
 from tuner.schedulers import AnyScheduler
-from tuner.schedulers.asha import Asha
-from tuner.schedulers.base import SchedulerSpec
+from tuner.schedulers.base import Scheduler, SchedulerSpec
 from tuner.schedulers.fifo import Fifo
+from tuner.schedulers.hyperband import Brackets
+from tuner.schedulers.ray import RayScheduler
+from tuner.searchers import AnySearch
+from tuner.spec.space import Choice, Float, Parameter, Space
+from tuner.spec.task import Mode, Task
 
+pytestmark = pytest.mark.filterwarnings("error")
+
+ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyScheduler)
 SPECS: tuple[type[SchedulerSpec], ...] = typing.get_args(typing.get_args(AnyScheduler)[0])
+OURS = tuple(spec for spec in SPECS if spec is not RayScheduler)
+SPACE = Space((Parameter(("x",), Float(0.0, 1.0)), Parameter(("y",), Choice(("a", "b", "c")))))
+SMALL: dict[str, Any] = {"max_t": 9, "reduction_factor": 3, "perturbation_interval": 2, "brackets": 1}
+"""Options for short searches, given to each scheduler that has them."""
 
 
-@pytest.mark.parametrize(
-    ("grace", "eta", "max_t", "rungs"),
-    [
-        (1, 4, 100, (1, 4, 16, 64, 100)),
-        (1, 3, 27, (1, 3, 9, 27)),
-        (1, 3, 28, (1, 3, 9, 27, 28)),
-        (1, 10, 1000, (1, 10, 100, 1000)),  # log(1000)/log(10) is 2.9999999999999996
-        (1, 3, 243, (1, 3, 9, 27, 81, 243)),  # log(243)/log(3) is 4.999999999999999
-        (1, 5, 125, (1, 5, 25, 125)),  # log(125)/log(5) is 3.0000000000000004
-        (2, 3, 18, (2, 6, 18)),
-        (5, 2, 5, (5,)),
-        (5, 2, 9, (5, 9)),
-        (1, 2, 1, (1,)),
-        (1, 100, 10, (1, 10)),
-        (1, 2.5, 20, (1, 3, 7, 16, 20)),
-        (10, 1.1, 13, (10, 11, 13)),
-        (4, 1.5, 20, (4, 6, 9, 14, 20)),
-    ],
-)
-def test_rungs(grace: int, eta: float, max_t: int, rungs: tuple[int, ...]) -> None:
-    asha = Asha(grace_period=grace, reduction_factor=eta, max_t=max_t)
-    found = asha.rungs()
-    assert found == rungs
-    reach = asha.expected_at_rungs(1000)
-    assert len(reach) == len(found)
-    assert reach[0] == 1000
-    assert list(reach) == sorted(reach, reverse=True)
-    assert all(count >= 1000 / eta**k * 0.9 for k, count in enumerate(reach))
+def examples() -> typing.Iterator[Any]:
+    for spec in OURS:
+        options = {name: value for name, value in SMALL.items() if name in spec.model_fields}
+        variant = spec.model_fields.get("variant")
+        for chosen in typing.get_args(variant.annotation) if variant else ():
+            yield pytest.param(spec(**options, variant=chosen), id=f"{spec.model_fields['kind'].default}-{chosen}")
+        if not variant:
+            yield pytest.param(spec(**options), id=spec.model_fields["kind"].default)
 
 
-@pytest.mark.parametrize(("eta", "max_t", "trials"), [(3, 27, 30), (2, 16, 30), (4, 64, 20)])
-def test_the_expected_counts_are_those_of_rays_scheduler(eta: float, max_t: int, trials: int) -> None:
-    asha = Asha(reduction_factor=eta, max_t=max_t)
-    reached, repeats = dict.fromkeys(asha.rungs(), 0), 60
-    generator = random.Random(1)
-    for _ in range(repeats):
-        scheduler = asha.build("score", "max")
-        for i in range(trials):
-            runner, quality = SimpleNamespace(trial_id=f"t{i}"), generator.random()
-            scheduler.on_trial_add(None, runner)
-            for rung in asha.rungs():
-                reached[rung] += 1
-                result = {"training_iteration": rung, "score": quality}
-                if scheduler.on_trial_result(None, runner, result) == "STOP":
-                    break
-    measured = [count / repeats for count in reached.values()]
-    assert measured == pytest.approx(list(asha.expected_at_rungs(trials)), rel=0.15)
+EXAMPLES = list(examples())
 
 
-@pytest.mark.parametrize(("grace", "eta", "max_t"), [(1, 1.1, 10), (1, 1.5, 30), (10, 1.1, 13), (3, 1.2, 9)])
-def test_rungs_are_different_steps_or_the_spec_is_refused(grace: int, eta: float, max_t: int) -> None:
-    try:
-        rungs = Asha(grace_period=grace, reduction_factor=eta, max_t=max_t).rungs()
-    except ValidationError:
-        return
-    assert list(rungs) == sorted(set(rungs))
+def scheduler_of(spec: SchedulerSpec, mode: Mode, trials: int = 40, seed: int = 0) -> Scheduler:
+    max_t = spec.fidelity[1] if spec.fidelity else None
+    return spec.build(Task(SPACE, (mode,), trials, max_t, seed))
 
 
-def test_a_factor_next_to_1_does_not_give_millions_of_rungs() -> None:
-    try:
-        rungs = Asha(reduction_factor=1.00001, max_t=100).rungs()
-    except ValidationError:
-        return
-    assert len(rungs) <= 100
+def driver_of(spec: SchedulerSpec, mode: Mode = "max", trials: int = 40, slots: int = 4, **options: Any) -> Driver:
+    generator = random.Random(trials)
+    configurations = [{"x": generator.random(), "y": generator.choice("abc")} for _ in range(trials)]
+    curve = by_quality if mode == "max" else negated
+    return Driver(scheduler_of(spec, mode, trials), curve, configurations, slots, last=12, **options)
 
 
-@given(st.integers(1, 50), st.integers(2, 12) | st.sampled_from([2.5, 3.7, 9.9]), st.integers(1, 100_000))
-@settings(max_examples=300, deadline=None)
-def test_rays_milestones_are_the_rungs(grace: int, eta: float, max_t: int) -> None:
-    assume(grace <= max_t)
-    asha = Asha(grace_period=grace, reduction_factor=eta, max_t=max_t)
-    rungs = asha.rungs()
-    assert rungs[-1] == max_t
-    assert list(rungs) == sorted(set(rungs))
-    for brackets in {1, len(rungs) // 2 or 1}:
-        ray = asha.model_copy(update={"brackets": brackets}).build("loss", "min")
-        for shift, bracket in enumerate(ray._brackets):
-            milestones = sorted(int(np.ceil(m - 1e-9)) for m, _ in bracket._rungs)
-            assert tuple(m for m in milestones if m < max_t) == rungs[shift:-1]
+@pytest.mark.parametrize("spec", EXAMPLES)
+class TestContract:
+    @pytest.mark.parametrize("slots", [1, 3, 8, 100])
+    def test_every_trial_starts_and_ends(self, spec: SchedulerSpec, slots: int) -> None:
+        driver = driver_of(spec, slots=slots)
+        driver.run()
+        ended = [event.trial for event in of(driver.events, "stop", "drop", "return", "close")]
+        assert sorted(ended) == sorted(driver.trials)
+        assert len(driver.trials) == 40
+        assert driver.most_running == min(slots, 40)
+        assert not driver.paused
+
+    @pytest.mark.parametrize("slots", [1, 3, 8, 100])
+    def test_trials_that_fail_or_return_early_or_restart_block_nobody(self, spec: SchedulerSpec, slots: int) -> None:
+        fails, returns, restarts = {0: 1, 1: 2, 7: 1, 8: 4, 9: 1}, {2: 1, 5: 4, 12: 0, 13: 3}, {3: 3, 10: 5, 15: 9}
+        driver = driver_of(spec, slots=slots, fails=fails, returns=returns, restarts=restarts)
+        driver.run()
+        ended = [event.trial for event in of(driver.events, "stop", "drop", "return", "close", "fail")]
+        assert sorted(ended) == sorted(driver.trials)
+        assert len(driver.trials) == 40
+        assert {event.trial for event in of(driver.events, "fail")} <= {f"t{i}" for i in fails}
+        assert of(driver.events, "fail")
+
+    def test_all_trials_may_fail(self, spec: SchedulerSpec) -> None:
+        driver = driver_of(spec, trials=12, fails=dict.fromkeys(range(12), 1))
+        driver.run()
+        assert len(of(driver.events, "fail")) == 12
+
+    def test_some_trial_is_run_to_the_end(self, spec: SchedulerSpec) -> None:
+        driver = driver_of(spec)
+        driver.run()
+        most = spec.fidelity[1] if spec.fidelity else 12
+        assert max(event.step for event in driver.events) == most
+
+    def test_a_trial_pauses_only_where_it_has_not_paused_before(self, spec: SchedulerSpec) -> None:
+        driver = driver_of(spec)
+        driver.run()
+        pauses: dict[str, list[int]] = {}
+        for event in of(driver.events, "pause", "exploit"):
+            if event.action == "pause":
+                pauses.setdefault(event.trial, []).append(event.step)
+            else:  # it goes on from another's step
+                pauses.pop(event.trial, None)
+        assert all(steps == sorted(set(steps)) for steps in pauses.values())
+        assert bool(of(driver.events, "pause", "exploit")) == (
+            spec.pauses or getattr(spec, "variant", "") == "promotion"
+        )
+
+    @pytest.mark.parametrize("reports", [1, 60])
+    def test_goes_on_the_same_after_pickling(self, spec: SchedulerSpec, reports: int) -> None:
+        driver = driver_of(spec, fails={4: 2})
+        driver.run(reports)
+        restored = driver.copy()
+        assert restored.run() == driver.run()
+        assert len(driver.events) > reports
+
+    def test_the_seed_decides(self, spec: SchedulerSpec) -> None:
+        assert driver_of(spec).run() == driver_of(spec).run()
+
+    def test_small_values_are_good_in_mode_min(self, spec: SchedulerSpec) -> None:
+        mirrored = [Event(*event[:3], -event.value) for event in driver_of(spec, "min").run()]
+        assert mirrored == driver_of(spec, "max").run()
+
+    def test_is_the_specification_that_was_written(self, spec: SchedulerSpec) -> None:
+        assert ADAPTER.validate_python(spec.model_dump(mode="json")) == spec
+        assert pickle.loads(pickle.dumps(spec)) == spec
+
+    def test_rungs_end_where_a_trial_is_complete(self, spec: SchedulerSpec) -> None:
+        rungs = spec.rungs()
+        assert list(rungs) == sorted(set(rungs))
+        if rungs:
+            assert spec.fidelity
+            assert rungs[-1] == spec.fidelity[1]
+        for trials in (1, 2, 10, 40, 1000):
+            reach = spec.expected_at_rungs(trials)
+            assert len(reach) == len(rungs)
+            assert list(reach) == sorted(reach, reverse=True)
+            assert reach[:1] in ((), (trials,))
+
+    def test_two_builds_share_nothing(self, spec: SchedulerSpec) -> None:
+        first, second = scheduler_of(spec, "max"), scheduler_of(spec, "max")
+        for scheduler in (first, second):
+            scheduler.add("a", {"x": 0.5, "y": "a"})
+        assert first.report("a", 1, 1.0) == second.report("a", 1, 1.0)
+
+    def test_fits_the_space_and_some_search(self, spec: SchedulerSpec) -> None:
+        searches = [s.model_fields["kind"].default for s in typing.get_args(typing.get_args(AnySearch)[0])]
+        assert spec.complaints(SPACE) == []
+        assert any(spec.unsuited(search) is None for search in [*searches, "bohb"])
 
 
-@pytest.mark.parametrize("max_t", [1, 2, 9, 10, 26, 27, 28, 80, 81, 100])
-def test_no_bracket_is_without_rungs(max_t: int) -> None:
-    """As many brackets as the specification allows."""
-    most = len(Asha(max_t=max_t, reduction_factor=3).rungs())
-    with pytest.raises(ValidationError, match="rungs"):
-        Asha(max_t=max_t, reduction_factor=3, brackets=most + 1)
-    assert len(Asha(max_t=max_t, reduction_factor=3, brackets=most).build("loss", "min")._brackets) == most
+@pytest.mark.parametrize("spec", [p for p in EXAMPLES if p.id not in ("fifo", "pbt", "pb2")])
+def test_the_better_half_gets_more_steps(spec: SchedulerSpec) -> None:
+    driver = driver_of(spec, trials=60)
+    driver.run()
+    reports = of(driver.events, "continue", "pause", "stop")
+    middle = sorted(c["x"] for c in driver.configurations)[30]
+    better = sum(driver.configurations[int(event.trial[1:])]["x"] >= middle for event in reports)
+    assert better > 0.55 * len(reports)
 
 
-def decide(scheduler: Any, reports: list[tuple[str, int, float]]) -> list[str]:
-    for name in dict.fromkeys(name for name, _, _ in reports):
-        scheduler.on_trial_add(None, SimpleNamespace(trial_id=name))
-    return [
-        scheduler.on_trial_result(None, SimpleNamespace(trial_id=name), {"epoch": step, "m": value})
-        for name, step, value in reports
-    ]
+PROMOTING = [param for param in EXAMPLES if param.id in ("asha-promotion", "hyperband", "bohb")]
 
 
-@pytest.mark.parametrize("mode", ["max", "min"])
-def test_decisions_of_a_rung_by_hand(mode: typing.Literal["min", "max"]) -> None:
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("slots", [1, 4, 16])
+@pytest.mark.parametrize("spec", PROMOTING)
+def test_never_promotes_the_worse_of_two_comparable_trials(spec: SchedulerSpec, slots: int, mode: Mode) -> None:
+    """Comparable: paused at the same rung of the same bracket when one of them is resumed."""
+
+    def bracket(trial_id: str) -> int:
+        number, opened = int(trial_id[1:]), 0
+        while isinstance(spec, Brackets):
+            number -= spec.size(spec.s_max - opened % (spec.s_max + 1))
+            if number < 0:
+                return opened
+            opened += 1
+        return 0
+
+    driver = driver_of(spec, mode, trials=60, slots=slots, fails={5: 2, 11: 1})
     sign = 1 if mode == "max" else -1
-    asha = Asha(time_attr="epoch", max_t=9, grace_period=2, reduction_factor=2)
-    reports = [
-        ("a", 1, 0.0, "CONTINUE"),  # below the grace period: whatever the value
-        ("b", 1, 9.0, "CONTINUE"),
-        ("a", 2, 0.5, "CONTINUE"),  # the first at its rung
-        ("b", 2, 0.6, "CONTINUE"),  # above the median of 0.5
-        ("c", 2, 0.4, "STOP"),  # below the median of 0.5, 0.6
-        ("d", 2, 0.55, "CONTINUE"),  # above the median of 0.4, 0.5, 0.6
-        ("e", 2, 0.45, "STOP"),  # below the median of four
-        ("a", 3, 0.0, "CONTINUE"),  # between two rungs nothing is decided
-        ("a", 4, 0.7, "CONTINUE"),
-        ("b", 3, 0.6, "CONTINUE"),
-        ("b", 4, 0.6, "STOP"),
-        ("d", 4, 0.7, "CONTINUE"),  # as good as the median is good enough
-        ("a", 8, 0.7, "CONTINUE"),
-        ("a", 9, 0.7, "STOP"),  # max_t: complete
-    ]
-    found = decide(asha.build("m", mode), [(name, step, sign * value) for name, step, value, _ in reports])
-    assert found == [decision for *_, decision in reports]
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=40), st.integers(2, 5), st.sampled_from(["min", "max"]))
-@settings(max_examples=100, deadline=None)
-def test_who_is_among_the_best_of_a_rung_goes_on(
-    values: list[float], eta: int, mode: typing.Literal["min", "max"]
-) -> None:
-    scheduler = Asha(time_attr="epoch", max_t=100, reduction_factor=eta).build("m", mode)
-    found = decide(scheduler, [(str(i), 1, value) for i, value in enumerate(values)])
-    sign = 1 if mode == "max" else -1
-    for i, decision in enumerate(found):
-        before = [sign * value for value in values[:i]]
-        better = sum(value > sign * values[i] for value in before)
-        if decision == "STOP":
-            assert better > 0
-            assert better >= (len(before) - 1) / eta
-        else:
-            assert better <= max(0, len(before) - 1) / eta + 1
-
-
-def test_stop_last_trials() -> None:
-    on = decide(Asha(time_attr="epoch", max_t=3).build("m", "max"), [("a", 3, 1.0)])
-    off = decide(Asha(time_attr="epoch", max_t=3, stop_last_trials=False).build("m", "max"), [("a", 3, 1.0)])
-    assert (on, off) == (["STOP"], ["CONTINUE"])
-
-
-def test_every_option_reaches_ray() -> None:
-    asha = Asha(time_attr="step", max_t=50, grace_period=2, reduction_factor=3, brackets=2, stop_last_trials=False)
-    assert set(Asha.model_fields) - {"kind"} == asha.model_fields_set  # a new option belongs into this test
-    ray = asha.build("acc", "max")
-    assert (ray._time_attr, ray._max_t, ray._metric, ray._mode) == ("step", 50, "acc", "max")
-    assert (ray._reduction_factor, ray._stop_last_trials, len(ray._brackets)) == (3, False, 2)
-    assert [sorted(m for m, _ in bracket._rungs) for bracket in ray._brackets] == [[2, 6, 18], [6, 18]]
-    assert all(not bracket._stop_last_trials for bracket in ray._brackets)
-
-
-def test_every_option_of_ray_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that a later Ray adds."""
-    from ray.tune import schedulers
-
-    given: dict[str, Any] = {}
-    signature = inspect.signature(schedulers.AsyncHyperBandScheduler.__init__)
-    monkeypatch.setattr(schedulers, "AsyncHyperBandScheduler", lambda **options: given.update(options))
-    Asha().build("loss", "min")
-    assert set(given) == set(signature.parameters) - {"self"}
-
-
-def test_the_order_of_options_and_their_defaults_are_rays() -> None:
-    from ray.tune.schedulers import AsyncHyperBandScheduler
-
-    ours = {name: field.default for name, field in Asha.model_fields.items() if name != "kind"}
-    parameters = inspect.signature(AsyncHyperBandScheduler.__init__).parameters
-    assert ours == {name: parameters[name].default for name in ours}
+    paused: dict[str, Event] = {}
+    resumed = 0
+    for event in driver.run():
+        if event.action == "pause":
+            paused[event.trial] = event
+        elif event.action in ("drop", "close"):
+            del paused[event.trial]
+        elif event.action == "resume":
+            one = paused.pop(event.trial)
+            resumed += 1
+            for other in paused.values():
+                if (other.step, bracket(other.trial)) == (one.step, bracket(one.trial)):
+                    assert sign * other.value <= sign * one.value
+    assert resumed > 5
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_contract_of_every_scheduler(spec: type[SchedulerSpec]) -> None:
-    from ray.tune.schedulers import TrialScheduler
-
-    adapter: TypeAdapter[Any] = TypeAdapter(AnyScheduler)
-    value = adapter.validate_python({"kind": spec.model_fields["kind"].default})
+def test_what_every_block_refuses(spec: type[SchedulerSpec]) -> None:
+    declared = spec.model_config.get("json_schema_extra")
+    (example,) = declared["examples"] if isinstance(declared, dict) else ({"kind": spec.model_fields["kind"].default},)
+    value = ADAPTER.validate_python(example)
     assert type(value) is spec
-    assert adapter.validate_python(value.model_dump(mode="json")) == value
-    assert isinstance(value.build("loss", "min"), TrialScheduler)
-    assert value.build("loss", "min") is not value.build("loss", "min")
-    assert len(value.rungs()) == len(value.expected_at_rungs(10))
-    assert (value.fidelity is None) == (value.rungs() == ())
     with pytest.raises(ValidationError, match="extra_forbidden"):
-        adapter.validate_python({"kind": value.kind, "no_such_option": 1})
+        ADAPTER.validate_python({**example, "no_such_option": 1})
     with pytest.raises(ValidationError, match="frozen"):
         value.kind = "other"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_t": 0},
-        {"max_t": 2.5},
-        {"max_t": "10"},
-        {"max_t": True},
-        {"grace_period": 0},
-        {"grace_period": 5, "max_t": 4},
-        {"reduction_factor": 1},
-        {"reduction_factor": 0.5},
-        {"reduction_factor": float("nan")},
-        {"reduction_factor": float("inf")},
-        {"brackets": 0},
-        {"time_attr": 3},
-        {"time_attr": ""},
-        {"stop_last_trials": 1},
-        {"metric": "loss"},
-        {"mode": "min"},
-    ],
-)
-def test_what_asha_refuses(options: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Asha(**options)
+    for name, wrong in (("max_t", 0), ("max_t", 2.5), ("max_t", True), ("time_attr", ""), ("time_attr", 3)):
+        with pytest.raises(ValidationError):
+            ADAPTER.validate_python({**example, name: wrong})
 
 
 def test_fifo_stops_nothing() -> None:
-    fifo = Fifo()
-    assert (fifo.rungs(), fifo.fidelity, fifo.expected_at_rungs(10)) == ((), None, ())
-    assert decide(fifo.build("m", "max"), [("a", 1, 1.0), ("b", 1, 0.0)]) == ["CONTINUE", "CONTINUE"]
+    assert (Fifo().rungs(), Fifo().fidelity, Fifo().expected_at_rungs(10)) == ((), None, ())
+    driver = driver_of(Fifo())
+    driver.run()
+    assert {event.action for event in driver.events} == {"start", "continue", "return"}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "search", "remedy"),
+    [
+        ({"kind": "pbt"}, "optuna", "use search.kind random"),
+        ({"kind": "pb2"}, "grid", "use search.kind random"),
+        ({"kind": "bohb"}, "random", "scheduler.kind hyperband"),
+        ({"kind": "bohb"}, "optuna", "use search.kind bohb"),
+        ({"kind": "bohb"}, "bohb", None),
+        ({"kind": "pbt"}, "random", None),
+        ({"kind": "hyperband"}, "grid", None),
+        ({"kind": "asha"}, "bohb", None),
+        ({"kind": "median"}, "optuna", None),
+        ({"kind": "fifo"}, "grid", None),
+    ],
+)
+def test_pairings_that_make_no_sense_name_one_that_does(scheduler: Any, search: str, remedy: str | None) -> None:
+    why = ADAPTER.validate_python(scheduler).unsuited(search)
+    assert (why is None) == (remedy is None)
+    if why and remedy:
+        assert remedy in why
+        assert search in why

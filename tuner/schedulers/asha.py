@@ -1,4 +1,4 @@
-"""Asynchronous successive halving, the variant that stops trials."""
+"""ASHA: asynchronous successive halving."""
 
 from __future__ import annotations
 
@@ -6,45 +6,39 @@ import bisect
 import itertools
 import math
 import random
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.schedulers.base import Mode, SchedulerSpec
-
-if TYPE_CHECKING:
-    from ray.tune.schedulers import TrialScheduler
-
+from tuner.schedulers.adaptive import AdaptivePromotion, AdaptiveStopping
+from tuner.schedulers.base import Scheduler, SchedulerSpec
+from tuner.schedulers.halving import Promotion, Stopping, quantile
+from tuner.schedulers.trust import ladder, possible_rungs, starting_rung
+from tuner.spec.task import Task
 
 _SIMULATED_TRIALS = 3000
 """How many trials `expected_at_rungs` simulates at least."""
 
 
-def _quantile(values: list[float], share: float) -> float:
-    """The ``share`` quantile of sorted ``values``, interpolated linearly, as numpy's and so Ray's."""
-    position = share * (len(values) - 1)
-    below = int(position)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (position - below) * (values[above] - values[below])
-
-
 class Asha(SchedulerSpec):
-    """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"), stopping variant.
+    """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
 
-    At each rung, ``grace_period * reduction_factor**k`` for k = 0, 1, …, a trial goes on only if its objective is
-    among the best ``1 / reduction_factor`` of all that reached the rung before it. Ray's ``AsyncHyperBandScheduler``
-    does the job for one report a step: read in 2.60, its decisions equal the rule above. It never sees a value
-    that is not finite, and never a report without ``time_attr``: the trial's process rejects those first.
+    Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; the best ``1 / reduction_factor`` of a rung go on.
+    Ours and not Ray's ``AsyncHyperBandScheduler``, which has no promotion, acts on Ray's trials only, forgets its rungs
+    in a restore and draws brackets without a seed; the decisions of the stopping variant equal Ray's (a test compares).
     """
 
     kind: Literal["asha"] = "asha"
+    variant: Literal["stopping", "promotion"] = "stopping"
+    """``stopping``: a trial that is not among the best so far ends at its rung. ``promotion`` (Algorithm 2 of the
+    paper): every trial pauses at its rung, and goes on from its checkpoint when it is among the best."""
     time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
     """The reported number that counts progress; ``training_iteration`` counts reports."""
     max_t: Annotated[int, Field(ge=1)] = 100
     """R in the paper: the value of ``time_attr`` at which a trial is complete."""
-    grace_period: Annotated[int, Field(ge=1)] = 1
-    """r in the paper: no trial is stopped before this value of ``time_attr``."""
+    grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
+    """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: measured in the running search,
+    by how far early ranks tell which trials turn out best (`tuner.schedulers.trust.Trust`)."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4
     """η in the paper: the best 1/η of a rung go on."""
     brackets: Annotated[int, Field(ge=1)] = 1
@@ -54,9 +48,11 @@ class Asha(SchedulerSpec):
 
     @model_validator(mode="after")
     def _check(self) -> Asha:
+        if self.grace_period == "auto":
+            return self._check_auto()
         if self.grace_period > self.max_t:
             raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
-        for rung, following in itertools.pairwise(self._levels()):
+        for rung, following in itertools.pairwise(ladder(self.grace_period, self.reduction_factor, self.max_t)):
             if rung == following:
                 raise ValueError(
                     f"reduction_factor {self.reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "
@@ -69,25 +65,43 @@ class Asha(SchedulerSpec):
             )
         return self
 
+    def _check_auto(self) -> Asha:
+        if self.reduction_factor < 2:
+            raise ValueError(
+                f"reduction_factor {self.reduction_factor:g} is too small for grace_period auto: choose at least 2"
+            )
+        if self.brackets > 1:
+            raise ValueError(
+                f"brackets {self.brackets} hedges the choice of the first rung, which grace_period auto makes itself: "
+                f"leave brackets out, or give grace_period as a number"
+            )
+        return self
+
     @property
     def fidelity(self) -> tuple[str, int]:
         return self.time_attr, self.max_t
 
-    def rungs(self) -> tuple[int, ...]:
-        return (*self._levels(), self.max_t)
+    @property
+    def pauses(self) -> bool:
+        return self.variant == "promotion"
 
-    def _levels(self) -> Iterator[int]:
-        """The rungs below ``max_t``, as the whole steps at which Ray compares."""
-        level = float(self.grace_period)
-        while (rung := math.ceil(level - 1e-9)) < self.max_t:
-            yield rung
-            level *= self.reduction_factor
+    def rungs(self) -> tuple[int, ...]:
+        """With ``grace_period: auto`` all that may become one."""
+        if self.grace_period == "auto":
+            return possible_rungs(self.reduction_factor, self.max_t)
+        return (*ladder(self.grace_period, self.reduction_factor, self.max_t), self.max_t)
 
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         """Mean over simulated searches: trials come one after the other, in random order of quality, and keep it.
 
-        More than the 1/η of a synchronous halving go on, as the first at a rung has nothing to be compared with.
+        More than the 1/η of a synchronous halving go on, as the first at a rung has nothing to be compared with. With
+        ``grace_period: auto`` as if the first rung stayed where it is at the start.
         """
+        if self.grace_period == "auto":
+            start = starting_rung(self.rungs(), self.max_t)
+            fixed = self.model_copy(update={"grace_period": start})
+            reach = dict(zip(fixed.rungs(), fixed.expected_at_rungs(trials), strict=True))
+            return tuple(reach[min(rung for rung in reach if rung >= level)] for level in self.rungs())
         rungs, generator = self.rungs(), random.Random(0)
         repeats = max(1, _SIMULATED_TRIALS // trials)
         reached = [0] * len(rungs)
@@ -99,22 +113,17 @@ class Asha(SchedulerSpec):
                 (bracket,) = generator.choices(range(self.brackets), weights)
                 for k, values in enumerate(recorded[bracket]):
                     reached[k] += 1
-                    goes_on = k < bracket or not values or quality >= _quantile(values, 1 - 1 / self.reduction_factor)
+                    goes_on = k < bracket or not values or quality > quantile(values, 1 - 1 / self.reduction_factor)
                     bisect.insort(values, quality)
                     if not goes_on:
                         break
         return tuple(count / repeats for count in reached)
 
-    def build(self, metric: str, mode: Mode) -> TrialScheduler:
-        from ray.tune.schedulers import AsyncHyperBandScheduler
-
-        return AsyncHyperBandScheduler(
-            time_attr=self.time_attr,
-            metric=metric,
-            mode=mode,
-            max_t=self.max_t,
-            grace_period=self.grace_period,
-            reduction_factor=self.reduction_factor,
-            brackets=self.brackets,
-            stop_last_trials=self.stop_last_trials,
-        )
+    def build(self, task: Task) -> Scheduler:
+        common = self.max_t, self.reduction_factor, task.sign, self.stop_last_trials
+        if self.grace_period == "auto":
+            return AdaptivePromotion(*common) if self.variant == "promotion" else AdaptiveStopping(*common)
+        levels = self.rungs()[:-1]
+        if self.variant == "promotion":
+            return Promotion(levels, *common)
+        return Stopping([levels[s:] for s in range(self.brackets)], *common, task.seed)

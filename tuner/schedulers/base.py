@@ -1,28 +1,100 @@
-"""What every scheduler is: a specification that a user writes, and the Ray Tune scheduler that it builds."""
+"""What every scheduler is: a specification that a user writes, and the scheduler that it builds."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Literal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
 
+from tuner.configuration import Configuration
 from tuner.spec.model import Model
+from tuner.spec.space import Space
+from tuner.spec.task import Task
 
-if TYPE_CHECKING:
-    from ray.tune.schedulers import TrialScheduler
 
-Mode = Literal["min", "max"]
+class Decision(Enum):
+    """What becomes of a trial that has just reported."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    """It frees its resources, and waits at its checkpoint until the scheduler resumes or stops it."""
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Exploit:
+    """The trial that has just reported goes on from the latest checkpoint of ``donor`` with ``configuration``."""
+
+    donor: str
+    configuration: Configuration
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A paused trial goes on from its checkpoint."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A paused trial ends where it is."""
+
+    trial_id: str
+
+
+class Scheduler(ABC):
+    """Decides which trials go on. Knows nothing of Ray, so that a test or a simulator drives it the same way.
+
+    A scheduler can be pickled at any moment. Whoever drives it reports each trial's steps in order, and calls `next`
+    whenever resources for a trial are free.
+    """
+
+    def add(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
+        """A new trial starts."""
+
+    @abstractmethod
+    def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
+        """The trial reported the finite first objective ``value`` at fidelity ``step``; what becomes of it?"""
+
+    def remove(self, trial_id: str) -> None:  # noqa: B027
+        """The trial ended: by itself, by a failure, or by a decision of this scheduler."""
+
+    def next(self, more: bool) -> Resume | Stop | None:
+        """What to do with free resources; None: start a new trial, or, where no ``more`` can come, leave them free.
+
+        Called again until it answers None or all resources are taken. Without ``more`` new trials to come it must not
+        wait for them; when it answers None, no trial runs and no ``more`` come, the paused trials end.
+        """
+        return None
 
 
 class SchedulerSpec(Model):
     """The common part of every ``scheduler:`` block."""
 
     @abstractmethod
-    def build(self, metric: str, mode: Mode) -> TrialScheduler:
-        """Ray Tune's scheduler with every option passed explicitly."""
+    def build(self, task: Task) -> Scheduler:
+        """The scheduler for ``task``."""
 
     @property
     def fidelity(self) -> tuple[str, int] | None:
         """(name of the reported number that counts a trial's progress, its value at which a trial is complete)."""
+        return None
+
+    @property
+    def pauses(self) -> bool:
+        """Whether trials are paused or exploited, so that they must report checkpoints."""
+        return False
+
+    @property
+    def changes_configurations(self) -> bool:
+        """Whether running trials get other configurations instead of being stopped early."""
+        return False
+
+    def unsimulated(self) -> str | None:
+        """Why a table of learning curves cannot stand for its trials; None where it can."""
+        if self.changes_configurations:
+            return "changes the configurations of running trials, and a table has no curve for that"
         return None
 
     def rungs(self) -> tuple[int, ...]:
@@ -32,3 +104,11 @@ class SchedulerSpec(Model):
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         """How many of ``trials`` are expected to reach each rung when the order of trials says nothing."""
         return ()
+
+    def unsuited(self, search: str) -> str | None:
+        """Why this scheduler makes no sense with ``search.kind: search``, and what does; None where it makes sense."""
+        return None
+
+    def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
+        """What is wrong with its options for ``space``: (path below ``scheduler``, message with the remedy)."""
+        return []

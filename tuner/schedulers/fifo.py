@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tuner.schedulers.base import Mode, SchedulerSpec
-
-if TYPE_CHECKING:
-    from ray.tune.schedulers import TrialScheduler
+from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
+from tuner.spec.task import Task
 
 
 class Fifo(SchedulerSpec):
-    """Every trial runs until its function returns. Ray's ``FIFOScheduler`` does the job."""
+    """Every trial runs until its function returns."""
 
     kind: Literal["fifo"] = "fifo"
 
-    def build(self, metric: str, mode: Mode) -> TrialScheduler:
-        from ray.tune.schedulers import FIFOScheduler
+    def build(self, task: Task) -> Scheduler:
+        return FifoScheduler()
 
-        return FIFOScheduler()
+
+class FifoScheduler(Scheduler):
+    """Lets every trial go on."""
+
+    def report(self, trial_id: str, step: int, value: float) -> Decision:
+        return Decision.CONTINUE

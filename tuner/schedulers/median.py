@@ -1,0 +1,93 @@
+"""The median stopping rule."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tuner.configuration import Configuration
+from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
+from tuner.schedulers.halving import quantile
+from tuner.spec.task import Task
+
+
+class Median(SchedulerSpec):
+    """The median stopping rule of Vizier (Golovin et al. 2017).
+
+    A trial stops at step t when the best value that it has reported is worse than the median, over the other trials
+    that reported at t, of the mean of their values up to t. Ours and not Ray's ``MedianStoppingRule``, which computes
+    every mean anew at every report (its cost grows with trials times reports), acts on Ray's trials only and forgets
+    everything in a restore. Its ``min_time_slice`` and ``hard_stop: false`` are left out: they put trials aside
+    instead of stopping them, to be finished after all when the others have ended.
+    """
+
+    kind: Literal["median"] = "median"
+    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
+    """The reported number that counts progress; ``training_iteration`` counts reports."""
+    max_t: Annotated[int, Field(ge=1)] = 100
+    """The value of ``time_attr`` at which a trial is complete, and ends. Ray has it not."""
+    grace_period: Annotated[int, Field(ge=1)] = 1
+    """No trial is stopped before this value of ``time_attr``, and the means leave out what came before it."""
+    min_samples_required: Annotated[int, Field(ge=1)] = 3
+    """Of how many other trials a median is taken at least."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Median:
+        if self.grace_period > self.max_t:
+            raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
+        return self
+
+    @property
+    def fidelity(self) -> tuple[str, int]:
+        return self.time_attr, self.max_t
+
+    def build(self, task: Task) -> Scheduler:
+        return MedianStopping(self, task.sign)
+
+
+@dataclass
+class _Course:
+    """What one running trial has reported."""
+
+    step: int = 0
+    best: float = float("-inf")
+    total: float = 0
+    count: int = 0
+    """Of the values in ``total``: those from the grace period on."""
+
+
+class MedianStopping(Scheduler):
+    """Keeps the running means of all trials sorted at each step, so that a report costs one search in a sorted list."""
+
+    def __init__(self, spec: Median, sign: int) -> None:
+        self._spec = spec
+        self._sign = sign
+        self._courses: dict[str, _Course] = {}
+        self._means: dict[int, list[float]] = {}
+        """At each step: the sorted running means of the trials that reported there, ended ones included."""
+
+    def add(self, trial_id: str, configuration: Configuration) -> None:
+        self._courses[trial_id] = _Course()
+
+    def report(self, trial_id: str, step: int, value: float) -> Decision:
+        course, quality = self._courses[trial_id], self._sign * value
+        if step >= self._spec.max_t:
+            return Decision.STOP
+        if step <= course.step:  # it restarted from a checkpoint: this was counted
+            return Decision.CONTINUE
+        course.step, course.best = step, max(course.best, quality)
+        if step < self._spec.grace_period:
+            return Decision.CONTINUE
+        course.total += quality
+        course.count += 1
+        others = self._means.setdefault(step, [])
+        enough = len(others) >= self._spec.min_samples_required
+        worse = enough and course.best < quantile(others, 0.5)
+        insort(others, course.total / course.count)
+        return Decision.STOP if worse else Decision.CONTINUE
+
+    def remove(self, trial_id: str) -> None:
+        self._courses.pop(trial_id, None)
