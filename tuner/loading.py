@@ -9,9 +9,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.results import EXPERIMENT, PROVENANCE, REPORTS, TRIALS, Report, ResultSet, Status, Trial, cell_value
+from tuner.results import EXPERIMENT, LINEAGE, PROVENANCE, REPORTS, TRIALS, Report, ResultSet, Segment, Status, Trial
 from tuner.spec.document import read_yaml
+from tuner.spec.objective import read_objectives
 from tuner.storage import STORAGE, RunFolder
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
     reading = EXPERIMENT
     try:
         spec = _checked(read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value, "objective")
-        _checked(spec["objective"], "metric", "mode")
+        read_objectives(spec["objective"])
         reading = PROVENANCE
         provenance = _checked(json.loads(folder.read(PROVENANCE)))
         results = ResultSet(folder, spec, provenance)
@@ -56,6 +58,10 @@ def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
         best_steps = _read_trials(results, folder.read(TRIALS).decode())
         reading = REPORTS
         _read_reports(results, pd.read_parquet(io.BytesIO(folder.read(REPORTS))))
+        if folder.exists(LINEAGE):
+            reading = LINEAGE
+            for trial_id, segments in json.loads(folder.read(LINEAGE)).items():
+                results.trial(trial_id).segments = [Segment(**segment) for segment in segments]
         reading = TRIALS
         for trial, step in best_steps:
             trial.best = _report_at(trial, step)

@@ -11,10 +11,13 @@ import json
 import posixpath
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from tuner.cells import cell, column
 from tuner.configuration import flat, merge
+from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
 from tuner.storage import RunFolder
 
 if TYPE_CHECKING:
@@ -23,38 +26,19 @@ if TYPE_CHECKING:
 Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 
 EXPERIMENT, PROVENANCE, TRIALS, REPORTS = "experiment.yaml", "provenance.json", "trials.csv", "results.parquet"
+LINEAGE = "lineage.json"
 BEST, RAY, LOG, REPORT = "best", "ray", "run.log", "report.html"
 TRIAL_LOG = "output.log"
 """What a trial printed, in its folder below ray/."""
 
-_RAY_KEYS = frozenset(
-    [
-        "training_iteration",
-        "time_this_iter_s",
-        "time_total_s",
-        "time_since_restore",
-        "iterations_since_restore",
-        "timesteps_since_restore",
-        "timesteps_this_iter",
-        "timesteps_total",
-        "episodes_this_iter",
-        "episodes_total",
-        "timestamp",
-        "date",
-        "pid",
-        "hostname",
-        "node_ip",
-        "config",
-        "done",
-        "trial_id",
-        "experiment_id",
-        "experiment_tag",
-        "should_checkpoint",
-        "checkpoint_dir_name",
-        "__duplicate__",
-        "trial_log_path",
-    ]
-)
+# fmt: off
+_RAY_KEYS = frozenset([
+    "training_iteration", "time_this_iter_s", "time_total_s", "time_since_restore", "iterations_since_restore",
+    "timesteps_since_restore", "timesteps_this_iter", "timesteps_total", "episodes_this_iter", "episodes_total",
+    "timestamp", "date", "pid", "hostname", "node_ip", "config", "done", "trial_id", "experiment_id",
+    "experiment_tag", "should_checkpoint", "checkpoint_dir_name", "__duplicate__", "trial_log_path",
+])
+# fmt: on
 
 
 def flat_metrics(result: dict[str, Any]) -> dict[str, Any]:
@@ -86,6 +70,19 @@ class Report:
     """Folder of the checkpoint reported with it, below the run folder; None if there was none."""
 
 
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a trial's course with one configuration (population-based training changes it in mid-course)."""
+
+    after: int
+    """The trial's report after which it begins."""
+    config: dict[str, Any]
+    donor: str | None = None
+    """The trial from whose checkpoint it goes on; None at the trial's own start."""
+    donor_step: int = 0
+    """The donor's report that came with that checkpoint."""
+
+
 @dataclass
 class Trial:
     """One configuration and what became of it."""
@@ -94,6 +91,7 @@ class Trial:
     number: int
     """Order of suggestion, from 1."""
     config: dict[str, Any]
+    """The one in force at its best report (its first one where `segments` is empty)."""
     status: Status = "pending"
     reason: str = ""
     """Why it ended (or has not)."""
@@ -101,7 +99,9 @@ class Trial:
     """The rung at which the scheduler stopped it."""
     reports: list[Report] = field(default_factory=list)
     best: Report | None = None
-    """Its best report that has a checkpoint (its best report where it never made one)."""
+    """Its best report that has a checkpoint (its best report where it never made one); by the first objective."""
+    segments: list[Segment] = field(default_factory=list)
+    """In order; empty for a trial that kept its configuration."""
 
     @property
     def steps(self) -> int:
@@ -110,6 +110,10 @@ class Trial:
     @property
     def seconds(self) -> float:
         return self.reports[-1].seconds if self.reports else 0.0
+
+    def config_at(self, step: int) -> dict[str, Any]:
+        """The configuration in force at report ``step``."""
+        return next((s.config for s in reversed(self.segments) if s.after < step), self.config)
 
     @property
     def label(self) -> str:
@@ -134,13 +138,24 @@ class ResultSet:
     def name(self) -> str:
         return posixpath.basename(self.folder.path.rstrip("/"))
 
+    @cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        return read_objectives(self.spec["objective"])
+
     @property
     def metric(self) -> str:
-        return str(self.spec["objective"]["metric"])
+        """Of the first objective."""
+        return self.objectives[0].metric
 
     @property
     def mode(self) -> str:
-        return str(self.spec["objective"]["mode"])
+        """Of the first objective."""
+        return self.objectives[0].mode
+
+    @property
+    def has_front(self) -> bool:
+        """Whether there are several objectives, so that the result is a front and not one best trial."""
+        return len(self.objectives) > 1
 
     @property
     def notices(self) -> list[str]:
@@ -160,29 +175,82 @@ class ResultSet:
         return trial
 
     def value(self, report: Report) -> float:
+        """Of the first objective."""
         return float(report.metrics[self.metric])
 
+    def values(self, report: Report) -> dict[str, float]:
+        """Of all objectives, by metric."""
+        return {objective.metric: float(report.metrics[objective.metric]) for objective in self.objectives}
+
     def better(self, a: float, b: float) -> bool:
-        """Whether ``a`` is strictly better than ``b``."""
+        """Whether ``a`` is strictly better than ``b`` in the first objective."""
         return a > b if self.mode == "max" else a < b
 
+    def point(self, report: Report) -> tuple[float, ...]:
+        """Its values, each to be made large."""
+        return tuple(objective.sign * float(report.metrics[objective.metric]) for objective in self.objectives)
+
     def rank(self, trials: Iterable[Trial]) -> list[Trial]:
-        """``trials`` that have a result, best first; of equals the earlier."""
-        sign = -1 if self.mode == "max" else 1
-        return sorted((t for t in trials if t.best), key=lambda t: (sign * self.value(t.best), t.number))  # type: ignore[arg-type]
+        """``trials`` that have a result, best first; of equals the earlier.
+
+        With several objectives: those on the front of all, then those on the front of the others, and so on; on each
+        the best in the first objective comes first.
+        """
+        found = [(self.point(trial.best), trial) for trial in trials if trial.best]
+        ranks = domination_ranks([point for point, _ in found]) if self.has_front else [0] * len(found)
+        keys = [(rank, -point[0], trial.number) for rank, (point, trial) in zip(ranks, found, strict=True)]
+        return [found[i][1] for i in sorted(range(len(found)), key=keys.__getitem__)]
 
     @property
     def best(self) -> Trial | None:
-        """The incumbent: the best value ever reported with a checkpoint.
+        """The incumbent: the best value of the first objective ever reported with a checkpoint; of equals the earlier.
 
         Trials without checkpoints count only where no trial made one. None when nothing was reported.
         """
-        ranked = self.rank(self.trials)
-        return next((t for t in ranked if t.best and t.best.checkpoint), ranked[0] if ranked else None)
+        _, best = max(self._candidates(), key=lambda found: (found[0][0], -found[1].number), default=(None, None))
+        return best
+
+    @property
+    def front(self) -> list[Trial]:
+        """The Pareto front: the trials that no other beats, best first in the first objective; one objective: the best.
+
+        A trial stands there with one report, the one whose checkpoint it keeps (`Trial.best`). One beats another that
+        is at least as good in every objective and better in one. Trials without checkpoints count as for `best`.
+        """
+        if not self.has_front:
+            return [self.best] if self.best else []
+        candidates = self._candidates()
+        return [candidates[i][1] for i in pareto_front([point for point, _ in candidates])]
+
+    def _candidates(self) -> list[tuple[tuple[float, ...], Trial]]:
+        """The trials that may be the best, each with its point."""
+        reported = [(trial.best, trial) for trial in self.trials if trial.best]
+        restorable = [(best, trial) for best, trial in reported if best.checkpoint]
+        return [(self.point(best), trial) for best, trial in restorable or reported]
+
+    def surplus(self, trials: Iterable[Trial], keep: int) -> list[Trial]:
+        """Those of ``trials`` whose checkpoints may go: all but the best ``keep`` and those on the front."""
+        front = {trial.id for trial in self.front}
+        return [trial for trial in self.rank(trials)[keep:] if trial.id not in front]
 
     def full_config(self, trial: Trial) -> dict[str, Any]:
         """What the trainable was called with: fixed parameters and the trial's configuration."""
         return merge(self.spec.get("params", {}), trial.config)
+
+    def schedule(self, trial: Trial) -> list[tuple[Trial, Segment, int]]:
+        """How the state of ``trial`` at its best report came about, over all donors: (trial, segment, last report).
+
+        To repeat it, train with each segment's configuration for as many reports as it lasts, each from the checkpoint
+        that the one before it ended with.
+        """
+        found: list[tuple[Trial, Segment, int]] = []
+        step = trial.best.step if trial.best else trial.steps
+        while True:
+            segment = next((s for s in reversed(trial.segments) if s.after < step), Segment(0, trial.config))
+            found.append((trial, segment, step))
+            if segment.donor is None:
+                return found[::-1]
+            trial, step = self.trial(segment.donor), segment.donor_step
 
     def count(self, status: Status) -> int:
         return sum(trial.status == status for trial in self.trials)
@@ -203,24 +271,27 @@ class ResultSet:
             for trial in self.trials
             for r in trial.reports
         ]
-        fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint", self.metric]
+        fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
+        fixed += [objective.metric for objective in self.objectives]
         names = list(dict.fromkeys([*fixed, *(name for row in rows for name in row)]))
-        return pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+        return pd.DataFrame({name: column([row.get(name) for row in rows]) for name in names})
 
     def save(self) -> None:
         """Writes results.parquet, then trials.csv: a kill between them leaves no trial whose reports are missing."""
         sink = io.BytesIO()
         self.frame().to_parquet(sink, index=False)
         self.folder.write(REPORTS, sink.getvalue())
+        if lineage := {t.id: [asdict(segment) for segment in t.segments] for t in self.trials if t.segments}:
+            write_json(self.folder, LINEAGE, lineage)
         self.folder.write(TRIALS, self._trials_csv().encode())
 
     def _trials_csv(self) -> str:
         names = list(dict.fromkeys(name for t in self.trials for name, _ in flat(t.config)))
-        best = f"best_{self.metric}"
+        best = [f"best_{objective.metric}" for objective in self.objectives]
         head = ["id", "number", "status", "reason", "rung", *(f"config.{n}" for n in names)]
         text = io.StringIO()
         writer = csv.DictWriter(
-            text, [*head, best, "best_step", "steps", "seconds", "checkpoint", "log"], lineterminator="\n"
+            text, [*head, *best, "best_step", "steps", "seconds", "checkpoint", "log"], lineterminator="\n"
         )
         writer.writeheader()
         for t in self.trials:
@@ -228,21 +299,25 @@ class ResultSet:
                 "id": t.id,
                 "number": t.number,
                 "status": t.status,
-                "reason": _cell(t.reason) if t.reason else "",
+                "reason": cell(t.reason) if t.reason else "",
                 "rung": t.rung,
             }
-            row |= {f"config.{name}": _cell(value) for name, value in flat(t.config)}
+            row |= {f"config.{name}": cell(value) for name, value in flat(t.config)}
             if t.best:
-                row |= {best: self.value(t.best), "best_step": t.best.step, "checkpoint": t.best.checkpoint}
+                row |= dict(zip(best, self.values(t.best).values(), strict=True))
+                row |= {"best_step": t.best.step, "checkpoint": t.best.checkpoint}
             writer.writerow(
                 row | {"steps": t.steps, "seconds": round(t.seconds, 3), "log": f"{RAY}/{t.id}/{TRIAL_LOG}"}
             )
         return text.getvalue()
 
     def save_best(self) -> None:
-        """Writes best/ (config.json, metrics.json, checkpoint/), whole or not at all."""
+        """Writes best/ (config.json, metrics.json, checkpoint/), whole or not at all; for a front nothing.
+
+        And schedule.json, see `schedule`, where its configuration changed on the way.
+        """
         trial = self.best
-        if trial is None or trial.best is None:
+        if trial is None or trial.best is None or self.has_front:
             return
         staging = self.folder / f".{BEST}.new"
         self.folder.delete(f".{BEST}.new")
@@ -250,6 +325,9 @@ class ResultSet:
         metrics = {"trial": trial.id, "step": trial.best.step, **trial.best.metrics}
         staging.write("config.json", _json(self.full_config(trial)))
         staging.write("metrics.json", _json(metrics))
+        if len(schedule := self.schedule(trial)) > 1:
+            told = [{"trial": t.id, "after": s.after, "until": end, "config": s.config} for t, s, end in schedule]
+            staging.write("schedule.json", _json(told))
         if trial.best.checkpoint:
             (self.folder / trial.best.checkpoint).copy_to(staging / "checkpoint")
         self.folder.delete(BEST)
@@ -265,37 +343,6 @@ def write_json(folder: RunFolder, name: str, value: Any) -> None:
     folder.write(name, _json(value))
 
 
-def _cell(value: Any) -> str:
-    """Text of a configuration value, from which `cell_value` reads the same value again."""
-    if isinstance(value, str):
-        return value if value and cell_value(value) == value and value.isprintable() else json.dumps(value)
-    return json.dumps(value, default=repr)
-
-
-def cell_value(cell: str) -> Any:
-    """The configuration value that a cell of trials.csv holds."""
-    try:
-        return json.loads(cell)
-    except ValueError:
-        return cell
-
-
 def new_run_name(name: str) -> str:
     """``name`` with the time of day: the default name of a run folder."""
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def _column(values: list[Any]) -> pd.Series[Any]:
-    """A column that keeps whole numbers whole where some are missing, and is text where kinds are mixed."""
-    import pandas as pd
-
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {str}:
-        return pd.Series(values, dtype="str")
-    if kinds == {bool}:
-        return pd.Series(values, dtype="boolean" if None in values else "bool")
-    if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
-        return pd.Series(values, dtype="Int64" if None in values else "int64")
-    if kinds <= {int, float}:
-        return pd.Series(values, dtype="float64")
-    return pd.Series([None if value is None else str(value) for value in values], dtype="str")

@@ -17,6 +17,7 @@ from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
+from tuner.schedulers.ray import RayScheduler
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
 from tuner.spec.reader import Experiment, load_experiment
@@ -180,7 +181,8 @@ def _search(
     for listener in listeners:
         listener.started(results)
     try:
-        with ray_log(results.folder), control.on_interrupt(say), ray_up(plan):
+        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan):
+            attach()
             _fit(plan, task, recorder, control, restore)
     except KeyboardInterrupt:
         control.interrupted = True
@@ -232,22 +234,26 @@ def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control, rest
         tuner = tune.Tuner(
             trainable, tune_config=_tune_config(plan), run_config=_run_config(plan.spec, folder, filesystem)
         )
-    with replaces_rays(recorder, control, budget, plan.slots):
+    with replaces_rays(recorder, control, budget, plan.slots, plan.spec.scheduler.kind):
         tuner.fit()
 
 
 def _tune_config(plan: Plan) -> TuneConfig:
     from ray import tune
 
-    from tuner.engine.suggestions import Suggestions
+    from tuner.engine.decisions import Decisions
+    from tuner.engine.suggestions import Course, Suggestions
 
-    spec, objective = plan.spec, plan.spec.objective
+    spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
+    rays = spec.scheduler if isinstance(spec.scheduler, RayScheduler) else None
+    scheduler = None if rays else spec.scheduler.build(task)
+    course = Course(spec.search.searcher(task), scheduler, spec.objectives, step_name)
     return tune.TuneConfig(
-        search_alg=Suggestions(spec.search.build(plan.search_task), objective.metric, objective.mode, step_name),
-        scheduler=spec.scheduler.build(objective.metric, objective.mode),
+        search_alg=Suggestions(course),
+        scheduler=rays.build_ray(spec.objective.metric, task.mode) if rays else Decisions(),
         num_samples=plan.trials,
-        max_concurrent_trials=plan.slots,
+        max_concurrent_trials=None,  # the controller counts
         reuse_actors=not spec.resources.fresh_process,
         trial_dirname_creator=lambda trial: trial.trial_id,
     )

@@ -113,7 +113,7 @@ def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     space = {"how": {"choice": ["raise", "nan", "exit", "fine"]}}
     block = {"kind": "optuna", "sampler": "tpe", "seed": 1}
     results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10})
-    state = pickle.loads(next((tmp_path / "run/ray").glob("searcher-state-*.pkl")).read_bytes())
+    state = pickle.loads(next((tmp_path / "run/ray").glob("searcher-state-*.pkl")).read_bytes()).searcher
     states = Counter(trial.state.name for trial in state._study.trials)
     assert states == {"FAIL": results.count("failed"), "COMPLETE": results.count("completed")}
     assert results.count("failed") > 0

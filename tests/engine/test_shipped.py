@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import at_random, space_in
 from tuner import restore_best, run
 from tuner.spec.document import read_yaml
 from tuner.spec.schema import experiment_schema
@@ -62,6 +63,11 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
     spec = read_yaml(path.read_text(), path.name).value
     if "max_t" in spec.get("scheduler", {}):
         tiny |= {"scheduler.max_t": 1}
+    if isinstance(spec.get("scheduler", {}).get("grace_period"), int):
+        tiny |= {"scheduler.grace_period": 1}
+    if "table" in spec["params"]:
+        at_random(space_in(ROOT / spec["search_space"])).to_parquet(tmp_path / "table.parquet")
+        tiny |= {"params.table": str(tmp_path / "table.parquet")}
     if "dataset" in spec["params"]:
         tiny |= {"params.dataset": "shapes10", "search_space.width.choice": [4]}
     results = run(path, tiny, storage=tmp_path, name="run", say=lambda text: None)

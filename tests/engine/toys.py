@@ -153,3 +153,27 @@ def reads_relative_path(config: dict) -> None:
 
 def threads(config: dict) -> None:
     tune.report({"score": 1.0, "threads": torch.get_num_threads(), "omp": os.environ["OMP_NUM_THREADS"]})
+
+
+def without_checkpoints(config: dict) -> None:
+    for epoch in range(1, config["epochs"] + 1):
+        tune.report({"epoch": epoch, "score": config["x"] * epoch})
+
+
+def adds_up(config: dict) -> None:
+    """The score is the sum of x over all epochs: the state that a checkpoint carries from one trial to another."""
+    epoch, score = 0, 0.0
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            state = json.loads(Path(folder, "state.json").read_text())
+            epoch, score = state["epoch"], state["score"]
+    while epoch < 12:
+        epoch, score = epoch + 1, score + config["x"]
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "state.json").write_text(json.dumps({"epoch": epoch, "score": score}))
+            tune.report({"epoch": epoch, "score": score}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def trade_off(config: dict) -> None:
+    report({"score": config["x"], "cost": config["x"] ** 2}, 1)

@@ -1,12 +1,18 @@
 """Ray Tune's control loop with what it lacks.
 
-Ray 2.60's ``TuneController`` does the job but for four things, each measured or read in its source:
+Ray 2.60's ``TuneController`` does the job but for these, each measured or read in its source:
 
 - A process that cannot be reused (its trial's thread still runs, it died while idle, or it grew) takes the next trial
   down with it: the trial is set to ERROR, or stays PENDING for ever. Here the process is replaced and the trial starts.
 - Only one idle process is kept when no trial is queued, so two trials that end together cost one process start, seconds
   with torch. Here as many are kept as trials run at once.
 - Ctrl-C stops running trials wherever they are. Here they go on to their next checkpoint.
+- It asks for a new trial before it asks whether a paused one should go on, counts paused trials against
+  ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here a free slot belongs to whom the scheduler
+  names, else to a new trial; and what still waits when nothing runs and nothing can come ends.
+- It forgets the scheduler's state in a restore. Here it is saved with the searcher's.
+- A trial that ends while it is paused stays PAUSED in the saved state, and starts again in a restore. Here its end is
+  saved.
 - It tells nobody whether a trial's function returned or was stopped.
 
 ``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there meanwhile.
@@ -28,18 +34,27 @@ from ray.tune.result import RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
 
 from tuner.engine.control import Control
+from tuner.engine.decisions import Decisions
 from tuner.engine.process import MissingMetric
 from tuner.engine.recorder import Recorder
-from tuner.errors import InputError
+from tuner.errors import InputError, TunerError
 
 
 @contextlib.contextmanager
-def replaces_rays(recorder: Recorder, control: Control, budget: Stopper, slots: int) -> Iterator[None]:
-    """Within: ``Tuner.fit`` runs on our controller, which keeps up to ``slots`` idle processes.
+def replaces_rays(
+    recorder: Recorder, control: Control, budget: Stopper, slots: int, scheduler_name: str
+) -> Iterator[None]:
+    """Within: ``Tuner.fit`` runs on our controller, which runs up to ``slots`` trials at once.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
     """
-    members = {"recorder": recorder, "control": control, "budget": budget, "slots": slots}
+    members = {
+        "recorder": recorder,
+        "control": control,
+        "budget": budget,
+        "slots": slots,
+        "scheduler_name": scheduler_name,
+    }
     with mock.patch.object(ray.tune.tune, "TuneController", type("Controller", (Controller,), members)):
         yield
 
@@ -51,33 +66,35 @@ class Controller(TuneController):  # type: ignore[misc]
     control: Control
     budget: Stopper
     slots: int
+    scheduler_name: str
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
         self._cache_sized = False
+        self._by_id: dict[str, RayTrial] = {}
+        self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
+        if self._ours:
+            self._ours.course, self._ours.controller = options["search_alg"].searcher.course, self
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.budget, **options)
-        if self.resumed:
-            self._replay()
+        self._max_pending_trials = self.slots  # processes that may be starting at once: Ray starts one after the other
+        if self._ours and self.resumed:  # it knows its trials: those that Ray added meanwhile went to the unused one
+            self._ours.course = self._search_alg.searcher.course
+            for trial_id in self._ours.course.paused:
+                self._set_trial_status(self.get_trial(trial_id), RayTrial.PAUSED)
 
-    def _replay(self) -> None:
-        """Shows the scheduler all earlier reports: Ray restores trials and searcher, but forgets the rungs."""
-        trials = {trial.trial_id: trial for trial in self._trials}
-        for report in self.recorder.history():
-            result = {"training_iteration": report.step, **report.metrics}
-            self._scheduler_alg.on_trial_result(self._wrapped(), trials[report.trial_id], result)
-        for trial in self._trials:
-            if trial.is_finished():
-                self._scheduler_alg.on_trial_remove(self, trial)
+    def get_trial(self, trial_id: str) -> RayTrial:
+        return self._by_id[trial_id]
 
     def __getstate__(self) -> dict[str, Any]:
         """What Ray writes to its experiment state: nothing of ours, which a restored search gets anew."""
-        ours = ("_drained", "_lost_while_idle", "_cache_sized", "_stopper")
+        ours = ("_drained", "_lost_while_idle", "_cache_sized", "_stopper", "_by_id", "_ours")
         return {name: value for name, value in super().__getstate__().items() if name not in ours}
 
     # --- bookkeeping ---
 
     def add_trial(self, trial: RayTrial) -> None:
+        self._by_id[trial.trial_id] = trial
         self.recorder.added(trial)
         super().add_trial(trial)
         if not self._cache_sized:  # only now has the trial its resource request, which is the cache's key
@@ -94,8 +111,50 @@ class Controller(TuneController):  # type: ignore[misc]
         if trial.status == RayTrial.ERROR:
             self.recorder.failed(trial.trial_id, exception)
             if isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric):
-                self.control.fatal = InputError(str(exception.cause))
-                self.request_stop_experiment()
+                self.give_up(InputError(str(exception.cause)))
+
+    def give_up(self, error: TunerError) -> None:
+        """Ends the search with an error that every trial would meet."""
+        self.control.fatal = error
+        self.request_stop_experiment()
+
+    def _set_trial_status(self, trial: RayTrial, status: str) -> None:
+        super()._set_trial_status(trial, status)
+        self._mark_trial_to_checkpoint(trial)  # Ray does so only where the trial has a process
+
+    # --- who gets a free slot ---
+
+    def _maybe_update_trial_queue(self) -> None:
+        if self.control.interrupted:
+            return
+        while len(self._running_trials) + len(self._pending_trials) < self.slots:
+            more = not self._search_alg.is_finished()
+            if self._ours and self._ours.fill(more):
+                continue
+            if not more or not self._update_trial_queue(blocking=False):
+                break
+        if self._ours and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
+            for trial in list(self._paused_trials):
+                self.stop_trial(trial)
+
+    def _schedule_trial_pause(self, trial: RayTrial, should_checkpoint: bool = True) -> None:
+        super()._schedule_trial_pause(trial, should_checkpoint)
+        if not should_checkpoint:
+            self.recorder.paused(trial.trial_id)
+
+    def _maybe_cache_trial_actor(self, trial: RayTrial) -> bool:
+        """Ray keeps no idle process once the last trial was suggested, unless one is staged: paused ones need it."""
+        waiting = bool(self._paused_trials) and trial not in self._staged_trials
+        if waiting:
+            self._staged_trials.add(trial)
+        kept = bool(super()._maybe_cache_trial_actor(trial))
+        if waiting:
+            self._staged_trials.discard(trial)
+        return kept
+
+    def _maybe_reuse_cached_actor(self, trial: RayTrial) -> bool:
+        trial.init_local_path()  # Ray forgets it for a trial that takes an idle process before one was ordered for it
+        return bool(super()._maybe_reuse_cached_actor(trial))
 
     # --- processes that cannot be reused ---
 
@@ -134,10 +193,6 @@ class Controller(TuneController):  # type: ignore[misc]
         self._schedule_trial_actor(trial)
 
     # --- Ctrl-C: running trials go on to their next checkpoint ---
-
-    def _maybe_update_trial_queue(self) -> None:
-        if not self.control.interrupted:
-            super()._maybe_update_trial_queue()
 
     def _maybe_add_actors(self) -> None:
         if not self.control.interrupted:

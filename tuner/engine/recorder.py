@@ -12,12 +12,15 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
-from tuner.results import PROVENANCE, RAY, Report, ResultSet, Trial, flat_metrics, write_json
-from tuner.schedulers.base import SchedulerSpec
+from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Trial, flat_metrics, write_json
+from tuner.schedulers.base import Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 
 SAVE_EVERY_S = 5.0
 """How often a running search writes trials.csv and results.parquet; at most 2 % of the time goes into it."""
+
+
+PAUSED_AT_RUNG = "waits at its rung"
 
 
 class Listener(Protocol):
@@ -48,6 +51,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._changed = False
+        self._copied: dict[str, str] = {}
+        """Folders, below the run folder, from which exploited trials go on and have not reported yet."""
 
     def added(self, ray_trial: RayTrial) -> None:
         """A configuration was suggested, or a trial is taken up again after an interruption."""
@@ -62,10 +67,6 @@ class Recorder(Callback):  # type: ignore[misc]
         for report in known.reports:
             if self._is_best(known.best, report):
                 known.best = report
-
-    def history(self) -> list[Report]:
-        """Every report so far, in the order in which they came."""
-        return sorted((r for t in self.results.trials for r in t.reports), key=lambda r: (r.timestamp, r.step))
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._control.first_trial_started()
@@ -88,6 +89,9 @@ class Recorder(Callback):  # type: ignore[misc]
         ours.reports.append(report)
         if self._is_best(ours.best, report):
             ours.best = report
+            ours.config = ours.config_at(report.step)
+        if ours.id in self._copied and report.step > ours.segments[-1].after:
+            self.results.folder.delete(self._copied.pop(ours.id))
         self._changed = True
         for listener in self._listeners:
             listener.reported(ours, report)
@@ -97,6 +101,25 @@ class Recorder(Callback):  # type: ignore[misc]
         if best is None or bool(best.checkpoint) != bool(report.checkpoint):
             return best is None or report.checkpoint is not None
         return not self.results.better(self.results.value(best), self.results.value(report))
+
+    def exploited(self, trial_id: str, exploit: Exploit, after: int, checkpoint: str, donor_step: int) -> str:
+        """After report ``after`` the trial goes on from its donor's checkpoint, a path on the storage.
+
+        Returns the path of a copy, which stays until the trial has reported again.
+        """
+        trial, folder = self.results.trial(trial_id), self.results.folder
+        trial.segments = trial.segments or [Segment(0, trial.config)]
+        trial.segments.append(Segment(after, dict(exploit.configuration), exploit.donor, donor_step))
+        copied = f"{RAY}/{trial_id}/from_{exploit.donor}"
+        folder.delete(copied)
+        replace(folder, path=checkpoint).copy_to(folder / copied)
+        self._copied[trial_id] = copied
+        return (folder / copied).path
+
+    def paused(self, trial_id: str) -> None:
+        """The trial waits at its rung."""
+        trial = self.results.trial(trial_id)
+        trial.status, trial.reason = "paused", PAUSED_AT_RUNG
 
     def returned(self, trial_id: str) -> None:
         """The trial's function came to its end by itself."""
@@ -137,7 +160,7 @@ class Recorder(Callback):  # type: ignore[misc]
             for t in self.results.trials
             if t.status in ("completed", "stopped", "failed") and t.best and t.best.checkpoint
         ]
-        for trial in self.results.rank(ended)[self._checkpoints.keep_trials :]:
+        for trial in self.results.surplus(ended, self._checkpoints.keep_trials):
             for folder in {r.checkpoint for r in trial.reports if r.checkpoint}:
                 self.results.folder.delete(folder)
             forget_checkpoints(trial, set())
@@ -154,7 +177,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def finish(self) -> None:
         """Settles every trial's status and writes the run folder."""
         for trial in self.results.trials:
-            if trial.status == "running" and self._control.stop_reason:
+            if trial.status in ("running", "paused") and self._control.stop_reason:
                 self._end(trial, "stopped", self._control.stop_reason)
             elif trial.status == "running":
                 trial.status, trial.reason = "paused", "interrupted"

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure
@@ -121,18 +121,25 @@ def _start_ray(plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def ray_log(folder: RunFolder) -> Iterator[None]:
-    """Within: what Ray says on the driver goes to the run folder's log and nowhere else."""
+def ray_log(folder: RunFolder) -> Iterator[Callable[[], None]]:
+    """Within: what Ray says on the driver goes to the run folder's log and nowhere else.
+
+    Yields what must be called once Ray is up: its first start in a process throws all handlers out.
+    """
     logger = logging.getLogger("ray")
     with tempfile.TemporaryDirectory() as scratch:
         file = folder.local_path / LOG if folder.is_local else Path(scratch) / LOG
         handler = logging.FileHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         saved = logger.handlers[:], logger.propagate, logger.level
-        logger.handlers[:], logger.propagate = [handler], False
-        logger.setLevel(logging.INFO)
+
+        def attach() -> None:
+            logger.handlers[:], logger.propagate = [handler], False
+            logger.setLevel(logging.INFO)
+
+        attach()
         try:
-            yield
+            yield attach
         finally:
             logger.handlers[:], logger.propagate = saved[0], saved[1]
             logger.setLevel(saved[2])

@@ -1,0 +1,65 @@
+"""A search on Ray and its replay in virtual time decide the same: what is measured in the simulator holds for runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner import load_run, run
+from tuner.results import Report, ResultSet, Trial
+from tuner.simulator import Table, simulate
+from tuner.simulator.recording import record
+from tuner.spec.reader import load_experiment
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+class Order:
+    """A listener that notes the reports in the order in which they came: (trial, epoch, value)."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[int, int, float]] = []
+
+    def started(self, results: ResultSet) -> None:
+        self.results = results
+
+    def reported(self, trial: Trial, report: Report) -> None:
+        self.reports.append((trial.number, report.metrics["epoch"], self.results.value(report)))
+
+    def ended(self, trial: Trial) -> None: ...
+    def tick(self) -> None: ...
+    def finished(self, results: ResultSet) -> None: ...
+
+
+@pytest.mark.parametrize("variant", ["stopping", "promotion"])
+def test_a_run_of_digits_agrees_with_its_replay(tmp_path: Path, variant: str) -> None:
+    experiment = load_experiment(
+        "experiments/quickstart.yaml",
+        {
+            "params.epochs": 9,
+            "search": {"kind": "random", "seed": 7},
+            "scheduler": {"kind": "asha", "variant": variant, "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
+            "budget": {"trials": 9},
+            "resources.max_concurrent_trials": 1,
+        },
+    )
+    spec = experiment.spec
+    order = Order()
+    results = run(experiment, storage=tmp_path, name="run", listeners=[order], say=lambda text: None)
+    assert results.count("stopped") > 3
+
+    record(load_run(tmp_path / "run")).write(tmp_path / "table.parquet")
+    table = Table.read(tmp_path / "table.parquet", spec.search_space, results.metric, "epoch")
+    trace = simulate(spec.search, spec.scheduler, table, "max", workers=1, seed=7, trials=9)
+
+    reached: dict[int, int] = {}
+    replayed = []
+    for event in trace.decisions:
+        number = int(event.trial)
+        if event.step > reached.get(number, 0):  # a report: a paused trial that ends has none
+            replayed.append((number, event.step, event.value))
+            reached[number] = event.step
+    assert replayed == order.reports
+    ends = {int(event.trial): event.step for event in trace.decisions if event.what in ("stop", "complete")}
+    assert ends == {trial.number: trial.reports[-1].metrics["epoch"] for trial in results.trials}

@@ -1,0 +1,135 @@
+"""A scheduler of ours as Ray Tune's ``TrialScheduler``."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from ray.train._internal.session import _TrainingResult
+from ray.tune import Checkpoint
+from ray.tune.experiment import Trial as RayTrial
+from ray.tune.result import TRAINING_ITERATION
+from ray.tune.schedulers import TrialScheduler
+
+from tuner.engine.suggestions import Course
+from tuner.errors import InputError
+from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler
+from tuner.spec.objective import compared
+
+if TYPE_CHECKING:
+    from tuner.engine.controller import Controller
+
+CHECKPOINT_DIR_NAME = "checkpoint_dir_name"
+"""Where Ray notes in a report that a checkpoint came with it."""
+
+_RAYS = {
+    Decision.CONTINUE: TrialScheduler.CONTINUE,
+    Decision.PAUSE: TrialScheduler.PAUSE,
+    Decision.STOP: TrialScheduler.STOP,
+}
+
+
+class Decisions(TrialScheduler):  # type: ignore[misc]
+    """Passes Ray's news on to our scheduler, and carries out what it decides.
+
+    `tuner.engine.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs to.
+    """
+
+    course: Course
+    controller: Controller
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        assert self.course.scheduler is not None
+        return self.course.scheduler
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Ray saves the course with the searcher."""
+        return {}
+
+    def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None:
+        self._scheduler.add(trial.trial_id, trial.config)
+
+    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
+        self._removed(trial)
+
+    def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
+        self._removed(trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
+        self._removed(trial)
+
+    def _removed(self, trial: RayTrial) -> None:
+        self.course.paused.discard(trial.trial_id)
+        self._scheduler.remove(trial.trial_id)
+
+    def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
+        step, values = self.course.reading(result)
+        decision = self._scheduler.report(trial.trial_id, step, compared(self.course.objectives, values))
+        if isinstance(decision, Exploit):
+            return self._exploit(trial, decision, result)
+        if decision is Decision.PAUSE:
+            if not (result.get(CHECKPOINT_DIR_NAME) or trial.has_checkpoint()):
+                return self._no_checkpoint(f"pauses trials, and {trial.trial_id} has come to its rung at {step}")
+            self.course.paused.add(trial.trial_id)
+        return str(_RAYS[decision])
+
+    def fill(self, more: bool) -> bool:
+        """Gives one free slot to a paused trial, or ends a paused trial; False where no paused trial may go on."""
+        action = self._scheduler.next(more)
+        if action is None:
+            return False
+        trial = self.controller.get_trial(action.trial_id)
+        self.course.paused.discard(trial.trial_id)
+        if isinstance(action, Resume) and trial.status == RayTrial.RUNNING:  # its checkpoint is still being saved
+            self.controller._cached_trial_decisions[trial.trial_id] = TrialScheduler.CONTINUE
+        elif isinstance(action, Resume):
+            self.controller._set_trial_status(trial, RayTrial.PENDING)
+        else:
+            self.controller.stop_trial(trial)
+        return True
+
+    def _exploit(self, trial: RayTrial, exploit: Exploit, result: dict[str, Any]) -> str:
+        """Ends the trial's course, and lets it go on from a copy of the donor's checkpoint.
+
+        A copy, as the donor's own may be dropped at its next report, before this trial has read it. The trial counts
+        its own reports and seconds on, so that no two of its reports have the same number.
+        """
+        self.course.observe(trial.trial_id, result)
+        donor = self.controller.get_trial(exploit.donor)
+        source = (_reported(donor, donor.last_result) if donor.is_saving else None) or donor.latest_checkpoint_result
+        if source is None:
+            return self._no_checkpoint(f"lets {trial.trial_id} go on from {exploit.donor}")
+        if own := _reported(trial, result):  # Ray takes note of it only where the trial goes on
+            trial.on_checkpoint(own)
+        after, taken = result[TRAINING_ITERATION], source.metrics[TRAINING_ITERATION]
+        copied = self.controller.recorder.exploited(trial.trial_id, exploit, after, source.checkpoint.path, taken)
+        self.controller.pause_trial(trial, should_checkpoint=False)
+        trial.set_config(copy.deepcopy(exploit.configuration))
+        trial.run_metadata.checkpoint_manager._latest_checkpoint_result = _TrainingResult(
+            Checkpoint(copied, source.checkpoint.filesystem), result
+        )
+        self.controller._set_trial_status(trial, RayTrial.PENDING)
+        return str(TrialScheduler.NOOP)
+
+    def _no_checkpoint(self, why: str) -> str:
+        message = (
+            f"scheduler.kind: {self.controller.scheduler_name} {why}, but the trainable has reported no checkpoint: "
+            f"call ray.tune.report(metrics, checkpoint=...) at each report, or choose asha (variant stopping) or fifo"
+        )
+        self.controller.give_up(InputError(message))
+        return str(TrialScheduler.STOP)
+
+    def choose_trial_to_run(self, tune_controller: Any, allow_recurse: bool = True) -> None:
+        """Nothing: the controller queues trials in the order in which they are to start."""
+
+    def debug_string(self) -> str:
+        return type(self._scheduler).__name__ if hasattr(self, "course") else type(self).__name__
+
+
+def _reported(trial: RayTrial, result: dict[str, Any]) -> _TrainingResult | None:
+    """The checkpoint that came with a report: it is on the storage before Ray has taken note of it."""
+    name, storage = result.get(CHECKPOINT_DIR_NAME), trial.storage
+    if not name:
+        return None
+    return _TrainingResult(Checkpoint(f"{storage.trial_fs_path}/{name}", storage.storage_filesystem), result)
