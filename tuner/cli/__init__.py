@@ -17,6 +17,9 @@ VERBS = {
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",
     "best": "restore the best trial's model and score it",
+    "simulate": "search tabulated learning curves in virtual time, and compare searches",
+    "table": "write the learning curves of a finished run as a table for simulate",
+    "algorithms": "print which search goes with which scheduler",
     "schema": "print the JSON Schema of the experiment file",
 }
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -24,7 +27,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return [*VERBS]  # not list(): once the verb of that name is imported, `list` is its module here
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in VERBS:
@@ -35,12 +38,12 @@ class _Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"no such verb {args[0]!r}; {did_you_mean(args[0], list(VERBS))}")
+            raise click.UsageError(f"no such verb {args[0]!r}; {did_you_mean(args[0], [*VERBS])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([*VERBS.items()])
 
 
 @click.group(cls=_Verbs, context_settings=SETTINGS)

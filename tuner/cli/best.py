@@ -9,12 +9,15 @@ from tuner.cli import options
 
 @click.command()
 @options.run_argument
+@click.option("--trial", metavar="ID", help="Another trial than the best: its id, or its number.")
 @click.option("--test", is_flag=True, help="Score it on the test set too.")
 @click.option("--export", metavar="DIR", help="Write config.json, metrics.json and model.safetensors there.")
 @options.storage
 @options.as_json
-def command(run_: str, test: bool, export: str | None, storage: str, as_json: bool) -> None:
+def command(run_: str, trial: str | None, test: bool, export: str | None, storage: str, as_json: bool) -> None:
     """Rebuild the best trial's model from its checkpoint and score it: on validation, with --test on the test set.
+
+    A search with several objectives has a front and no single best: choose one of it with --trial.
 
     Example: python -m tuner best runs/quickstart-20260101-120000 --test --export best_model
     """
@@ -23,7 +26,7 @@ def command(run_: str, test: bool, export: str | None, storage: str, as_json: bo
     from tuner.report.terminal import config_lines, metrics_line
 
     results = load_run(run_, storage)
-    best = restore_best(results, test=test, export=export)
+    best = restore_best(results, trial=trial, test=test, export=export)
     if as_json:
         options.print_json(
             {"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": results.notices}

@@ -23,7 +23,7 @@ def command(storage: str, as_json: bool) -> None:
     """
     from tuner.errors import EnvironmentFailure
     from tuner.loading import load_run
-    from tuner.report.terminal import table
+    from tuner.report.terminal import objectives_line, table
     from tuner.results import EXPERIMENT
     from tuner.storage import RunFolder
 
@@ -37,14 +37,15 @@ def command(storage: str, as_json: bool) -> None:
         except EnvironmentFailure as error:
             rows.append({"run": name, "started": "", "trials": "", "best": "", "metric": "", "note": str(error)})
             continue
-        best = results.best
+        front = [trial.best for trial in results.front if trial.best]
+        value = results.value(front[0]) if front else None
         rows.append(
             {
                 "run": name,
                 "started": str(results.provenance.get("started", ""))[:19],
                 "trials": len(results.trials),
-                "best": results.value(best.best) if best and best.best else None,
-                "metric": f"{results.mode} {results.metric}",
+                "best": f"front of {len(front)}" if front and results.has_front else value,
+                "metric": objectives_line(results),
                 "note": textwrap.shorten("; ".join(results.notices), NOTE, placeholder=" …"),
             }
         )

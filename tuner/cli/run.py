@@ -11,7 +11,7 @@ from tuner.cli import options
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
-    from tuner.results import ResultSet
+    from tuner.results import Report, ResultSet, Trial
     from tuner.spec.reader import Experiment
 
 Search = Callable[[Sequence["Listener"], Callable[[str], None]], "ResultSet"]
@@ -66,29 +66,33 @@ def on_screen(experiment: Experiment, storage: str, as_json: bool, search: Searc
                 )
 
 
-def summary(results: Any) -> dict[str, Any]:
+def summary(results: ResultSet) -> dict[str, Any]:
     """What ``--json`` prints of a run."""
-    best = results.best
+    front = [_standing(results, trial, trial.best) for trial in results.front if trial.best]
     return {
         "run": results.name,
         "folder": results.folder.shown,
         "metric": results.metric,
         "mode": results.mode,
-        "best": {
-            "trial": best.id,
-            "number": best.number,
-            "value": results.value(best.best),
-            "step": best.best.step,
-            "metrics": best.best.metrics,
-            "config": results.full_config(best),
-            "checkpoint": best.best.checkpoint,
-        }
-        if best
-        else None,
+        "objectives": [{"metric": objective.metric, "mode": objective.mode} for objective in results.objectives],
+        "best": front[0] if front and not results.has_front else None,
+        "front": front,
         "trials": {
             status: results.count(status)
             for status in ("completed", "stopped", "failed", "paused", "pending", "running")
         },
         "steps": sum(trial.steps for trial in results.trials),
         "notices": results.notices,
+    }
+
+
+def _standing(results: ResultSet, trial: Trial, best: Report) -> dict[str, Any]:
+    return {
+        "trial": trial.id,
+        "number": trial.number,
+        "value": results.value(best),
+        "step": best.step,
+        "metrics": best.metrics,
+        "config": results.full_config(trial),
+        "checkpoint": best.checkpoint,
     }

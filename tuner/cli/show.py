@@ -12,7 +12,7 @@ from tuner.cli import options
 @options.storage
 @options.as_json
 def command(run_: str, storage: str, as_json: bool) -> None:
-    """Show one run: its best trial, and all trials, best first.
+    """Show one run: its best trial (or its Pareto front), and all trials, best first.
 
     Example: python -m tuner show runs/quickstart-20260101-120000
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
-from tuner.report.terminal import config_line, config_lines, headline, number
+from tuner.report.terminal import config_line, config_lines, headline, number, objectives_line
 from tuner.results import REPORT, ResultSet, Trial
 
 _STYLE = """
@@ -25,12 +26,12 @@ def write_report(results: ResultSet) -> None:
 
 
 def _row(results: ResultSet, trial: Trial) -> str:
-    best = number(results.value(trial.best)) if trial.best else ""
+    values = results.values(trial.best) if trial.best else {}
     cells = [
         ("number", str(trial.number)),
         ("", trial.id),
         ("", trial.status),
-        ("number", best),
+        *(("number", number(values.get(objective.metric))) for objective in results.objectives),
         ("number", str(trial.steps)),
         ("number", f"{trial.seconds:.1f}"),
         ("", config_line(trial.config)),
@@ -39,24 +40,38 @@ def _row(results: ResultSet, trial: Trial) -> str:
     return "<tr>" + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells) + "</tr>"
 
 
+def _table(results: ResultSet, trials: Iterable[Trial]) -> str:
+    best = "" if results.has_front else "best "
+    metrics = [f"{best}{objective.metric}" for objective in results.objectives]
+    names = ["#", "trial", "status", *metrics, "steps", "seconds", "configuration", "why it ended"]
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    rows = "".join(_row(results, trial) for trial in trials)
+    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _result(results: ResultSet) -> str:
+    """The best configuration, or the front."""
+    if results.has_front:
+        title = f"Pareto front of {objectives_line(results)}"
+        return f"<h2>{escape(title)}</h2>{_table(results, results.front)}"
+    config = "\n".join(line for best in results.front for line in config_lines(results.full_config(best)))
+    return f"<h2>Best configuration</h2><pre><code>{escape(config)}</code></pre>"
+
+
 def page(results: ResultSet) -> str:
     """The whole page."""
     notices = "".join(f'<p class="notice">{escape(text)}</p>' for text in results.notices)
-    lines = "".join(f"<li>{escape(line)}</li>" for line in headline(results) if not line.startswith("NOTICE"))
-    best = results.best
-    config = "\n".join(config_lines(results.full_config(best))) if best else ""
+    lines = [line for line in headline(results) if not line.startswith(("NOTICE", " "))]  # the front has its table
+    points = "".join(f"<li>{escape(line)}</li>" for line in lines)
     ranked = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
-    rows = "".join(_row(results, t) for t in ranked)
     title = escape(results.name)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>{_STYLE}</style></head><body>
 <h1>{title}</h1>{notices}
-<ul>{lines}</ul>
-<h2>Best configuration</h2><pre><code>{escape(config)}</code></pre>
-<h2>Trials</h2><div class="scroll"><table>
-<thead><tr><th>#</th><th>trial</th><th>status</th><th>best {escape(results.metric)}</th><th>steps</th><th>seconds</th>
-<th>configuration</th><th>why it ended</th></tr></thead><tbody>{rows}</tbody></table></div>
+<ul>{points}</ul>
+{_result(results)}
+<h2>Trials</h2>{_table(results, ranked)}
 <p>To run it again: <code>python -m tuner run {escape(results.folder.shown)}/experiment.yaml</code></p>
 </body></html>
 """

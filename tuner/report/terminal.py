@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tuner.algorithms import changes_configurations
 from tuner.configuration import flat
 from tuner.results import ResultSet, Trial
 from tuner.spec.quantities import duration
+
+FRONT_LINES = 10
+"""Trials of a front that a headline shows."""
 
 
 def number(value: Any) -> str:
@@ -46,17 +51,25 @@ def _short(text: str) -> str:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Aligned columns; the keys of the first row are the headings."""
     head = list(rows[0])
-    cells = [head, *([number(row[name]) for name in head] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
+    return aligned([head, *([number(row[name]) for name in head] for row in rows)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns; a row may end early."""
+    widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
+    lines = (zip(row, widths, strict=False) for row in rows)
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in lines)
+
+
+def objectives_line(results: ResultSet, separator: str = ", ") -> str:
+    """``max val_accuracy, min parameters``."""
+    return separator.join(map(str, results.objectives))
 
 
 def savings(results: ResultSet) -> str:
-    """What early stopping saved, in units of the scheduler's ``time_attr``; empty without such a scheduler."""
+    """What early stopping saved, in units of the scheduler's ``time_attr``; empty where no scheduler stops early."""
     scheduler = results.spec["scheduler"]
-    if "max_t" not in scheduler or not results.trials:
+    if not scheduler.get("max_t") or not results.trials or changes_configurations(scheduler["kind"]):
         return ""
     unit = scheduler["time_attr"]
     spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in results.trials if t.reports)
@@ -65,15 +78,17 @@ def savings(results: ResultSet) -> str:
 
 
 def headline(results: ResultSet) -> list[str]:
-    """The result of a run in a few lines: notices, best trial, trials by status, what was saved."""
+    """The result of a run in a few lines: notices, best trial or front, trials by status, what was saved."""
     lines = [f"NOTICE: {notice}" for notice in results.notices]
-    best = results.best
-    if best is None or best.best is None:
+    front = results.front
+    if not front:
         lines.append("no trial has a result")
+    elif not results.has_front:
+        lines.append(f"best: {_reached(results, front[0])}")
     else:
-        value = results.value(best.best)
-        where = f"trial {best.label}, {results.metric} {value:.6g} at step {best.best.step}"
-        lines.append(f"best: {where}: {config_line(best.config)}")
+        lines.append(f"Pareto front of {objectives_line(results)}: {len(front)} trial{'s' * (len(front) > 1)}")
+        lines += [f"  {_reached(results, trial)}" for trial in front[:FRONT_LINES]]
+        lines += [f"  and {len(front) - FRONT_LINES} more"] * (len(front) > FRONT_LINES)
     counts = [
         f"{results.count(s)} {s}"
         for s in ("completed", "stopped", "failed", "running", "paused", "pending")
@@ -85,8 +100,14 @@ def headline(results: ResultSet) -> list[str]:
     return [*lines, *filter(None, [savings(results)])]
 
 
+def _reached(results: ResultSet, trial: Trial) -> str:
+    assert trial.best is not None
+    values = ", ".join(f"{metric} {value:.6g}" for metric, value in results.values(trial.best).items())
+    return f"trial {trial.label}, {values} at step {trial.best.step}: {config_line(trial.config)}"
+
+
 def overview(results: ResultSet) -> str:
-    """``show``: the headline and a table of trials, best first, then those without a result."""
+    """``show``: the headline and a table of trials, best (the front) first, then those without a result."""
     ranked = results.rank(results.trials)
     rest = [t for t in results.trials if t.best is None]
     rows = [_row(results, trial) for trial in [*ranked, *rest]]
@@ -99,7 +120,7 @@ def _row(results: ResultSet, trial: Trial) -> dict[str, Any]:
         "#": trial.number,
         "trial": trial.id,
         "status": trial.status,
-        results.metric: results.value(trial.best) if trial.best else None,
+        **(results.values(trial.best) if trial.best else {objective.metric: None for objective in results.objectives}),
         "steps": trial.steps,
         "seconds": f"{trial.seconds:.1f}",
         "configuration": config_line(trial.config),

@@ -1,0 +1,101 @@
+"""``algorithms``: which search goes with which scheduler."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli import options
+
+if TYPE_CHECKING:
+    from tuner.schedulers.base import SchedulerSpec
+    from tuner.searchers.base import SearchSpec
+
+WIDTH = 79
+"""Columns of a terminal that the text fits in."""
+
+
+@click.command()
+@options.as_json
+def command(as_json: bool) -> None:
+    """Print which search goes with which scheduler, and why the others do not; and what each search can do.
+
+    Example: python -m tuner algorithms
+    """
+    from tuner.algorithms import schedulers, searches
+
+    if as_json:
+        pairs = [_pair(search, scheduler) for search in searches() for scheduler in schedulers()]
+        options.print_json({"pairings": pairs, "searches": [_can(search) for search in searches()]})
+    else:
+        click.echo(_pairings(searches(), schedulers()))
+        click.echo(_abilities(searches()))
+
+
+def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool | None]:
+    from tuner.algorithms import kind, label
+
+    reason = scheduler.unsuited(kind(search))
+    return {"search": label(search), "scheduler": label(scheduler), "works": reason is None, "why_not": reason}
+
+
+def _pairings(searches: list[SearchSpec], schedulers: list[SchedulerSpec]) -> str:
+    """A row a search, a column a scheduler, and below them why some do not go together."""
+    from tuner.algorithms import kind, label, variant
+    from tuner.report.terminal import aligned
+
+    notes: dict[str, str] = {}
+    rows = [["search", *map(kind, schedulers)], ["", *map(variant, schedulers)]]
+    for search in searches:
+        name, cells = kind(search), []
+        for scheduler in schedulers:
+            reason = scheduler.unsuited(name)
+            if reason is None:
+                cells.append("yes")
+                continue
+            same = re.sub(rf"\b({name}|{kind(scheduler)})\b", "", reason)  # one note for all that share the reason
+            note = f"such as {kind(scheduler)} with {name}: {reason}"
+            notes.setdefault(same, f"({chr(ord('a') + len(notes))}) {note}")
+            cells.append(notes[same][:3])
+        rows.append([label(search), *cells])
+    return "\n".join(["Search by scheduler:", "", aligned(rows), "", *map(_note, notes.values()), ""])
+
+
+def _note(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _can(search: SearchSpec) -> dict[str, Any]:
+    """What a search can do, as plain values; nothing where a class of the user's decides."""
+    from tuner.algorithms import abilities, label
+
+    found = abilities(search)
+    if found is None:
+        return {"search": label(search)}
+    return {
+        "search": label(search),
+        "max_objectives": None if math.isinf(found.objectives) else found.objectives,
+        "conditions": found.conditions,
+        "priors": found.priors,
+        "refused_domains": list(found.refused),
+    }
+
+
+def _abilities(searches: list[SearchSpec]) -> str:
+    """A row a search, and what it can do."""
+    from tuner.report.terminal import aligned
+
+    rows = [["search", "objectives", "conditions", "priors", "domains that it refuses"]]
+    for search in searches:
+        name, *can = _can(search).values()
+        if not can:
+            rows.append([name, "?", "?", "?", "its class decides"])
+            continue
+        count, conditions, priors, refused = can
+        yes = ["yes" if able else "no" for able in (conditions, priors)]
+        rows.append([name, "any" if count is None else str(count), *yes, ", ".join(refused) or "none"])
+    return "\n".join(["What each search can do:", "", aligned(rows)])

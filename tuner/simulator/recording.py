@@ -1,0 +1,118 @@
+"""A table from the reports of a finished run, so that its trials can be replayed under other schedulers.
+
+A trial that was stopped early never told how it would have gone on. Its curve is carried on with its last value, at its
+mean seconds a step, and these rows are marked (``measured`` is false): a guess, and for a stopped trial a low one. A
+run without early stopping needs none.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.algorithms import changes_configurations
+from tuner.cells import cell, column
+from tuner.configuration import Configuration, flat
+from tuner.errors import InputError
+from tuner.results import ResultSet, Trial
+from tuner.simulator.table import MEASURED, SECONDS
+from tuner.spec.values import is_number
+from tuner.storage import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Curve = dict[int, dict[str, Any]]
+"""By fidelity, ascending: the metrics, `SECONDS` and `MEASURED`."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A table, and what became of the run's trials in it."""
+
+    frame: pd.DataFrame
+    curves: int
+    carried_on: int
+    """Curves that end with rows that were not measured."""
+    left_out: int
+    """Trials without a usable report, at other steps than the rest, or with the configuration of one that went on."""
+
+    def write(self, path: str | Path) -> None:
+        """Writes the parquet file, whole or not at all. Raises InputError when that is not possible."""
+        folder = RunFolder.at(Path(path).parent)
+        sink = io.BytesIO()
+        self.frame.to_parquet(sink, index=False)
+        folder.create()
+        folder.write(Path(path).name, sink.getvalue())
+
+
+def record(results: ResultSet) -> Recording:
+    """The table of a run. Raises InputError where it has no usable report, or a name that the format takes."""
+    import pandas as pd
+
+    scheduler = results.spec.get("scheduler", {})
+    if changes_configurations(scheduler.get("kind")):
+        raise InputError(f"{results.folder.shown}: {scheduler['kind']} changed its configurations: no curve is of one")
+    fidelity = scheduler.get("time_attr", "training_iteration")
+    curves: dict[str, tuple[Configuration, _Curve]] = {}
+    for trial in results.trials:
+        curve, key = _curve(results, trial, fidelity), json.dumps(trial.config, sort_keys=True, default=repr)
+        if curve and (key not in curves or len(curve) > len(curves[key][1])):
+            curves[key] = dict(flat(trial.config)), curve
+    steps = sorted({step for _, curve in curves.values() for step in curve})
+    # what reports in other rhythms than the rest has no value at some of the steps
+    whole = [(config, curve) for config, curve in curves.values() if list(curve) == steps[: len(curve)]]
+    if not whole:
+        raise InputError(f"{results.folder.shown}: no trial has a finite {results.metric} at a {fidelity}: no table")
+    names = list(dict.fromkeys(name for config, _ in whole for name in config))
+    metrics = [name for name in _common(whole) if name != fidelity and name not in names]
+    taken = {fidelity, SECONDS, MEASURED, results.metric} & set(names)
+    if taken:
+        raise InputError(f"the parameter {min(taken)!r} has the name of another column of a table: rename it")
+    rows = [
+        {**config, fidelity: step, **{name: row[name] for name in (*metrics, SECONDS, MEASURED)}}
+        for config, curve in whole
+        for step, row in _carried_on(curve, steps).items()
+    ]
+    frame = pd.DataFrame({name: _cells([row.get(name) for row in rows]) for name in [*names, *list(rows[0])]})
+    carried_on = sum(len(curve) < len(steps) for _, curve in whole)
+    return Recording(frame, len(whole), carried_on, len(results.trials) - len(whole))
+
+
+def _curve(results: ResultSet, trial: Trial, fidelity: str) -> _Curve:
+    """What the trial reported at each fidelity, up to the first report that has no finite metric."""
+    curve: _Curve = {}
+    seconds = 0.0
+    for report in trial.reports:
+        step = report.metrics.get(fidelity, report.step if fidelity == "training_iteration" else None)
+        finite = {name: v for name, v in report.metrics.items() if is_number(v) and math.isfinite(v)}
+        if step is None or results.metric not in finite:
+            break
+        seconds = max(seconds, report.seconds)
+        curve[int(step)] = {**finite, SECONDS: seconds, MEASURED: True}
+    return dict(sorted(curve.items()))
+
+
+def _common(curves: list[tuple[Configuration, _Curve]]) -> list[str]:
+    """The metrics that every report has."""
+    reports = [row for _, curve in curves for row in curve.values()]
+    return [name for name in reports[0] if all(name in row for row in reports) and name not in (SECONDS, MEASURED)]
+
+
+def _carried_on(curve: _Curve, steps: list[int]) -> _Curve:
+    """``curve`` over all ``steps``: what was not measured is the last report, at the trial's mean seconds a step."""
+    last, row = max(curve.items())
+    pace = row[SECONDS] / last
+    rest = {step: {**row, SECONDS: row[SECONDS] + pace * (step - last), MEASURED: False} for step in steps}
+    return rest | curve
+
+
+def _cells(values: list[Any]) -> pd.Series[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float} or kinds in ({bool}, {str}):
+        return column(values)
+    return column([None if value is None else cell(value) for value in values])

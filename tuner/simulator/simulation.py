@@ -1,0 +1,231 @@
+"""A search in virtual time: a discrete-event simulation of ``workers`` slots that run tabulated trials."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tuner.algorithms import simulation_problem
+from tuner.errors import InputError
+from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
+from tuner.searchers.base import SearchSpec
+from tuner.simulator.table import Table
+from tuner.spec.task import Mode, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+UNLIMITED = 1_000_000_000
+"""`Task.trials` of a search that is limited by virtual time alone."""
+
+What = Literal["start", "resume", "continue", "pause", "stop", "complete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a trial."""
+
+    time: float
+    """Virtual seconds since the search began."""
+    trial: str
+    step: int
+    """The fidelity that the trial has reached; 0 at its start."""
+    value: float | None
+    """What it reported there; None when it starts."""
+    what: What
+    """``start``, ``resume``, or what followed its report; ``complete``: it came to the end of its curve, and ``stop``
+    again for one that the scheduler gave up while it was paused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What happened in one simulated search."""
+
+    times: NDArray[np.float64]
+    """Virtual seconds at which the incumbent improved, ascending."""
+    incumbents: NDArray[np.float64]
+    """The best value reported so far, at each of `times`."""
+    trials: int
+    """Configurations that were started."""
+    reports: int
+    finished_at: float
+    """Virtual seconds at the end of the search."""
+    wall_s: float
+    """Real seconds that the simulation took."""
+    decisions: list[Event]
+    """All that happened, in order."""
+
+    def incumbent_at(self, seconds: float) -> float | None:
+        """The best value that had been reported at that virtual time; None before the first report."""
+        reached = int(self.times.searchsorted(seconds, side="right"))
+        return float(self.incumbents[reached - 1]) if reached else None
+
+
+def simulate(
+    search: SearchSpec,
+    scheduler: SchedulerSpec,
+    table: Table,
+    mode: Mode,
+    *,
+    workers: int = 8,
+    seed: int = 0,
+    seconds: float | None = None,
+    trials: int | None = None,
+) -> Trace:
+    """Searches ``table`` with the searcher and the scheduler that ``run`` would use, in virtual time.
+
+    A trial reports each fidelity when the table's cumulative seconds say so, and ends with its curve; a resumed trial
+    goes on where it paused, at no cost. Ends after ``trials`` configurations, when none of them can go on, or at
+    ``seconds`` of virtual time. Raises InputError where neither is given, or where the scheduler cannot be simulated.
+    """
+    problem = simulation_problem(scheduler)
+    if problem:
+        raise InputError(f"scheduler.kind: {problem}")
+    if workers < 1 or (seconds is None and trials is None):
+        raise InputError("a simulation needs at least one worker, and a limit: seconds, trials or both")
+    max_t = scheduler.fidelity[1] if scheduler.fidelity else None
+    task = Task(table.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
+    begun = time.perf_counter()
+    simulation = _Simulation(search, scheduler, table, task, workers)
+    finished_at = simulation.run(float("inf") if seconds is None else seconds)
+    return simulation.trace(finished_at, time.perf_counter() - begun)
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A trial that has not ended."""
+
+    row: int
+    """Of the table."""
+    reached: int = 0
+    """How many fidelities it has reported."""
+    offset: float = 0.0
+    """Virtual time minus the trial's own running time, since it last started or resumed."""
+
+
+@dataclass
+class _Simulation:
+    search: SearchSpec
+    scheduler_spec: SchedulerSpec
+    table: Table
+    task: Task
+    free: int
+    """Workers without a trial."""
+    now: float = 0.0
+    started: int = 0
+    reports: int = 0
+    events: list[Event] = field(default_factory=list)
+    incumbents: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._searcher = self.search.searcher(self.task)
+        self._scheduler = self.scheduler_spec.build(self.task)
+        self._more = True
+        self._trials: dict[str, _Trial] = {}
+        self._running: list[tuple[float, int, str]] = []
+        """A heap of (virtual time of the next report, order of scheduling, trial)."""
+        self._scheduled = 0
+
+    def run(self, until: float) -> float:
+        """Lets virtual time go by, up to ``until``; the time at which the search ended."""
+        self._fill()
+        while self._running and self._running[0][0] <= until:
+            self.now, _, trial_id = heapq.heappop(self._running)
+            self._report(trial_id)
+            self._fill()
+        if self._running:
+            return until
+        for trial_id in list(self._trials):  # paused, and never to be resumed
+            self._end(trial_id, "stop")
+        return self.now
+
+    def _fill(self) -> None:
+        """Gives the free workers something to do, as long as there is something."""
+        while self.free:
+            action = self._scheduler.next(self._more)
+            if isinstance(action, Resume):
+                self._resume(action.trial_id)
+            elif action is not None:
+                self._end(action.trial_id, "stop")
+            elif not self._more:
+                return
+            else:
+                self._start()
+
+    def _start(self) -> None:
+        trial_id = f"{self.started + 1:05}"
+        configuration = self._searcher.suggest(trial_id)
+        if configuration is None:
+            self._more = False
+            return
+        self.started += 1
+        self._more = self.started < self.task.trials
+        self._trials[trial_id] = _Trial(self.table.nearest(configuration))
+        self._scheduler.add(trial_id, configuration)
+        self._log(trial_id, "start")
+        self._go(trial_id)
+
+    def _resume(self, trial_id: str) -> None:
+        self._log(trial_id, "resume")
+        if self._trials[trial_id].reached == len(self.table.fidelities):
+            self._end(trial_id, "complete")
+        else:
+            self._go(trial_id)
+
+    def _go(self, trial_id: str) -> None:
+        """The trial takes a worker."""
+        trial = self._trials[trial_id]
+        spent = self.table.seconds[trial.row, trial.reached - 1] if trial.reached else 0.0
+        trial.offset = self.now - float(spent)
+        self.free -= 1
+        self._schedule(trial_id, trial)
+
+    def _schedule(self, trial_id: str, trial: _Trial) -> None:
+        self._scheduled += 1
+        due = trial.offset + float(self.table.seconds[trial.row, trial.reached])
+        heapq.heappush(self._running, (due, self._scheduled, trial_id))
+
+    def _report(self, trial_id: str) -> None:
+        trial = self._trials[trial_id]
+        step, value = self.table.fidelities[trial.reached], float(self.table.values[trial.row, trial.reached])
+        trial.reached += 1
+        self.reports += 1
+        if not self.incumbents or self.task.sign * value > self.task.sign * self.incumbents[-1][1]:
+            self.incumbents.append((self.now, value))
+        self._searcher.observe(trial_id, step, value)
+        decision = self._scheduler.report(trial_id, step, value)
+        assert not isinstance(decision, Exploit), "its specification says that it cannot be simulated"
+        if decision is Decision.CONTINUE and trial.reached < len(self.table.fidelities):
+            self._log(trial_id, "continue")
+            self._schedule(trial_id, trial)
+            return
+        self.free += 1
+        if decision is Decision.PAUSE:
+            self._log(trial_id, "pause")
+        else:
+            self._end(trial_id, "stop" if decision is Decision.STOP else "complete")
+
+    def _end(self, trial_id: str, what: What) -> None:
+        self._log(trial_id, what)
+        step, value = self._last(self._trials.pop(trial_id))
+        assert value is not None, "only a trial that has reported can end"
+        self._scheduler.remove(trial_id)
+        self._searcher.end(trial_id, step, (value,))
+
+    def _last(self, trial: _Trial) -> tuple[int, float | None]:
+        if not trial.reached:
+            return 0, None
+        return self.table.fidelities[trial.reached - 1], float(self.table.values[trial.row, trial.reached - 1])
+
+    def _log(self, trial_id: str, what: What) -> None:
+        self.events.append(Event(self.now, trial_id, *self._last(self._trials[trial_id]), what))
+
+    def trace(self, finished_at: float, wall_s: float) -> Trace:
+        """What happened up to now."""
+        import numpy as np
+
+        times, incumbents = np.array(self.incumbents, dtype=np.float64).reshape(-1, 2).T
+        return Trace(times, incumbents, self.started, self.reports, finished_at, wall_s, self.events)
