@@ -159,7 +159,7 @@ ROWS = {
     ),
     "grid_search with optuna": Row(
         space("  a: {grid_search: [1, 2]}", "search: {kind: optuna}"),
-        [("e.yaml:4:3: search_space.a: grid_search belongs to grid or random search", "use choice")],
+        [("e.yaml:4:3: search_space.a: grid_search belongs to search.kind grid or random", "use choice")],
     ),
     "a range with grid": Row(
         GOOD + "search: {kind: grid}", [("e.yaml:3:16: search_space.lr: loguniform [0.0001, 0.1] has no end", "use")]
@@ -167,7 +167,8 @@ ROWS = {
     "unknown search": Row(GOOD + "search: {kind: optunna}", [("e.yaml:4:10: search.kind: ", "did you mean 'optuna'?")]),
     "unknown scheduler": Row(GOOD + "scheduler: {kind: ahsa}", [("e.yaml:4:13: scheduler.kind: ", "'asha'")]),
     "unknown sampler": Row(
-        GOOD + "search: {kind: optuna, sampler: tpee}", [("e.yaml:4:24: search.sampler: ", "tpe, gp, qmc", "'tpe'?")]
+        GOOD + "search: {kind: optuna, sampler: tpee}",
+        [("e.yaml:4:24: search.sampler: ", "tpe, gp, cmaes, qmc, nsga2", "'tpe'?")],
     ),
     "max_t below grace_period": Row(
         GOOD + "scheduler: {kind: asha, max_t: 2, grace_period: 3}",
@@ -183,6 +184,50 @@ ROWS = {
     ),
     "name with a slash": Row(GOOD + "name: a/b", [("e.yaml:4:1: name: 'a/b' cannot name a folder",)]),
     "empty file": Row("", [("e.yaml: the file is empty",)]),
+    "objective is empty": Row(
+        GOOD.replace("{metric: loss, mode: min}", "[]"), [("e.yaml:2:1: objective: is empty", "{metric: NAME")]
+    ),
+    "objective is a number": Row(
+        GOOD.replace("{metric: loss, mode: min}", "3"), [("e.yaml:2:1: objective: must be a mapping", "3")]
+    ),
+    "an objective without its mode": Row(
+        GOOD.replace("{metric: loss, mode: min}", "[{metric: loss, mode: min}, {metric: size}]"),
+        [("e.yaml:2:40: objective[1].mode: required", "max if large")],
+    ),
+    "an unknown key of an objective": Row(
+        GOOD.replace("{metric: loss, mode: min}", "[{metric: loss, mode: min, wieght: 1}, {metric: size, mode: min}]"),
+        [("e.yaml:2:39: objective[0].wieght: unknown key", "did you mean 'weight'?")],
+    ),
+    "the same metric twice": Row(
+        GOOD.replace("{metric: loss, mode: min}", "[{metric: loss, mode: min}, {metric: loss, mode: max}]"),
+        [("e.yaml:2:1: objective: ", "'loss' is named twice")],
+    ),
+    "a weight for one of two objectives": Row(
+        GOOD.replace("{metric: loss, mode: min}", "[{metric: loss, mode: min, weight: 1}, {metric: a, mode: max}]"),
+        [("e.yaml:2:1: objective: a has no weight", "every objective one, or none")],
+    ),
+    "a weight for a single objective": Row(
+        GOOD.replace("mode: min", "mode: min, weight: 1"), [("e.yaml:2:1: objective: ", "leave its weight out")]
+    ),
+    "a negative weight": Row(
+        GOOD.replace(
+            "{metric: loss, mode: min}", "[{metric: l, mode: min, weight: -1}, {metric: a, mode: max, weight: 1}]"
+        ),
+        [("e.yaml:2:36: objective[0].weight: must be greater than 0", "-1")],
+    ),
+    "several objectives for a search of one": Row(
+        GOOD.replace("{metric: loss, mode: min}", "[{metric: loss, mode: min}, {metric: a, mode: max}]")
+        + "search: {kind: optuna, sampler: cmaes}",
+        [("e.yaml:2:1: objective: names 2", "optuna cmaes can search for 1 at once", "optuna tpe", "optuna nsga2")],
+    ),
+    "population-based training with a search that learns": Row(
+        GOOD + "search: {kind: optuna}\nscheduler: {kind: pbt}",
+        [("e.yaml:5:13: scheduler.kind: pbt changes configurations", "search.kind random")],
+    ),
+    "BOHB's brackets without its searcher": Row(
+        GOOD + "scheduler: {kind: bohb}",
+        [("e.yaml:4:13: scheduler.kind: bohb's brackets", "search.kind bohb", "scheduler.kind hyperband")],
+    ),
     "only comments": Row("# nothing\n", [("e.yaml: the file is empty", "trainable, search_space and objective")]),
     "not YAML": Row("a: [1\n", [("e.yaml:2:1: not valid YAML", "']'")]),
     "a Python object": Row(

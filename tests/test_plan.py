@@ -170,7 +170,7 @@ def test_rungs_and_what_they_save() -> None:
         f"about {epochs:.0f} of 243 epochs in all: {1 - epochs / 243:.0%} saved by stopping early",
     ]
     assert made.required_metrics == (("loss", "objective.metric"), ("epoch", "scheduler.time_attr"))
-    assert made.search_task.max_t == 9
+    assert made.task.max_t == 9
     assert "rungs" not in dict(plan().describe())
     assert plan().required_metrics == (("loss", "objective.metric"),)
 
@@ -179,6 +179,7 @@ def test_no_more_trials_reach_a_rung_than_there_are() -> None:
     made = plan(scheduler={"kind": "asha", "max_t": 81, "reduction_factor": 3}, budget={"trials": 1})
     assert [rung["expected_trials"] for rung in made.as_json()["rungs"]] == [1] * 5
     assert described(made, "rungs").endswith("0% saved by stopping early")
+    assert described(made, "rungs").startswith("training_iteration    1: about 1 trial reaches it")
 
 
 @pytest.mark.parametrize(
@@ -222,13 +223,37 @@ def test_the_whole_description() -> None:
         "opt: choice [sgd, adam]",
     ]
     assert text["objective"] == "min loss"
-    assert text["search"] == "optuna, sampler gp, n_startup_trials 10, seed 3"
+    assert text["search"] == "optuna, sampler gp, n_startup_trials 10, population_size 50, seed 3"
     assert text["scheduler"] == "fifo"
     assert text["ends early at"] == "wall_clock 1h30m00s, gpu_hours 2, target 0.25"
     assert text["a trial takes"] == "1 CPU, 1 GPU"
     assert text["at once"] == "2 trials on this machine: 8 CPU, 2 GPU, 64.0 GiB memory"
     assert json.loads(json.dumps(made.as_json()))["configurations"] is None
-    assert dict(plan().describe())["ends early at"] == "no other limit"
+    assert dict(plan().describe())["ends early"] == "no: the budget has no limit but the number of trials"
+
+
+def test_one_is_not_many() -> None:
+    made = plan(search_space={"a": {"choice": [1]}}, budget={"trials": 1})
+    assert dict(made.describe())["search space"] == "1 parameter, 1 configuration"
+    assert described(made, "at once").startswith("1 trial on")
+    assert "the 1 configuration there is" in described(plan(search_space={"a": {"choice": [1]}}), "trials")
+
+
+def test_options_are_shown_as_yaml_writes_them() -> None:
+    pbt = {"kind": "pbt", "mutate": ["lr"], "perturbation_factors": [1.5, 0.5]}
+    text = dict(plan(scheduler=pbt).describe())["scheduler"]
+    assert "mutate [lr]" in text
+    assert "perturbation_factors [1.5, 0.5]" in text
+    plug_in = {"kind": "ray", "class_path": "ray.tune.schedulers:MedianStoppingRule", "options": {"hard_stop": False}}
+    text = dict(plan(scheduler=plug_in).describe())["scheduler"]
+    assert text.startswith("ray, class_path ray.tune.schedulers:MedianStoppingRule, options {hard_stop: false}, ")
+
+
+def test_points_to_evaluate_are_counted() -> None:
+    points = [{"lr": 0.01, "opt": "sgd"}, {"lr": 0.1, "opt": "adam"}]
+    for count, words in ((1, "1 point to evaluate first"), (2, "2 points to evaluate first")):
+        made = plan(search={"kind": "random", "points_to_evaluate": points[:count]})
+        assert words in dict(made.describe())["search"]
 
 
 def test_conditions_are_described() -> None:
@@ -253,7 +278,7 @@ def test_a_space_with_sample_from(folder: Path) -> None:
     assert made.experiment.space_from_python == "computed_space:SPACE"
     assert "b: sample_from double" in described(made, "search space")
     (message,) = problems(search_space="computed_space:SPACE", search={"kind": "optuna"})
-    assert message.startswith("search_space.b: sample_from belongs to grid or random search")
+    assert message.startswith("search_space.b: sample_from belongs to search.kind grid or random")
 
 
 def test_a_sample_from_that_fails_is_the_users_mistake(folder: Path) -> None:
@@ -333,7 +358,9 @@ def test_every_shipped_experiment_is_valid(file: Path, monkeypatch: pytest.Monke
     relative = file.relative_to(ROOT)
     made = make_plan(load_experiment(relative), GPUS)
     assert made.describe()
-    assert re.search(rf"^# python -m tuner run {re.escape(str(relative))}\b", file.read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^# python -m tuner (run|simulate)( .*)? {re.escape(str(relative))}\b", file.read_text(), re.MULTILINE
+    )
     assert "yaml-language-server: $schema=" in file.read_text()
     if made.spec.resources.gpu in (0, "auto"):
         make_plan(load_experiment(relative), CPUS)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from tuner.loading import load_run
     from tuner.results import ResultSet
     from tuner.runner import resume, run, validate
+    from tuner.simulator import Table, simulate
 
-__all__ = ["ResultSet", "load_run", "restore_best", "resume", "run", "validate"]
+__all__ = ["ResultSet", "Table", "load_run", "restore_best", "resume", "run", "simulate", "validate"]
 
 _HOMES = {
     "run": "tuner.runner",
@@ -27,6 +28,8 @@ _HOMES = {
     "load_run": "tuner.loading",
     "ResultSet": "tuner.results",
     "restore_best": "tuner.best",
+    "simulate": "tuner.simulator",
+    "Table": "tuner.simulator",
 }
 
 

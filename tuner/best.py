@@ -1,4 +1,4 @@
-"""The best trial, restored: its model rebuilt from its checkpoint, scored, and exported."""
+"""The best trial (or another), restored: its model rebuilt from its checkpoint, scored, and exported."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import EnvironmentFailure, InputError
+from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.report.terminal import metrics_line
 from tuner.results import BEST, ResultSet
 from tuner.storage import RunFolder
 from tuner.trainable import Trainable, load_trainable
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")
 """Where a checkpoint file may hold the model's state, by custom."""
+
+SHOWN = 20
+"""Trials that a message lists at most."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,48 @@ class Best:
         }
 
 
-def restore_best(results: ResultSet, *, test: bool = False, export: str | Path | None = None) -> Best:
-    """Reads ``best/`` of a run and rebuilds the model through the trainable's ``evaluate``.
+def restore_best(
+    results: ResultSet, *, trial: str | None = None, test: bool = False, export: str | Path | None = None
+) -> Best:
+    """Rebuilds the best trial's model through the trainable's ``evaluate``.
 
-    ``test``: also score it on the test set. ``export``: a folder to write config.json, metrics.json, the checkpoint
-    and model.safetensors to.
+    ``trial``: the id or number of another trial, needed where several objectives leave a front. ``test``: also score it
+    on the test set. ``export``: a folder to write config.json, metrics.json, the checkpoint and model.safetensors to.
 
     Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
     """
+    found = _kept(results) if trial is None else _restorable(results, trial)
+    trainable = load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
+    if test and not trainable.can_evaluate:
+        raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
+    with _on_disk(found.checkpoint) as checkpoint:
+        validation = _evaluate(trainable, found.config, checkpoint, "val") if trainable.can_validate else None
+        tested = _evaluate(trainable, found.config, checkpoint, "test") if test else None
+        best = Best(found.trial, found.config, found.recorded, validation, tested, str(export) if export else None)
+        if export:
+            _export(best, checkpoint, Path(export))
+    return best
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A trial that can be restored."""
+
+    trial: str
+    config: dict[str, Any]
+    recorded: dict[str, Any]
+    checkpoint: RunFolder
+
+
+def _kept(results: ResultSet) -> _Found:
+    """What best/ holds."""
+    if results.has_front and results.front:
+        front = [(trial.id, metrics_line(results.values(trial.best))) for trial in results.front if trial.best]
+        choices = ", ".join(f"{trial} ({values})" for trial, values in front[:SHOWN])
+        raise InputError(
+            f"{results.folder.shown} has several objectives and no single best trial: choose one of its front of "
+            f"{len(front)} with --trial ID: {choices}"
+        )
     folder = results.folder / BEST
     try:
         config = json.loads(folder.read("config.json"))
@@ -63,19 +101,32 @@ def restore_best(results: ResultSet, *, test: bool = False, export: str | Path |
         raise EnvironmentFailure(f"{folder.shown} is damaged: {error}") from None
     trial = recorded.pop("trial")
     if not folder.exists("checkpoint"):
+        raise _no_model(results)
+    return _Found(trial, config, recorded, folder / "checkpoint")
+
+
+def _restorable(results: ResultSet, name: str) -> _Found:
+    """The best report of the trial that is called ``name``."""
+    trial = next((trial for trial in results.trials if name in (trial.id, str(trial.number))), None)
+    if trial is None:
+        known = [trial.id for trial in results.rank(results.trials)]
+        raise InputError(f"--trial: {results.folder.shown} has no trial {name!r}; {did_you_mean(name, known[:SHOWN])}")
+    if trial.best is None:
+        raise InputError(f"--trial: trial {trial.label} reported nothing: there is no model to restore")
+    if trial.best.checkpoint is None:
+        kept = [t.id for t in results.rank(results.trials) if t.best and t.best.checkpoint][:SHOWN]
+        if not kept:
+            raise _no_model(results)
         raise InputError(
-            f"the trainable of {results.folder.shown} reported no checkpoints: there is no model to restore"
+            f"--trial: no checkpoint of trial {trial.label} is kept (checkpoints.keep_trials limits them); "
+            f"those that have one: {', '.join(kept)}"
         )
-    trainable = load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
-    if test and not trainable.can_evaluate:
-        raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
-    with _on_disk(folder / "checkpoint") as checkpoint:
-        validation = _evaluate(trainable, config, checkpoint, "val") if trainable.can_validate else None
-        tested = _evaluate(trainable, config, checkpoint, "test") if test else None
-        best = Best(trial, config, recorded, validation, tested, str(export) if export else None)
-        if export:
-            _export(best, checkpoint, Path(export))
-    return best
+    recorded = {"step": trial.best.step, **trial.best.metrics}
+    return _Found(trial.id, results.full_config(trial), recorded, results.folder / trial.best.checkpoint)
+
+
+def _no_model(results: ResultSet) -> InputError:
+    return InputError(f"the trainable of {results.folder.shown} reported no checkpoints: there is no model to restore")
 
 
 def _evaluate(trainable: Trainable, config: dict[str, Any], checkpoint: Path, split: str) -> dict[str, float]:

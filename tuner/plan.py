@@ -8,14 +8,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.algorithms import pairing_problems
 from tuner.configuration import merge
 from tuner.errors import InputError, Problem
 from tuner.machine import Cluster, describe
-from tuner.searchers.base import SearchTask
+from tuner.spec.document import dotted
 from tuner.spec.experiment import ExperimentSpec, Resources
+from tuner.spec.objective import comparison
 from tuner.spec.quantities import duration, size
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
+from tuner.spec.space_checks import space_problems
+from tuner.spec.task import Task
+from tuner.spec.values import show
 from tuner.trainable import Trainable, load_trainable
 
 SAMPLES = 200
@@ -50,23 +55,28 @@ class Plan:
     def checkpoints(self) -> int:
         """Upper bound on the checkpoints on disk at any time.
 
-        A running trial holds its best ones, its latest and the one being written; an ended one its best ones.
+        A running trial holds its best ones, its latest and the one being written; an ended one its best ones. With
+        several objectives all trials may be on the front, which keeps its checkpoints.
         """
         keep = self.spec.checkpoints
         running = self.slots * (keep.keep_per_trial + 2)
-        ended = min(keep.keep_trials, self.trials) * (keep.keep_per_trial + 1)
+        kept = self.trials if len(self.spec.objectives) > 1 else min(keep.keep_trials, self.trials)
+        ended = kept * (keep.keep_per_trial + 1)
         return running + ended + 1  # and best/
 
     @property
-    def search_task(self) -> SearchTask:
+    def task(self) -> Task:
         fidelity = self.spec.scheduler.fidelity
         max_t = fidelity[1] if fidelity else None
-        return SearchTask(self.spec.search_space, self.spec.objective.mode, self.trials, max_t, self.seed)
+        modes = tuple(objective.mode for objective in self.spec.objectives)
+        return Task(self.spec.search_space, modes, self.trials, max_t, self.seed)
 
     @property
     def required_metrics(self) -> tuple[tuple[str, str], ...]:
         """What every report must hold, each with the key of the experiment file that asks for it."""
-        required = [(self.spec.objective.metric, "objective.metric")]
+        objectives = self.spec.objectives
+        paths = [("objective", i) if len(objectives) > 1 else ("objective",) for i in range(len(objectives))]
+        required = [(o.metric, dotted((*path, "metric"))) for o, path in zip(objectives, paths, strict=True)]
         if self.spec.scheduler.fidelity:
             required.append((self.spec.scheduler.fidelity[0], "scheduler.time_attr"))
         return tuple(required)
@@ -76,10 +86,12 @@ class Plan:
         spec = self.spec
         lines = [("experiment", spec.name), ("trainable", spec.trainable)]
         count = spec.search_space.size
-        combinations = "infinitely many" if count == math.inf else f"{count:,}"
-        lines.append(("search space", f"{len(spec.search_space.parameters)} parameters, {combinations} configurations"))
+        combinations = "infinitely many configurations" if count == math.inf else _counted(count, "configuration")
+        lines.append(("search space", f"{_counted(len(spec.search_space.parameters), 'parameter')}, {combinations}"))
         lines += [("", line) for line in _space_lines(spec.search_space)]
-        lines.append(("objective", f"{spec.objective.mode} {spec.objective.metric}"))
+        lines.append(("objective", ", ".join(map(str, spec.objectives))))
+        if len(spec.objectives) > 1:
+            lines.append(("", f"schedulers compare {comparison(spec.objectives)}"))
         lines.append(("search", f"{_options(spec.search)}, seed {self.seed}"))
         lines.append(("scheduler", _options(spec.scheduler)))
         lines.append(("trials", f"{self.trials}" + (f", {self._note_on_trials()}" if self._note_on_trials() else "")))
@@ -88,9 +100,10 @@ class Plan:
         words = [
             f"{name} {duration(value) if name == 'wall_clock' else f'{value:g}'}" for name, value in limits.items()
         ]
-        lines.append(("ends early at", ", ".join(words) or "no other limit"))
+        unlimited = "ends early", "no: the budget has no limit but the number of trials"
+        lines.append(("ends early at", ", ".join(words)) if words else unlimited)
         lines.append(("a trial takes", describe(self.request)))
-        lines.append(("at once", f"{self.slots} trials on {self.cluster}"))
+        lines.append(("at once", f"{_counted(self.slots, 'trial')} on {self.cluster}"))
         lines.append(("checkpoints", self._disk()))
         return lines
 
@@ -117,7 +130,8 @@ class Plan:
             return ""
         repeats = self.spec.search.default_trials(self.spec.search_space) != count
         what = "some run twice" if repeats else "the search ends after them"
-        return f"more than the {count} configurations there are: {what}"
+        there = f"{_counted(count, 'configuration')} there {'is' if count == 1 else 'are'}"
+        return f"more than the {there}: {what}"
 
     def _rung_lines(self) -> Iterator[tuple[str, str]]:
         rungs, name = self.spec.scheduler.rungs(), (self.spec.scheduler.fidelity or ("", 0))[0]
@@ -125,7 +139,8 @@ class Plan:
             return
         reach = self.spec.scheduler.expected_at_rungs(self.trials)
         for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
-            yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {count:.0f} trials reach it")
+            reach_it = f"{_counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
+            yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {reach_it}")
         total = self.trials * rungs[-1]
         spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))
         yield "", f"about {spent:.0f} of {total} {name}s in all: {1 - spent / total:.0%} saved by stopping early"
@@ -146,6 +161,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     problems = [
         experiment.problem(("search_space", *path), text) for path, text in spec.search.complaints(spec.search_space)
     ]
+    problems += [experiment.problem(path, text) for path, text in pairing_problems(spec)]
     problems += [
         experiment.problem(("params", *path[:n]), "is a value here, but a group of parameters in search_space")
         for path in {parameter.path for parameter in spec.search_space.parameters}
@@ -165,7 +181,9 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems += [experiment.problem(("trainable",), problem.message) for problem in error.problems]
     samples: list[dict[str, Any]] = []
     try:
-        samples = _samples(spec.search_space)
+        unmet = list(space_problems(experiment))
+        problems += unmet
+        samples = [] if unmet else _samples(spec.search_space)
     except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
         problems.append(experiment.problem(("search_space",), f"cannot be sampled: {type(error).__name__}: {error}"))
     if trainable is not None and not problems:
@@ -268,11 +286,25 @@ def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: 
     return experiment.problem(("resources", *key.split(".", 1)), message + remedy)
 
 
+def _counted(count: float, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def _options(spec: Any) -> str:
-    values = spec.model_dump(exclude={"kind", "seed"})
-    return ", ".join([spec.kind, *(f"{name} {value}" for name, value in values.items())])
+    values = spec.model_dump(exclude={"kind", "seed", "points_to_evaluate"})
+    points = len(getattr(spec, "points_to_evaluate", ()))
+    first = [f"{points} point{'s' * (points != 1)} to evaluate first"] if points else []
+    given = [
+        f"{name} {value if isinstance(value, str) else show(value)}"
+        for name, value in values.items()
+        if value not in (None, {})
+    ]
+    return ", ".join([spec.kind, *given, *first])
 
 
 def _space_lines(space: Space) -> Iterator[str]:
     for parameter in space.parameters:
-        yield f"{'.'.join(parameter.path)}: {parameter.domain}{parameter.condition()}"
+        belief = f", {parameter.prior}" if parameter.prior else ""
+        yield f"{parameter.name}: {parameter.domain}{belief}{parameter.condition()}"
+    for constraint in space.constraints:
+        yield f"only where {constraint}"

@@ -45,7 +45,7 @@ def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[s
 def resolved_spec(plan: Plan, params: dict[str, Any]) -> dict[str, Any]:
     """experiment.yaml as plain values: overrides applied, defaults and the seed filled in, ``prepare``'s params in."""
     spec = plan.spec
-    resolved = spec.model_dump(mode="json", exclude={"search_space"})
+    resolved = spec.model_dump(mode="json", by_alias=True, exclude={"search_space"})
     resolved["params"] = params
     resolved["search"]["seed"] = plan.seed
     resolved["budget"] = {k: v for k, v in resolved["budget"].items() if v is not None} | {"trials": plan.trials}

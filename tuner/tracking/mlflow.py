@@ -68,11 +68,17 @@ class MlflowTracker:
         for trial in results.trials:
             if trial.id not in self._written and trial.reports:
                 self.ended(trial)
-        best = results.best
-        if best is not None and best.best is not None:
-            value = results.value(best.best)
-            self._log(self._parent, [(f"best_{results.metric}", value, best.best)], {}, {"best_trial": best.id})
-        self._client.set_terminated(self._parent, "FINISHED" if best is not None else "FAILED")
+        front = [(trial, trial.best) for trial in results.front if trial.best]
+        if front:
+            bests: list[tuple[str, float, Report]] = []
+            for i, objective in enumerate(results.objectives):
+                value, report = max(
+                    ((results.point(report)[i], report) for _, report in front), key=lambda pair: pair[0]
+                )
+                bests.append((f"best_{objective.metric}", objective.sign * value, report))
+            tag = "pareto_front" if results.has_front else "best_trial"
+            self._log(self._parent, bests, {}, {tag: ", ".join(trial.id for trial, _ in front)})
+        self._client.set_terminated(self._parent, "FINISHED" if front else "FAILED")
 
     def _log(
         self, run: str, metrics: list[tuple[str, float, Report]], params: dict[str, Any], tags: dict[str, str]

@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.engine.recorder import Listener
-from tuner.report.terminal import config_line, headline
+from tuner.report.terminal import config_line, headline, metrics_line
 from tuner.results import LOG, Report, ResultSet, Trial
+from tuner.spec.objective import dominates
 from tuner.spec.quantities import duration
 from tuner.spec.reader import Experiment
 
@@ -99,8 +100,8 @@ class _Progress:
         self._spec = experiment.spec
         self._begun = time.monotonic()
         self._results: ResultSet | None = None
-        self._incumbent: float | None = None
-        self._leader: Trial | None = None
+        self._front: dict[str, tuple[float, ...]] = {}
+        """The points of the trials that lead: of one with one objective, of the front with several."""
         self._first_trial: float | None = None
 
     def started(self, results: ResultSet) -> None:
@@ -111,14 +112,16 @@ class _Progress:
         results = self._results
         if results is None or trial.best is not report:
             return
-        value = results.value(report)
-        if self._incumbent is None or results.better(value, self._incumbent):
-            self._incumbent = value
-            if trial is not self._leader:
-                self._leader = trial
-                self.took_the_lead(trial, report, value)
+        led, point = trial.id in self._front, results.point(report)
+        others = {name: other for name, other in self._front.items() if name != trial.id}
+        if any(other == point or dominates(other, point) for other in others.values()):
+            self._front = others
+            return
+        self._front = {name: other for name, other in others.items() if not dominates(point, other)} | {trial.id: point}
+        if not led:
+            self.took_the_lead(trial, report)
 
-    def took_the_lead(self, trial: Trial, report: Report, value: float) -> None: ...
+    def took_the_lead(self, trial: Trial, report: Report) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
 
@@ -126,8 +129,10 @@ class _Progress:
         self._screen.release()
         for line in [*headline(results), f"run: {results.folder.shown} ({duration(time.monotonic() - self._begun)})"]:
             self._screen.say(line)
-        if results.best is not None and results.best.best is not None and results.best.best.checkpoint:
-            self._screen.say(f"restore the best model: python -m tuner best {results.folder.shown} --test")
+        kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]
+        if kept:
+            which, choice = ("a", f" --trial {kept[0].id}") if results.has_front else ("the best", "")
+            self._screen.say(f"restore {which} model: python -m tuner best {results.folder.shown}{choice} --test")
 
     def limits(self) -> str:
         """Budget used and left."""
@@ -153,23 +158,32 @@ class _Lines(_Progress):
         counts = f"{provenance['trials']} trials, {provenance['slots']} at once, seed {provenance['seed']}"
         self._line(f"{results.folder.shown}: {counts}")
 
-    def took_the_lead(self, trial: Trial, report: Report, value: float) -> None:
-        reached = f"{self._spec.objective.metric} {value:.6g} at step {report.step}"
-        self._line(f"trial {trial.label} takes the lead, {reached}: {config_line(trial.config)}")
+    def took_the_lead(self, trial: Trial, report: Report) -> None:
+        assert self._results is not None
+        lead = "joins the front" if self._results.has_front else "takes the lead"
+        reached = f"{metrics_line(self._results.values(report))} at step {report.step}"
+        self._line(f"trial {trial.label} {lead}, {reached}: {config_line(trial.config)}")
 
     def ended(self, trial: Trial) -> None:
         results = self._results
         assert results is not None
-        best = f", best {results.metric} {results.value(trial.best):.6g}" if trial.best else ""
-        done = len(results.trials) - results.count("pending") - results.count("running")
+        best = f", best {metrics_line(results.values(trial.best))}" if trial.best else ""
+        done = len(results.trials) - sum(results.count(status) for status in ("pending", "running", "paused"))
         why = f" ({trial.reason})" if trial.reason else ""
         count = f"[{done}/{results.provenance['trials']}]"
-        self._line(
-            f"{count} trial {trial.label} {trial.status} after {trial.steps} step{'s' * (trial.steps != 1)}{best}{why}"
-        )
+        steps = f"{trial.steps} step{'s' * (trial.steps != 1)}{_again(trial)}"
+        self._line(f"{count} trial {trial.label} {trial.status} after {steps}{best}{why}")
 
     def _line(self, text: str) -> None:
         self._screen.say(f"[{time.monotonic() - self._begun:7.1f}s] {text}")
+
+
+def _again(trial: Trial) -> str:
+    """Why the trial may have made more steps than its scheduler's ``max_t``."""
+    times = len(trial.segments) - 1
+    if times < 1:
+        return ""
+    return f", some of them again: it went on from a better trial {'once' if times == 1 else f'{times} times'}"
 
 
 class _Live(_Progress):

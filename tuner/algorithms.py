@@ -1,0 +1,148 @@
+"""Every search algorithm and scheduler, and what goes together: asked of the registries and of the specifications
+themselves, never copied from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from tuner.schedulers import AnyScheduler
+from tuner.schedulers.base import SchedulerSpec
+from tuner.searchers import AnySearch
+from tuner.searchers.base import SearchSpec
+from tuner.spec.document import Document
+from tuner.spec.document import Path as KeyPath
+from tuner.spec.experiment import ExperimentSpec
+from tuner.spec.grammar import FORMS
+from tuner.spec.model import Model
+from tuner.spec.space import Space, read_space
+
+_ARGUMENTS = {"lower": 1, "upper": 9, "q": 1, "mean": 0, "sd": 1, "categories": [1, 2], "values": [1, 2]}
+"""Of the domains that searches are asked about."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a search algorithm can do with a search space and with objectives."""
+
+    objectives: float
+    """How many it searches for at once; infinite where it learns nothing from them, or from any number."""
+    conditions: bool
+    priors: bool
+    """Whether it makes use of them, and does not refuse or ignore them."""
+    refused: tuple[str, ...]
+    """Domains that it cannot choose from."""
+
+
+def searches() -> list[SearchSpec]:
+    """One specification of every search algorithm, and of every variant of it, with default options."""
+    return [spec for spec in _variants(AnySearch) if isinstance(spec, SearchSpec)]
+
+
+def schedulers() -> list[SchedulerSpec]:
+    """One specification of every scheduler, and of every variant of it, with default options."""
+    return [spec for spec in _variants(AnyScheduler) if isinstance(spec, SchedulerSpec)]
+
+
+def kind(spec: Model) -> str:
+    """Its name in the union."""
+    return str(type(spec).model_fields["kind"].default)
+
+
+def variant(spec: Model) -> str:
+    """Which of the variants of its kind it is; empty where there are none."""
+    return " ".join(str(getattr(spec, name)) for name, _ in _choices(type(spec)))
+
+
+def label(spec: Model) -> str:
+    """``optuna tpe``."""
+    return " ".join(dict.fromkeys([kind(spec), *variant(spec).split()]))
+
+
+def is_plug_in(spec: Model) -> bool:
+    """Whether it is only the door for a class that the user names."""
+    return any(field.is_required() for field in type(spec).model_fields.values())
+
+
+def changes_configurations(scheduler: str) -> bool:
+    """Whether the scheduler of that kind gives running trials other configurations."""
+    return any(kind(spec) == scheduler and spec.changes_configurations for spec in schedulers())
+
+
+def simulation_problem(scheduler: SchedulerSpec) -> str | None:
+    """Why ``scheduler`` cannot be simulated, with those that can; None where it can."""
+    reason = scheduler.unsimulated()
+    if reason is None:
+        return None
+    able = dict.fromkeys(kind(spec) for spec in schedulers() if spec.unsimulated() is None)
+    return f"{kind(scheduler)} {reason}: simulate with one of {', '.join(able)}"
+
+
+def abilities(search: SearchSpec) -> Abilities | None:
+    """What ``search`` can do; None for a plug-in, where that depends on the class."""
+    if is_plug_in(search):
+        return None
+    chosen = {"randint": [1, 9]}
+    governed = {"when": {"other": 1}}
+    return Abilities(
+        search.max_objectives,
+        conditions=_takes(search, chosen | governed),
+        priors=_takes(search, chosen | {"prior": 2}) and not _exhaustive(search, chosen),
+        refused=tuple(
+            name
+            for name, form in FORMS.items()
+            if not _takes(search, {name: [_ARGUMENTS[argument] for argument in form.arguments]})
+        ),
+    )
+
+
+def _takes(search: SearchSpec, domain: dict[str, Any]) -> bool:
+    """Whether ``search`` has nothing to say against a parameter of ``domain``."""
+    return not any(path == ("x",) for path, _ in search.complaints(_space({"other": {"randint": [1, 9]}, "x": domain})))
+
+
+def _exhaustive(search: SearchSpec, domain: dict[str, Any]) -> bool:
+    """Whether ``search`` tries all values of ``domain`` whatever is believed of them."""
+    space = _space({"x": domain})
+    return search.default_trials(space) == space.size
+
+
+def _space(written: dict[str, Any]) -> Space:
+    problems: list[Any] = []
+    space = read_space(Document(written, "probe"), (), problems)
+    assert space is not None, problems
+    return space
+
+
+def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
+    """What its search, scheduler, objectives and space cannot do together: (key, message with the remedy)."""
+    for path, message in spec.search.option_complaints():
+        yield ("search", *path), message
+    reason = spec.scheduler.unsuited(spec.search.kind)
+    if reason:
+        yield ("scheduler", "kind"), reason
+    for path, message in spec.scheduler.complaints(spec.search_space):
+        yield ("scheduler", *path), message
+    count, most = len(spec.objectives), spec.search.max_objectives
+    if count > most:
+        able = ", ".join(label(search) for search in searches() if search.max_objectives >= count)
+        message = f"names {count}, but search {label(spec.search)} can search for {most:g} at once; use one of: {able}"
+        yield ("objective",), message
+
+
+def _variants(union: Any) -> Iterator[Model]:
+    """Without validation: a plug-in has required options that only a user can give."""
+    for member in get_args(get_args(union)[0]):
+        choices = list(_choices(member))
+        for name, options in choices:
+            yield from (member.model_construct(**{name: option}) for option in options)
+        if not choices:
+            yield member.model_construct()
+
+
+def _choices(spec: type[Model]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The options of ``spec`` that choose between named variants, each with the names."""
+    for name, field in spec.model_fields.items():
+        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) > 1:
+            yield name, get_args(field.annotation)
