@@ -81,15 +81,15 @@ class Trust:
     Nothing is known at first: every r_m begins as 1, with the weight of one elite; below the start, which is R/25, all
     elites of all m together must outweigh r = 1/η with the weight of three. Another first rung must be 1.2 times better.
 
-    Normalised regret with random search, η = 3, 8 workers, after the time of 10 complete trials a worker, in a simulator
-    (on LCBench at 25 % and 100 % of that time, 12 tasks, 10 seeds; else at 100 %, curves by formula over 27 and 81
-    epochs, 20 seeds):
+    Normalised regret with random search, η = 3, 8 workers, after the time of 10 complete trials a worker, in a
+    simulator (on LCBench at 25 % and 100 % of that time, 12 tasks, 10 seeds; else at 100 %, curves by formula over 27
+    and 81 epochs, 20 seeds):
 
     ====================================  ===========  =====  =====  =====  =====
     first rung                            auto         1      2      3      9
     ====================================  ===========  =====  =====  =====  =====
-    LCBench, 25 %                         @LCQ
-    LCBench                               @LCW
+    LCBench, 25 %                         0.172        0.227  0.158  0.170  0.193
+    LCBench                               0.060        0.147  0.053  0.061  0.076
     early ranks informative, noisy, late  0.023        0.016  0.028  0.042  0.068
     reversed in the first 7 to 54 epochs  0.088        1.031  1.018  0.996  0.737
     ====================================  ===========  =====  =====  =====  =====
