@@ -79,7 +79,8 @@ class Trust:
     measuring. Equal values share their mean rank, so that a level where all are equal earns no trust.
 
     Nothing is known at first: every r_m begins as 1, with the weight of one elite; below the start, which is R/25, all
-    elites of all m together must outweigh r = 1/η with the weight of three. Another first rung must be 1.2 times better.
+    elites of all m together must outweigh r = 1/η with the weight of three. Another first rung must be 1.2 times
+    better.
 
     Normalised regret with random search, η = 3, 8 workers, after the time of 10 complete trials a worker, in a
     simulator (on LCBench at 25 % and 100 % of that time, 12 tasks, 10 seeds; else at 100 %, curves by formula over 27
