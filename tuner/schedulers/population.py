@@ -54,7 +54,8 @@ class PopulationSpec(SchedulerSpec):
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
     """With what probability a mutated value is drawn from its domain anew."""
     mutate: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
-    """Names of the parameters that may change, such as ``model.dropout``; by default all that a search chooses."""
+    """Names of the parameters that may change, such as ``model.dropout``; by default all that a search chooses. Leave
+    out those that shape the model: the donor's weights must fit, or the trial fails."""
 
     @model_validator(mode="after")
     def _check(self) -> PopulationSpec:
