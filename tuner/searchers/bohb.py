@@ -41,12 +41,12 @@ class Bohb(SearchSpec):
 
     - The bandwidth rule counts N_min points more, spread as the domain (see `KernelDensity.fit`): without them the
       search stalls where the first good configurations happen to lie close together. Squared distance to a point of
-      [-5, 5]^2 after 60 trials, mean of 20 seeds: hpbandster 1.30, random search 0.60, this 0.03.
+      [-5, 5]^2 after 60 trials, mean of 20 seeds: hpbandster 1.30, random search 0.60, this 0.04.
     - N_s is 16 and rho 0.15, where the paper has 64 and 1/3: the best of few draws stays near what is known to be good
       without asking for the same again and again, so that fewer draws at random are needed. Mean normalised regret
       after the whole budget on 12 tasks of LCBench with ASHA (grace period 3), 8 workers, 10 seeds: 0.036 ± 0.002,
-      against 0.055 ± 0.007 with the paper's values and 0.061 ± 0.012 for random search (at a quarter of the budget 0.129,
-      0.139 and 0.170). With 20 other seeds it is 0.054 ± 0.003, and 0.061 ± 0.005 for random search.
+      against 0.055 ± 0.007 with the paper's values and 0.061 ± 0.012 for random search (0.129, 0.139 and 0.170 at a
+      quarter of the budget). With 20 other seeds it is 0.054 ± 0.003, and 0.061 ± 0.005 for random search.
     - A trial that failed is in g at every fidelity; hpbandster has it at its own only.
     - At most half of the trials at b are good; hpbandster waits for 2 N_min trials instead.
     - An inactive parameter is integrated out; hpbandster fills it with the value of another configuration.
