@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -288,20 +288,14 @@ def _started(*_: object) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
+def folder(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "a_file").write_text("")
-    (tmp_path / "runs" / "taken").mkdir(parents=True)
+        (user_folder / name).write_text(text)
+    (user_folder / "a_file").write_text("")
+    (user_folder / "runs" / "taken").mkdir(parents=True)
     monkeypatch.setattr("tuner.runner._search", _started)
-    path, before = list(sys.path), set(sys.modules)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+    return user_folder
 
 
 @pytest.fixture

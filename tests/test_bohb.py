@@ -13,6 +13,7 @@ import pytest
 from numpy.random import default_rng
 from scipy.integrate import trapezoid
 
+from tests.spaces import space
 from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb import Bohb
@@ -20,19 +21,11 @@ from tuner.searchers.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
 from tuner.searchers.random import Random
 from tuner.spec.constraints import read_constraint
-from tuner.spec.document import read_yaml
 from tuner.spec.prior import Prior
-from tuner.spec.space import Space, read_space
+from tuner.spec.space import Space
 from tuner.spec.task import Mode, Task
 
 NAN = math.nan
-
-
-def space(text: str) -> Space:
-    problems: list[Any] = []
-    read = read_space(read_yaml(text, "space.yaml"), (), problems)
-    assert read is not None, problems
-    return read
 
 
 SQUARE = space("x: {uniform: [-5, 5]}\ny: {uniform: [-5, 5]}")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.errors import InputError, Problem
+from tests.spaces import space
+from tuner.errors import InputError
 from tuner.machine import Cluster, Node
 from tuner.plan import Plan, make_plan
 from tuner.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
 from tuner.spec.constraints import Constraint, failures, read_constraint
-from tuner.spec.document import dump_yaml, read_yaml
+from tuner.spec.document import dump_yaml
 from tuner.spec.reader import load_experiment
-from tuner.spec.space import Space, read_space
 from tuner.spec.task import Task
 
 NAMES = [("x",), ("y",), ("opt",), ("flag",), ("model", "l1"), ("model", "l2")]
@@ -34,14 +31,6 @@ VALUES = {"x": 3, "y": 0.5, "opt": "sgd", "flag": False, "model": {"l1": 64, "l2
 
 def constraint(text: str) -> Constraint:
     return read_constraint(text, NAMES, PARAMS)
-
-
-def space(text: str, *constraints: str, params: dict[str, Any] | None = None) -> Space:
-    problems: list[Problem] = []
-    read = read_space(read_yaml(text, "s.yaml"), (), problems)
-    assert read is not None, problems
-    names = [parameter.path for parameter in read.parameters]
-    return replace(read, constraints=tuple(read_constraint(c, names, params or {}) for c in constraints))
 
 
 # --- the language ------------------------------------------------------------------------------------------------
@@ -288,15 +277,9 @@ objective: {metric: loss, mode: min}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t_constraints.py").write_text("def train(config): raise SystemExit('a trial ran')\n")
-    path, before = list(sys.path), set(sys.modules)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+def folder(user_folder: Path) -> Path:
+    (user_folder / "t_constraints.py").write_text("def train(config): raise SystemExit('a trial ran')\n")
+    return user_folder
 
 
 def plan(folder: Path, extra: str, *overrides: str) -> Plan:

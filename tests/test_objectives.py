@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,15 +57,9 @@ def evaluate(config, checkpoint, split):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t_objectives.py").write_text(TRAINABLE)
-    path, before = list(sys.path), set(sys.modules)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+def folder(user_folder: Path) -> Path:
+    (user_folder / "t_objectives.py").write_text(TRAINABLE)
+    return user_folder
 
 
 def plan(**extra: Any) -> Plan:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +29,9 @@ FINITE = {"search_space": {"a": {"choice": [1, 2, 3]}, "b": {"randint": [0, 2]}}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t_plan.py").write_text("def train(config): raise SystemExit('a trial ran')\n")
-    path, before = list(sys.path), set(sys.modules)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+def folder(user_folder: Path) -> Path:
+    (user_folder / "t_plan.py").write_text("def train(config): raise SystemExit('a trial ran')\n")
+    return user_folder
 
 
 def plan(cluster: Cluster = CPUS, **extra: Any) -> Plan:

@@ -11,26 +11,19 @@ import pytest
 from pydantic import ValidationError
 
 from tests.schedulers_driver import Driver, of
+from tests.spaces import space
 from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.schedulers.pb2 import Pb2
 from tuner.schedulers.pbt import Pbt, multiplied
 from tuner.schedulers.population import Population, PopulationSpec
 from tuner.spec.constraints import read_constraint
-from tuner.spec.document import read_yaml
-from tuner.spec.space import Domain, Float, Integer, Normal, Space, read_space
+from tuner.spec.space import Domain, Float, Integer, Normal, Space
 from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 BOTH = [pytest.param(Pbt, id="pbt"), pytest.param(Pb2, id="pb2")]
-
-
-def space(text: str) -> Space:
-    problems: list[Any] = []
-    read = read_space(read_yaml(text, "space.yaml"), (), problems)
-    assert read is not None, problems
-    return read
 
 
 LINE = space("x: {uniform: [0, 1]}")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from tests.spaces import space
 from tuner.configuration import Configuration
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
@@ -23,20 +24,10 @@ from tuner.searchers.hyperopt import HyperOpt
 from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
-from tuner.spec.constraints import read_constraint
-from tuner.spec.document import read_yaml
-from tuner.spec.space import Space, read_space, space_from_param_space
+from tuner.spec.space import Space, space_from_param_space
 from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-def space(text: str, *constraints: str) -> Space:
-    problems: list[Any] = []
-    read = read_space(read_yaml(text, "space.yaml"), (), problems)
-    assert read is not None, problems
-    paths = [parameter.path for parameter in read.parameters]
-    return replace(read, constraints=tuple(read_constraint(text, paths, {}) for text in constraints))
 
 
 PLAIN = space("""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +93,9 @@ number = 3
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "some_types.py").write_text(TYPES)
-    before = set(sys.modules)
-    path = list(sys.path)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+def folder(user_folder: Path) -> Path:
+    (user_folder / "some_types.py").write_text(TYPES)
+    return user_folder
 
 
 def load(folder: Path, name: str) -> Trainable:

@@ -62,12 +62,8 @@ def run(
         folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
         if folder.exists():
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
-        folder.create()
-        try:
+        with folder.created():
             params, notices = _prepare(plan, say)
-        except BaseException:
-            folder.remove_if_empty()
-            raise
         spec = resolved_spec(plan, params)
         results = ResultSet(folder, spec, provenance(plan, params, notices))
         header = [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]

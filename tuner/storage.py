@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,12 +76,18 @@ class RunFolder:
                 f"storage {self.shown!r} cannot be written: {reason}; choose another with --storage"
             ) from None
 
-    def remove_if_empty(self) -> None:
-        """Takes it away again where nothing was written to it."""
+    @contextlib.contextmanager
+    def created(self) -> Iterator[None]:
+        """Creates it, as `create`; takes it away again where the block fails before anything was written to it."""
         from pyarrow.fs import FileSelector
 
-        if not self.filesystem.get_file_info(FileSelector(self.path)):
-            self.filesystem.delete_dir(self.path)
+        self.create()
+        try:
+            yield
+        except BaseException:
+            if not self.filesystem.get_file_info(FileSelector(self.path)):
+                self.filesystem.delete_dir(self.path)
+            raise
 
     def write(self, name: str, data: bytes) -> None:
         """Writes ``name`` so that a reader sees the old file or the whole new one."""

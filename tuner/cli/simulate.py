@@ -71,12 +71,8 @@ def command(
     limits = Limits(None if hours is None else hours * 3600, trials, full_trials)
     folder = RunFolder.at(output or f"{STORAGE}/{new_run_name('simulate')}")
     mode = experiments[0].spec.objective.mode
-    folder.create()
-    try:
+    with folder.created():
         comparison = compare(contenders, mode, slots, seeds, limits, lambda text: click.echo(text, err=True))
-    except BaseException:
-        folder.remove_if_empty()
-        raise
     shown, notes = aligned([_shown(row, len(contenders)) for row in comparison.rows()]), _notes(comparison, limits)
     picture = png(comparison)
     folder.write("comparison.png", picture)

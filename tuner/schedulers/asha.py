@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
 import random
 from typing import Annotated, Literal
@@ -11,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tuner.schedulers.adaptive import AdaptivePromotion, AdaptiveStopping
-from tuner.schedulers.base import Scheduler, SchedulerSpec
+from tuner.schedulers.base import Scheduler, TimedSpec
 from tuner.schedulers.halving import Promotion, Stopping, quantile
 from tuner.schedulers.trust import ladder, possible_rungs, starting_rung
 from tuner.spec.task import Task
@@ -20,7 +19,7 @@ _SIMULATED_TRIALS = 3000
 """How many trials `expected_at_rungs` simulates at least."""
 
 
-class Asha(SchedulerSpec):
+class Asha(TimedSpec):
     """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
 
     Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; the best ``1 / reduction_factor`` of a rung go on.
@@ -32,10 +31,6 @@ class Asha(SchedulerSpec):
     variant: Literal["stopping", "promotion"] = "stopping"
     """``stopping``: a trial that is not among the best so far ends at its rung. ``promotion`` (Algorithm 2 of the
     paper): every trial pauses at its rung, and goes on from its checkpoint when it is among the best."""
-    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
-    """The reported number that counts progress; ``training_iteration`` counts reports."""
-    max_t: Annotated[int, Field(ge=1)] = 100
-    """R in the paper: the value of ``time_attr`` at which a trial is complete."""
     grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
     """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: measured in the running search,
     by how far early ranks tell which trials turn out best (`tuner.schedulers.trust.Trust`)."""
@@ -50,14 +45,8 @@ class Asha(SchedulerSpec):
     def _check(self) -> Asha:
         if self.grace_period == "auto":
             return self._check_auto()
-        if self.grace_period > self.max_t:
-            raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
-        for rung, following in itertools.pairwise(ladder(self.grace_period, self.reduction_factor, self.max_t)):
-            if rung == following:
-                raise ValueError(
-                    f"reduction_factor {self.reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "
-                    f"choose a larger one, or a larger grace_period"
-                )
+        self.check_grace_period(self.grace_period)
+        self.check_rungs(ladder(self.grace_period, self.reduction_factor, self.max_t), self.reduction_factor)
         if self.brackets > len(self.rungs()):
             raise ValueError(
                 f"brackets {self.brackets} is more than the {len(self.rungs())} rungs that grace_period "
@@ -76,10 +65,6 @@ class Asha(SchedulerSpec):
                 f"leave brackets out, or give grace_period as a number"
             )
         return self
-
-    @property
-    def fidelity(self) -> tuple[str, int]:
-        return self.time_attr, self.max_t
 
     @property
     def pauses(self) -> bool:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field
 
 from tuner.configuration import Configuration
 from tuner.spec.model import Model
@@ -112,3 +117,30 @@ class SchedulerSpec(Model):
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         """What is wrong with its options for ``space``: (path below ``scheduler``, message with the remedy)."""
         return []
+
+
+class TimedSpec(SchedulerSpec):
+    """The common part of the schedulers that know when a trial is complete."""
+
+    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
+    """The reported number that counts progress; ``training_iteration`` counts reports."""
+    max_t: Annotated[int, Field(ge=1)] = 100
+    """R in the papers: the value of ``time_attr`` at which a trial is complete."""
+
+    @property
+    def fidelity(self) -> tuple[str, int]:
+        return self.time_attr, self.max_t
+
+    def check_grace_period(self, grace_period: int) -> None:
+        """Raises ValueError where no trial would end before its end."""
+        if grace_period > self.max_t:
+            raise ValueError(f"grace_period {grace_period} is above max_t {self.max_t}: it must be at most max_t")
+
+    def check_rungs(self, rungs: Iterable[int], reduction_factor: float) -> None:
+        """Raises ValueError where two of the ascending ``rungs`` are the same step."""
+        for rung, following in pairwise(rungs):
+            if rung == following:
+                raise ValueError(
+                    f"reduction_factor {reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "
+                    f"choose a larger one, or a larger grace_period"
+                )

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tuner.configuration import Configuration
-from tuner.schedulers.base import Decision, Resume, Scheduler, SchedulerSpec, Stop
+from tuner.schedulers.base import Decision, Resume, Scheduler, Stop, TimedSpec
 from tuner.spec.task import Task
 
 _ROUNDING = 1e-9
 """Powers of η that miss a whole number by less are that number."""
 
 
-class Brackets(SchedulerSpec):
+class Brackets(TimedSpec):
     """The brackets of HyperBand, whatever search fills them.
 
     Bracket s starts n = ⌈(s_max + 1) / (s + 1) · η^s⌉ trials, which pause at R η^-s. When all of them are there, the
@@ -28,8 +28,6 @@ class Brackets(SchedulerSpec):
     resources go to new trials. A trial that fails is the worst of its rung, and blocks nobody.
     """
 
-    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
-    """The reported number that counts progress; ``training_iteration`` counts reports."""
     max_t: Annotated[int, Field(ge=1)] = 81
     """R in the paper: the value of ``time_attr`` at which a trial is complete."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
@@ -41,19 +39,9 @@ class Brackets(SchedulerSpec):
 
     @model_validator(mode="after")
     def _check(self) -> Brackets:
-        if self.grace_period > self.max_t:
-            raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
-        for rung, following in itertools.pairwise(self.rungs()):
-            if rung == following:
-                raise ValueError(
-                    f"reduction_factor {self.reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "
-                    f"choose a larger one, or a larger grace_period"
-                )
+        self.check_grace_period(self.grace_period)
+        self.check_rungs(self.rungs(), self.reduction_factor)
         return self
-
-    @property
-    def fidelity(self) -> tuple[str, int]:
-        return self.time_attr, self.max_t
 
     @property
     def pauses(self) -> bool:

@@ -9,26 +9,23 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tuner.configuration import Configuration
-from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
+from tuner.schedulers.base import Decision, Scheduler, TimedSpec
 from tuner.schedulers.halving import quantile
 from tuner.spec.task import Task
 
 
-class Median(SchedulerSpec):
+class Median(TimedSpec):
     """The median stopping rule of Vizier (Golovin et al. 2017).
 
     A trial stops at step t when the best value that it has reported is worse than the median, over the other trials
     that reported at t, of the mean of their values up to t. Ours and not Ray's ``MedianStoppingRule``, which computes
     every mean anew at every report (its cost grows with trials times reports), acts on Ray's trials only and forgets
     everything in a restore. Its ``min_time_slice`` and ``hard_stop: false`` are left out: they put trials aside
-    instead of stopping them, to be finished after all when the others have ended.
+    instead of stopping them, to be finished after all when the others have ended. A trial ends at ``max_t``, which Ray
+    has not.
     """
 
     kind: Literal["median"] = "median"
-    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
-    """The reported number that counts progress; ``training_iteration`` counts reports."""
-    max_t: Annotated[int, Field(ge=1)] = 100
-    """The value of ``time_attr`` at which a trial is complete, and ends. Ray has it not."""
     grace_period: Annotated[int, Field(ge=1)] = 1
     """No trial is stopped before this value of ``time_attr``, and the means leave out what came before it."""
     min_samples_required: Annotated[int, Field(ge=1)] = 3
@@ -36,13 +33,8 @@ class Median(SchedulerSpec):
 
     @model_validator(mode="after")
     def _check(self) -> Median:
-        if self.grace_period > self.max_t:
-            raise ValueError(f"grace_period {self.grace_period} is above max_t {self.max_t}: it must be at most max_t")
+        self.check_grace_period(self.grace_period)
         return self
-
-    @property
-    def fidelity(self) -> tuple[str, int]:
-        return self.time_attr, self.max_t
 
     def build(self, task: Task) -> Scheduler:
         return MedianStopping(self, task.sign)

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from tuner.configuration import Configuration
 from tuner.errors import did_you_mean
-from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop
+from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop, TimedSpec
 from tuner.spec.space import Choice, Domain, Parameter, Space, at
 from tuner.spec.task import Task
 from tuner.spec.values import index_of
@@ -31,20 +31,17 @@ _ROUNDING = 1e-9
 """0.1 * 30 is 3.0000000000000004."""
 
 
-class PopulationSpec(SchedulerSpec):
+class PopulationSpec(TimedSpec):
     """What ``pbt`` and ``pb2`` have in common. All ``budget.trials`` trials are one population.
 
     Whenever a trial comes to a multiple of ``perturbation_interval`` its result is compared with the latest such result
     of the others. One in the bottom ``quantile_fraction`` goes on from the checkpoint of one drawn from the top
     ``quantile_fraction`` (exploit), with a configuration made from that trial's (explore). Nobody is replaced before
     each trial of the population has such a result. Asynchronous, as in the paper; there is no ``synch``. With fewer
-    slots than trials, a trial pauses at its interval while another is behind it, and the one furthest behind goes on.
+    slots than trials, a trial pauses at its interval while another is behind it, and the one furthest behind goes on. A
+    trial ends at ``max_t``, which Ray has not.
     """
 
-    time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
-    """The reported number that counts progress; ``training_iteration`` counts reports."""
-    max_t: Annotated[int, Field(ge=1)] = 100
-    """The value of ``time_attr`` at which a trial is complete, and ends. Ray has it not."""
     perturbation_interval: Annotated[int, Field(ge=1)] = 5
     """In units of ``time_attr``: a trial may be replaced at its multiples (``ready`` in the paper)."""
     burn_in_period: Annotated[int, Field(ge=0)] = 0
@@ -70,10 +67,6 @@ class PopulationSpec(SchedulerSpec):
     def milestone(self, step: int) -> int:
         """The next multiple of ``perturbation_interval`` after ``step``."""
         return (step // self.perturbation_interval + 1) * self.perturbation_interval
-
-    @property
-    def fidelity(self) -> tuple[str, int]:
-        return self.time_attr, self.max_t
 
     @property
     def pauses(self) -> bool:
