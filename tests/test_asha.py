@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from tests.schedulers_driver import Driver, by_quality, of
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler
+from tuner.spec.objective import Mode
 from tuner.spec.space import Space
-from tuner.spec.task import Mode, Task
+from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

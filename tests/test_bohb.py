@@ -21,9 +21,10 @@ from tuner.searchers.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
 from tuner.searchers.random import Random
 from tuner.spec.constraints import read_constraint
+from tuner.spec.objective import Mode
 from tuner.spec.prior import Prior
 from tuner.spec.space import Space
-from tuner.spec.task import Mode, Task
+from tuner.spec.task import Task
 
 NAN = math.nan
 

@@ -14,6 +14,7 @@ from tuner.errors import Problem
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.random import PriorShare, Random
 from tuner.spec.document import dump_yaml, read_yaml
+from tuner.spec.objective import Mode
 from tuner.spec.space import (
     Choice,
     Constant,
@@ -27,7 +28,7 @@ from tuner.spec.space import (
     json_schema,
     read_space,
 )
-from tuner.spec.task import Mode, Task
+from tuner.spec.task import Task
 
 BELIEFS: list[tuple[Domain, Any]] = [
     (Float(-2, 3), 0.5),

@@ -17,8 +17,9 @@ from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.hyperband import Brackets
 from tuner.schedulers.ray import RayScheduler
 from tuner.searchers import AnySearch
+from tuner.spec.objective import Mode
 from tuner.spec.space import Choice, Float, Parameter, Space
-from tuner.spec.task import Mode, Task
+from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -24,7 +24,8 @@ class Asha(TimedSpec):
 
     Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; the best ``1 / reduction_factor`` of a rung go on.
     Ours and not Ray's ``AsyncHyperBandScheduler``, which has no promotion, acts on Ray's trials only, forgets its rungs
-    in a restore and draws brackets without a seed; the decisions of the stopping variant equal Ray's (a test compares).
+    in a restore and draws brackets without a seed; the decisions of the stopping variant equal Ray's but for equal
+    values (a test compares).
     """
 
     kind: Literal["asha"] = "asha"

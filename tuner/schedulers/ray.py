@@ -11,8 +11,9 @@ from pydantic import ConfigDict, Field
 from tuner.errors import InputError, did_you_mean
 from tuner.schedulers.base import Scheduler, SchedulerSpec
 from tuner.spec.importing import import_attribute
+from tuner.spec.objective import Mode
 from tuner.spec.space import Space
-from tuner.spec.task import Mode, Task
+from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler

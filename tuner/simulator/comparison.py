@@ -17,7 +17,7 @@ from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.simulation import Trace, simulate
 from tuner.simulator.table import Table
-from tuner.spec.task import Mode
+from tuner.spec.objective import Mode
 
 if TYPE_CHECKING:
     import numpy as np

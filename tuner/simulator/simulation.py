@@ -12,7 +12,8 @@ from tuner.errors import InputError
 from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.table import Table
-from tuner.spec.task import Mode, Task
+from tuner.spec.objective import Mode
+from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,6 +10,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Ty
 
 from tuner.spec.model import Model
 
+Mode = Literal["min", "max"]
+"""Whether small or large values are good."""
+
 Point = tuple[float, ...]
 """One value for each objective, each to be made large."""
 
@@ -19,7 +22,7 @@ class Objective(Model):
 
     metric: Annotated[str, Field(min_length=1)]
     """Name of the reported metric that is compared."""
-    mode: Literal["min", "max"]
+    mode: Mode
     """Whether small or large values are good."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Of several objectives: all have a weight, and schedulers compare the weighted sum of the metrics (those of the

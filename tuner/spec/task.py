@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from tuner.spec.objective import Mode
 from tuner.spec.space import Space
-
-Mode = Literal["min", "max"]
 
 
 @dataclass(frozen=True)
