@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tables import EPOCHS, by_formula, space
+from tuner.report.terminal import trust
+from tuner.results import Report, ResultSet, Trial
 from tuner.schedulers.adaptive import AdaptiveStopping
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision
@@ -20,6 +22,7 @@ from tuner.schedulers.trust import Trust, possible_ladders, possible_rungs, star
 from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret
+from tuner.storage import RunFolder
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -199,3 +202,25 @@ def test_about_as_good_as_the_best_fixed_grace_period(
 
     assert regret("auto") < 0.5 * regret(worst)
     assert regret("auto") < regret(best) + 0.05
+
+
+def test_a_run_tells_where_its_first_rung_came_to_be_and_why() -> None:
+    generator = random.Random(0)
+    trials = [
+        [Report(str(i), step, step, i * 100 + step, {"loss": -crossing(9)(quality, step)}) for step in range(1, 28)]
+        for i, quality in enumerate(generator.random() for _ in range(60))
+    ]
+    results = finished_run("auto", trials)
+    assert trust(results).startswith("grace_period auto: first rung at training_iteration 9; of the best trials a cut ")
+    assert trust(finished_run(3, trials)) == ""
+    assert trust(finished_run("auto", [])).endswith("; nothing was measured yet")
+
+
+def finished_run(grace_period: int | str, trials: list[list[Report]]) -> ResultSet:
+    scheduler = {"kind": "asha", "grace_period": grace_period, "reduction_factor": 3, "max_t": 27}
+    spec = {
+        "objective": {"metric": "loss", "mode": "min"},
+        "scheduler": scheduler | {"time_attr": "training_iteration"},
+    }
+    found = [Trial(str(i), i + 1, {}, reports=reports) for i, reports in enumerate(trials)]
+    return ResultSet(RunFolder.at("runs/a"), spec, {}, found)

@@ -141,6 +141,8 @@ class Plan:
         for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
             reach_it = f"{_counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
             yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {reach_it}")
+        if self.spec.scheduler.first_rung_moves:
+            yield "", "as if the first rung stayed where it begins; any of these may become it, as early ranks deserve"
         total = self.trials * rungs[-1]
         spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))
         yield "", f"about {spent:.0f} of {total} {name}s in all: {1 - spent / total:.0%} saved by stopping early"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from tuner.report.terminal import config_line, config_lines, headline, number, objectives_line
+from tuner.report.terminal import config_line, config_lines, headline, number, objectives_line, trust
 from tuner.results import REPORT, ResultSet, Trial
 
 _STYLE = """
@@ -62,6 +62,7 @@ def page(results: ResultSet) -> str:
     """The whole page."""
     notices = "".join(f'<p class="notice">{escape(text)}</p>' for text in results.notices)
     lines = [line for line in headline(results) if not line.startswith(("NOTICE", " "))]  # the front has its table
+    lines += filter(None, [trust(results)])
     points = "".join(f"<li>{escape(line)}</li>" for line in lines)
     ranked = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
     title = escape(results.name)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner.algorithms import changes_configurations
 from tuner.configuration import flat
 from tuner.results import ResultSet, Trial
+from tuner.schedulers.trust import Trust
 from tuner.spec.quantities import duration
 
 FRONT_LINES = 10
@@ -77,6 +79,21 @@ def savings(results: ResultSet) -> str:
     return f"{spent} of {full} {unit}s run: {1 - spent / full:.0%} saved by stopping early" if full else ""
 
 
+def trust(results: ResultSet) -> str:
+    """Where ``grace_period: auto`` put the first rung in the end, and why; empty for other runs."""
+    scheduler = results.spec["scheduler"]
+    if scheduler.get("grace_period") != "auto":
+        return ""
+    unit, sign = scheduler["time_attr"], results.objectives[0].sign
+    reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
+    known = [(r.trial_id, int(r.metrics.get(unit, r.step)), sign * results.value(r)) for r in reports]
+    found = Trust.after((r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"])
+    where = f"no rung before {unit}" if found.first_rung == scheduler["max_t"] else f"first rung at {unit}"
+    kept = [f"{recall.share:.0%} at {unit} {recall.level}" for recall in found.recalls() if recall.elites]
+    reason = f"; of the best trials a cut keeps about {', '.join(kept)}" if kept else "; nothing was measured yet"
+    return f"grace_period auto: {where} {found.first_rung}{reason}"
+
+
 def headline(results: ResultSet) -> list[str]:
     """The result of a run in a few lines: notices, best trial or front, trials by status, what was saved."""
     lines = [f"NOTICE: {notice}" for notice in results.notices]
@@ -111,7 +128,7 @@ def overview(results: ResultSet) -> str:
     ranked = results.rank(results.trials)
     rest = [t for t in results.trials if t.best is None]
     rows = [_row(results, trial) for trial in [*ranked, *rest]]
-    lines = [f"run: {results.folder.shown}", *headline(results)]
+    lines = [f"run: {results.folder.shown}", *headline(results), *filter(None, [trust(results)])]
     return "\n".join([*lines, "", table(rows)] if rows else lines)
 
 

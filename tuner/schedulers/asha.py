@@ -71,6 +71,10 @@ class Asha(TimedSpec):
     def pauses(self) -> bool:
         return self.variant == "promotion"
 
+    @property
+    def first_rung_moves(self) -> bool:
+        return self.grace_period == "auto"
+
     def rungs(self) -> tuple[int, ...]:
         """With ``grace_period: auto`` all that may become one."""
         if self.grace_period == "auto":

@@ -106,6 +106,11 @@ class SchedulerSpec(Model):
         """Fidelities at which trials are compared, ascending; the last is where a trial is complete."""
         return ()
 
+    @property
+    def first_rung_moves(self) -> bool:
+        """Whether any of `rungs` may become the first one while the search runs."""
+        return False
+
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         """How many of ``trials`` are expected to reach each rung when the order of trials says nothing."""
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _START = 25
@@ -127,6 +127,15 @@ class Trust:
         """(trial, level): it was compared there."""
         self._values = 0
         self._due = 0.0
+
+    @classmethod
+    def after(cls, reports: Iterable[tuple[str, int, float]], eta: float, max_t: int) -> Trust:
+        """What a search has learnt from ``reports``: (trial, step, quality to be made large) in order of time."""
+        trust = cls(eta, max_t)
+        for trial_id, step, quality in reports:
+            if (level := trust.reached(trial_id, step)) is not None:
+                trust.record(trial_id, level, quality)
+        return trust
 
     def reached(self, trial_id: str, step: int) -> int | None:
         """The highest level up to ``step``, if the trial is not known to have reached it before."""

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.engine.recorder import Listener
-from tuner.report.terminal import config_line, headline, metrics_line
+from tuner.report.terminal import config_line, headline, metrics_line, trust
 from tuner.results import LOG, Report, ResultSet, Trial
 from tuner.spec.objective import dominates
 from tuner.spec.quantities import duration
@@ -127,7 +127,8 @@ class _Progress:
 
     def finished(self, results: ResultSet) -> None:
         self._screen.release()
-        for line in [*headline(results), f"run: {results.folder.shown} ({duration(time.monotonic() - self._begun)})"]:
+        lines = [*headline(results), *filter(None, [trust(results)])]
+        for line in [*lines, f"run: {results.folder.shown} ({duration(time.monotonic() - self._begun)})"]:
             self._screen.say(line)
         kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]
         if kept:
