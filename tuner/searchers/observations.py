@@ -1,7 +1,8 @@
-"""How good each trial was at which fidelity: what `tuner.searchers.bohb` learns from."""
+"""How good each trial was at which fidelity: what a model of one fidelity at a time learns from."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ class Observations:
         self._b = 0.0
         self._levels: dict[float, list[tuple[float, int]]] = {}
         """Of each fidelity from b up: (loss, trial), sorted."""
+        self._arrivals: dict[float, dict[int, float]] = {}
+        """Of each fidelity from b up: the loss of each trial, in the order in which they came there."""
         self._running: dict[int, dict[float, float]] = {}
         """Of each trial that has not ended: its losses by fidelity, from b up."""
         self._failed: list[int] = []
@@ -41,6 +44,7 @@ class Observations:
         if fidelity < self._b:
             return
         level, losses = self._levels.setdefault(fidelity, []), self._running[trial]
+        self._arrivals.setdefault(fidelity, {})[trial] = loss
         if fidelity in losses:
             del level[bisect_left(level, (losses[fidelity], trial))]
         losses[fidelity] = loss
@@ -58,7 +62,17 @@ class Observations:
         for fidelity, loss in self._running.pop(trial).items():
             level = self._levels[fidelity]
             del level[bisect_left(level, (loss, trial))]
+            del self._arrivals[fidelity][trial]
         self._failed.append(trial)
+
+    def known(self, limit: int) -> dict[int, float]:
+        """The loss at b of the trials that have one; of more than ``limit`` the best quarter of it and the latest."""
+        arrived = self._arrivals.get(self._b, {})
+        if len(arrived) <= limit:
+            return dict(arrived)
+        best = {trial: loss for loss, trial in self._levels[self._b][: limit // 4]}
+        latest = itertools.islice(reversed(arrived.items()), limit - len(best))
+        return best | dict(latest)
 
     def split(self, n_min: int, gamma: float, rng: Generator) -> tuple[list[int], list[int]] | None:
         """The good trials and the others; None where too few are known.
@@ -78,6 +92,7 @@ class Observations:
     def _rise(self, fidelity: float) -> None:
         self._b = fidelity
         self._levels = {at: level for at, level in self._levels.items() if at >= fidelity}
+        self._arrivals = {at: losses for at, losses in self._arrivals.items() if at >= fidelity}
         self._running = {
             trial: {at: loss for at, loss in losses.items() if at >= fidelity}
             for trial, losses in self._running.items()

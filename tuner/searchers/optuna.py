@@ -55,6 +55,11 @@ class Optuna(SearchSpec):
     n_startup_trials: int = Field(default=10, ge=1)
     """Ended trials before ``tpe`` or ``gp`` models anything (``cmaes``: its choices); until then it draws at random.
     ``qmc`` and ``nsga2`` ignore it."""
+    n_ei_candidates: int = Field(default=8, ge=1)
+    """Draws of ``tpe`` (``cmaes``: for its choices) from the model of the good configurations, of which the one with
+    the largest expected improvement is taken. Optuna has 24, see above."""
+    random_fraction: float = Field(default=1 / 3, ge=0, le=1)
+    """The share of the suggestions of ``tpe`` that are drawn at random. Optuna has 0, see above."""
     population_size: int = Field(default=50, ge=2)
     """Trials of one generation of ``nsga2``, which is evolved from the best so many; the others ignore it."""
     max_history: int | None = Field(default=None, ge=50)
@@ -65,16 +70,20 @@ class Optuna(SearchSpec):
     def build(self, task: Task) -> Searcher:
         from tuner.searchers import optuna_study
 
-        kinds: dict[Sampler, type[optuna_study.OptunaSearcher]] = {
-            "tpe": optuna_study.OptunaSearcher,
-            "qmc": optuna_study.Sequence,
-        }
         history = self.max_history or _HISTORY[self.sampler]
         if self.sampler == "nsga2":
             history = max(history, 4 * self.population_size)
+        storage: optuna_study.TrialStorage = optuna_study.ForgetfulStorage(history)
+        if self.sampler in ("tpe", "gp") and len(task.modes) == 1:
+            storage = optuna_study.OneFidelityStorage(task, history, enough=self.n_startup_trials)
         with optuna_study.quiet():
-            sampler = self._sampler(task)
-            return kinds.get(self.sampler, optuna_study.WholeSpace)(task, sampler, history, self.n_startup_trials)
+            common = task, self._sampler(task), storage, self.n_startup_trials
+            match self.sampler:
+                case "tpe":
+                    return optuna_study.OptunaSearcher(*common, random_fraction=self.random_fraction)
+                case "qmc":
+                    return optuna_study.Sequence(*common)
+            return optuna_study.WholeSpace(*common)
 
     def _sampler(self, task: Task) -> optuna.samplers.BaseSampler:
         import optuna
@@ -122,7 +131,7 @@ class Optuna(SearchSpec):
 
         return optuna.samplers.TPESampler(
             n_startup_trials=self.n_startup_trials,
-            n_ei_candidates=24,
+            n_ei_candidates=self.n_ei_candidates,
             seed=task.seed,
             multivariate=multivariate,
             group=multivariate and task.space.conditional,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +16,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher
+from tuner.searchers.observations import Observations
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.space import Choice, Domain, Float, Integer, Normal, Parameter, Path, at
 from tuner.spec.task import Task
+
+_SALT = 0x72616E646F6D
+"""Keeps the draws at random apart from other ones with the same seed."""
 
 _TAIL = 1e-9
 """The share of a normal distribution left out at each end: about 6 standard deviations from the mean."""
@@ -30,17 +35,27 @@ _MAX_STEPS = 10_000
 
 
 class OptunaSearcher(Searcher):
-    """Asks a study, and tells it how each trial ended.
+    """Asks a study, and tells it how each trial went.
 
-    A trial that was stopped early counts with its last values, and not as pruned: Optuna 5.0's TPESampler puts every
-    complete trial before every pruned one, and so takes the first trials of ASHA, which run to the end as there was
-    nothing to compare them with, for the best; its other samplers pass over pruned trials.
+    What the sampler makes of a trial that was stopped early is up to ``storage``; it is never told as pruned: Optuna
+    5.0's TPESampler puts every complete trial before every pruned one, and so takes the first trials of ASHA, which run
+    to the end as there was nothing to compare them with, for the best; its other samplers pass over pruned trials.
     """
 
-    def __init__(self, task: Task, sampler: optuna.samplers.BaseSampler, max_history: int, beta: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        sampler: optuna.samplers.BaseSampler,
+        storage: TrialStorage,
+        beta: int,
+        random_fraction: float = 0.0,
+    ) -> None:
         self._space = task.space
+        self._storage = storage
+        self._random_fraction = random_fraction
+        self._rng = np.random.default_rng([task.seed, _SALT])
         self._study = optuna.create_study(
-            storage=ForgetfulStorage(max_history),
+            storage=storage,
             sampler=sampler,
             pruner=optuna.pruners.NopPruner(),
             directions=["minimize" if mode == "min" else "maximize" for mode in task.modes],
@@ -50,27 +65,39 @@ class OptunaSearcher(Searcher):
         """Trials that have not ended, by id."""
 
     def suggest(self, trial_id: str) -> Configuration:
-        return self._ask(trial_id, self._priors.draw())
+        chosen: dict[Path, Any] = {}
+        if self._rng.random() < self._random_fraction:
+            chosen = self._chosen(lambda parameter: parameter.domain.sample(self._rng))
+        return self._ask(trial_id, chosen | self._priors.draw())
 
     def adopt(self, trial_id: str, configuration: Configuration) -> None:
-        chosen: dict[Path, Any] = {}
+        self._ask(trial_id, self._chosen(lambda parameter: at(configuration, parameter.path)))
 
-        def remember(parameter: Parameter) -> Any:
-            chosen[parameter.path] = at(configuration, parameter.path)
-            return chosen[parameter.path]
-
-        self._space.build(remember)
-        self._ask(trial_id, chosen)
+    def observe(self, trial_id: str, step: int, value: float) -> None:
+        if trial_id in self._pending:
+            self._storage.report(self._pending[trial_id].number, step, value)
 
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
         if trial_id not in self._pending:
             return
         trial = self._pending.pop(trial_id)
+        self._storage.end(trial.number, step, values)
         if values is None:
             self._study.tell(trial, state=TrialState.FAIL)
         else:
-            self._study.tell(trial, [min(max(value, -_LARGEST), _LARGEST) for value in values])
+            self._study.tell(trial, [_bounded(value) for value in values])
+
+    def _chosen(self, choose: Callable[[Parameter], Any]) -> dict[Path, Any]:
+        """What ``choose`` answers for each active parameter of a configuration."""
+        chosen: dict[Path, Any] = {}
+
+        def remember(parameter: Parameter) -> Any:
+            chosen[parameter.path] = choose(parameter)
+            return chosen[parameter.path]
+
+        self._space.build(remember)
+        return chosen
 
     def _ask(self, trial_id: str, fixed: dict[Path, Any]) -> Configuration:
         """A new trial, in which the parameters in ``fixed`` have those values."""
@@ -101,20 +128,42 @@ class WholeSpace(OptunaSearcher):
 class Sequence(WholeSpace):
     """Takes the next point of a sequence."""
 
-    def __init__(self, task: Task, sampler: optuna.samplers.BaseSampler, max_history: int, beta: int) -> None:
+    def __init__(self, task: Task, sampler: optuna.samplers.BaseSampler, storage: TrialStorage, beta: int) -> None:
         """Lets QMCSampler know the space through a trial that never ran.
 
         It takes the space from the first trial that ended, and draws at random until there is one.
         """
-        super().__init__(task, sampler, max_history, beta)
+        super().__init__(task, sampler, storage, beta)
         known = {_key(p.path): _distribution(p.domain) for p in task.space.parameters if p.free}
         lowest = {key: d.choices[0] if isinstance(d, CategoricalDistribution) else d.low for key, d in known.items()}
         if known:
             self._study.add_trial(create_trial(state=TrialState.PRUNED, params=lowest, distributions=known))
 
 
-class ForgetfulStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
-    """Shows a sampler a bounded number of trials, so that a suggestion never costs more than with so many.
+class TrialStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
+    """Shows a sampler a bounded number of trials, so that a suggestion never costs more than with so many."""
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """A running trial reported ``value`` of the first objective at ``step``."""
+
+    def end(self, number: int, step: int, values: tuple[float, ...] | None) -> None:
+        """A running trial ended with these values, or failed."""
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        if deepcopy or states == (TrialState.WAITING,):
+            return super().get_all_trials(study_id, deepcopy, states)  # type: ignore[no-any-return]
+        shown = self._view()
+        return shown if states is None else [trial for trial in shown if trial.state in states]
+
+    def _view(self) -> list[FrozenTrial]:
+        """What the sampler sees."""
+        raise NotImplementedError
+
+
+class ForgetfulStorage(TrialStorage):
+    """Shows the trials with their last values, and forgets some of them.
 
     When more than ``max_history`` trials have ended, it goes on with half as many: the best quarter and the latest,
     where a trial is the better the fewer others dominate it (Fonseca and Fleming 1993). Failed trials are forgotten,
@@ -135,13 +184,8 @@ class ForgetfulStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
         self._shown.append(trial_id)
         return trial_id
 
-    def get_all_trials(
-        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        if deepcopy or states == (TrialState.WAITING,):
-            return super().get_all_trials(study_id, deepcopy, states)  # type: ignore[no-any-return]
-        shown = [self.get_trial(trial_id) for trial_id in self._shown]
-        return shown if states is None else [trial for trial in shown if trial.state in states]
+    def _view(self) -> list[FrozenTrial]:
+        return [self.get_trial(trial_id) for trial_id in self._shown]
 
     def _forget(self, study_id: int) -> None:
         shown = [self.get_trial(trial_id) for trial_id in self._shown]
@@ -153,6 +197,61 @@ class ForgetfulStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
         kept.update(latest[-(self._max_history // 4) :])
         self._shown = [trial_id for trial_id in self._shown if trial_id in kept]
         self._spared = len(self._shown)
+
+
+class OneFidelityStorage(TrialStorage):
+    """Shows a sampler the trials as they were at one fidelity b, the highest at which ``enough`` of them reported.
+
+    As in BOHB (Falkner et al. 2018). Values of different fidelities do not compare: a model of the last values takes
+    the first trials of ASHA, which run to the end as there was nothing to compare them with, for good ones, and asks
+    for their neighbours for ever. Trials that reached b are complete with their value there, also when they still run;
+    those that have not yet are pending; those that ended before, or failed, are not shown.
+    """
+
+    def __init__(self, task: Task, max_history: int, enough: int) -> None:
+        super().__init__()
+        self._max_history = max_history
+        self._observations = Observations(task.max_t, enough)
+        self._sign = task.sign
+        self._pending: set[int] = set()
+        self._copies: dict[int, FrozenTrial] = {}
+        """Of the trials that were shown last: as they were shown."""
+
+    def report(self, number: int, step: int, value: float) -> None:
+        self._observations.report(number, step, -self._sign * value)
+
+    def end(self, number: int, step: int, values: tuple[float, ...] | None) -> None:
+        self._pending.remove(number)
+        if values is None:
+            self._observations.fail(number)
+        else:
+            self._observations.end(number, step, -self._sign * values[0])
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        trial_id: int = super().create_new_trial(study_id, template_trial)
+        self._pending.add(trial_id)
+        self._observations.start(trial_id)
+        return trial_id
+
+    def _view(self) -> list[FrozenTrial]:
+        known = self._observations.known(self._max_history)
+        self._copies = {number: self._at(number, -self._sign * known[number]) for number in known}
+        return [
+            self._copies[number] if number in known else self.get_trial(number)
+            for number in sorted(self._pending | known.keys())
+        ]
+
+    def _at(self, number: int, value: float) -> FrozenTrial:
+        """The trial with ``value`` as its result."""
+        shown = self._copies.get(number)
+        if shown is None or shown.value != _bounded(value):
+            shown = copy.copy(self.get_trial(number))
+            shown.state, shown.value = TrialState.COMPLETE, _bounded(value)
+        return shown
+
+
+def _bounded(value: float) -> float:
+    return min(max(value, -_LARGEST), _LARGEST)
 
 
 def _best_first(ended: list[FrozenTrial], signs: list[int]) -> list[FrozenTrial]:
