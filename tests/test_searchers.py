@@ -385,6 +385,45 @@ def test_optuna_learns_from_stopped_trials_as_from_others(sampler: Any) -> None:
     assert states == ["COMPLETE"] * 4 + ["FAIL", "COMPLETE"]
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_optuna_models_the_highest_fidelity_with_enough_trials(sampler: Any) -> None:
+    searcher = build(Optuna(sampler=sampler, n_startup_trials=3), space("x: {uniform: [0, 1]}"), mode="max")
+    for i in range(5):
+        searcher.adopt(str(i), {"x": i / 10})
+        searcher.observe(str(i), 1, float(i))
+    assert shown(searcher) == [(i / 10, float(i)) for i in range(5)]
+    for i in range(3):  # of them 2 still runs, and the others ended at step 1
+        searcher.observe(str(i), 2, 10.0 - i)
+    for i in (0, 1, 3):
+        searcher.end(str(i), 2 if i < 2 else 1, (10.0 - i if i < 2 else 3.0,))
+    searcher.end("4", 1, None)
+    searcher.adopt("new", {"x": 0.9})
+    restored = pickle.loads(pickle.dumps(searcher))
+    for one in (searcher, restored):
+        assert shown(one) == [(0.0, 10.0), (0.1, 9.0), (0.2, 8.0), (0.9, None)]
+    assert restored.suggest("next") == searcher.suggest("next")
+
+
+def shown(searcher: Any) -> list[tuple[float, float | None]]:
+    """(x, value) of the trials that Optuna's samplers see; None for a pending one."""
+    trials = searcher._study.get_trials(deepcopy=False)
+    return [(trial.params["x"], trial.value if trial.state.name == "COMPLETE" else None) for trial in trials]
+
+
+def test_a_share_of_tpes_suggestions_is_drawn_at_random() -> None:
+    over = space("x: {uniform: [0, 1]}")
+
+    def near_the_best(random_fraction: float) -> int:
+        searcher = build(Optuna(n_startup_trials=5, random_fraction=random_fraction), over, mode="max")
+        found = []
+        for i in range(60):
+            found.append(searcher.suggest(str(i))["x"])
+            searcher.end(str(i), 3, (-abs(found[-1] - 0.5),))
+        return sum(abs(x - 0.5) < 0.1 for x in found[20:])
+
+    assert near_the_best(0.0) > 20 > 14 > near_the_best(1.0)
+
+
 def test_libraries_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     for sampler in ("tpe", "gp", "cmaes", "qmc", "nsga2"):
         run(build({"kind": "optuna", "sampler": sampler, "n_startup_trials": 2}, CONDITIONAL), 5)
