@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.journal import read_journal
 from tuner.results import EXPERIMENT, LINEAGE, PROVENANCE, REPORTS, TRIALS, Report, ResultSet, Segment, Status, Trial
 from tuner.spec.document import read_yaml
 from tuner.spec.objective import read_objectives
@@ -39,14 +40,14 @@ def find_run(run: str | Path, storage: str) -> RunFolder:
     raise InputError(f"no run {str(run)!r} (looked at {looked}); {hint}")
 
 
-def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
+def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
     """Reads a run folder.
 
     Raises InputError when there is no such run, EnvironmentFailure when one of its files is missing or damaged.
     """
     import pandas as pd
 
-    folder = find_run(run, storage)
+    folder = run if isinstance(run, RunFolder) else find_run(run, storage)
     reading = EXPERIMENT
     try:
         spec = _checked(read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value, "objective")
@@ -70,6 +71,23 @@ def load_run(run: str | Path, storage: str = STORAGE) -> ResultSet:
     except (ValueError, KeyError, TypeError, csv.Error, InputError, OSError) as error:
         raise EnvironmentFailure(f"{folder.shown}: {reading} cannot be read: {type(error).__name__}: {error}") from None
     return results
+
+
+def last_known(folder: RunFolder) -> ResultSet:
+    """What the tables of a run folder hold; where one of them is damaged, the run without its trials.
+
+    Raises EnvironmentFailure where neither they nor the journal say what the experiment was.
+    """
+    try:
+        return load_run(folder)
+    except EnvironmentFailure:
+        events = read_journal(folder).events
+        if not events:
+            raise
+        began = {**events[0]["provenance"]}
+        if events[-1]["what"] == "left":
+            began["interrupted"] = events[-1]["interrupted"]
+        return ResultSet(folder, events[0]["spec"], began)
 
 
 def _checked(value: Any, *keys: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tuner.configuration import merge
 from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
-from tuner.loading import load_run
+from tuner.loading import find_run, last_known
+from tuner.lock import Lock, locked
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from ray.tune import RunConfig, TuneConfig
 
     from tuner.engine.control import Control
+    from tuner.engine.course import Course
     from tuner.engine.process import TrialTask
     from tuner.engine.recorder import Listener, Recorder
+    from tuner.engine.recovery import Recovered
     from tuner.spec.experiment import ExperimentSpec
 
 Say = Callable[[str], None]
@@ -54,8 +57,6 @@ def run(
     Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3) or Interrupted (130); the last two carry on
     with a complete run folder.
     """
-    from tuner.engine.control import Control
-
     loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
     with cluster_at(address) as cluster:
         plan = make_plan(loaded, cluster)
@@ -64,14 +65,30 @@ def run(
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         with folder.created():
             params, notices = _prepare(plan, say)
-        spec = resolved_spec(plan, params)
-        results = ResultSet(folder, spec, provenance(plan, params, notices))
-        header = [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
-        folder.write(EXPERIMENT, dump_yaml(spec, header))
-        write_json(folder, PROVENANCE, results.provenance)
-        results.save()
-        task = _task(plan, params, Path.cwd())
-        return _search(plan, task, results, Control(), list(listeners), say)
+        with locked(folder) as lock:
+            return _begin(plan, params, notices, folder, list(listeners), say, lock)
+
+
+def _begin(
+    plan: Plan,
+    params: dict[str, Any],
+    notices: list[str],
+    folder: RunFolder,
+    listeners: list[Listener],
+    say: Say,
+    lock: Lock,
+) -> ResultSet:
+    from tuner.engine.control import Control
+    from tuner.engine.recovery import Recovered
+
+    spec = resolved_spec(plan, params)
+    results = ResultSet(folder, spec, provenance(plan, params, notices))
+    header = [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
+    folder.write(EXPERIMENT, dump_yaml(spec, header))
+    write_json(folder, PROVENANCE, results.provenance)
+    results.save()
+    task = _task(plan, params, Path.cwd())
+    return _search(plan, task, Recovered(results, _new_course(plan), 0.0), Control(), listeners, say, lock)
 
 
 def resume(
@@ -82,23 +99,28 @@ def resume(
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
-    """Goes on with a run that was interrupted: paused trials from their last checkpoint, then those not yet started.
+    """Goes on with a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
 
-    Searcher and scheduler go on with all that they had seen; the time between does not count. Raises as `run` does,
-    and InputError where nothing is left to do.
+    Ended trials stay, started ones go on from their last checkpoint, then come those not yet started. Searcher and
+    scheduler go on with all that they had seen; the time between does not count. Raises as `run` does, and InputError
+    where nothing is left to do.
     """
     from tuner.engine.control import Control
+    from tuner.engine.recovery import recover
 
-    results = run if isinstance(run, ResultSet) else load_run(run, storage)
-    before = results.provenance
-    if not before.get("interrupted"):
-        raise InputError(f"{results.folder.shown}: nothing to resume: the search came to its end")
-    with cluster_at(address) as cluster:
-        plan = make_plan(experiment_of(results), cluster)
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        known = last_known(folder)
+        if known.provenance.get("interrupted") is False:
+            raise InputError(f"{folder.shown}: nothing to resume: the search came to its end")
+        plan = make_plan(experiment_of(known), cluster)
         params, _ = _prepare(plan, say)
-        control = Control(elapsed_before=before["elapsed_s"])
-        task = _task(plan, params, Path(before["working_directory"]))
-        return _search(plan, task, results, control, list(listeners), say, restore=True)
+        recovered = recover(known, lambda: _new_course(plan))
+        for notice in recovered.notices:
+            say(f"NOTICE: {notice}")
+        control = Control(elapsed_before=recovered.elapsed)
+        task = _task(plan, params, Path(known.provenance["working_directory"]))
+        return _search(plan, task, recovered, control, list(listeners), say, lock)
 
 
 def _run_name(name: str | None, experiment: str) -> str:
@@ -162,29 +184,43 @@ def _task(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialT
     )
 
 
+def _new_course(plan: Plan) -> Course:
+    from tuner.engine.course import Course
+
+    spec, task = plan.spec, plan.task
+    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
+    scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.build(task)
+    return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name)
+
+
 def _search(
     plan: Plan,
     task: TrialTask,
-    results: ResultSet,
+    begun: Recovered,
     control: Control,
     listeners: list[Listener],
     say: Say,
-    restore: bool = False,
+    lock: Lock,
 ) -> ResultSet:
     from tuner.engine.recorder import Recorder
+    from tuner.journal import JournalWriter
 
-    recorder = Recorder(results, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
+    results = begun.results
+    journal = JournalWriter(results.folder, lock)
+    recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
         listener.started(results)
     try:
+        recorder.begin(begun.stopping)
         with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan):
             attach()
-            _fit(plan, task, recorder, control, restore)
+            _fit(plan, task, recorder, control)
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
         recorder.finish()
         write_report(results)
+        recorder.leave()
         for listener in listeners:
             listener.finished(results)
     if control.fatal:
@@ -210,7 +246,7 @@ def _why_nothing(results: ResultSet) -> str:
     return f"all {results.count('failed')} trials failed; {count} of them with: {reason} (log: {log})"
 
 
-def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control, restore: bool) -> None:
+def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
     """Hands the plan to Ray Tune, every option explicit."""
     from ray import tune
 
@@ -223,31 +259,26 @@ def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control, rest
     trainable = tune.with_resources(trainable_class(task), bundles)
     folder = recorder.results.folder
     filesystem = None if folder.is_local else folder.filesystem
-    if restore:
-        path = (folder / RAY).path
-        tuner = tune.Tuner.restore(path, trainable, storage_filesystem=filesystem, resume_unfinished=True)
-    else:
-        tuner = tune.Tuner(
-            trainable, tune_config=_tune_config(plan), run_config=_run_config(plan.spec, folder, filesystem)
-        )
-    with replaces_rays(recorder, control, budget, plan.slots, plan.spec.scheduler.kind):
+    tuner = tune.Tuner(
+        trainable,
+        tune_config=_tune_config(plan, recorder.course),
+        run_config=_run_config(plan.spec, folder, filesystem),
+    )
+    with replaces_rays(recorder, control, budget, plan):
         tuner.fit()
 
 
-def _tune_config(plan: Plan) -> TuneConfig:
+def _tune_config(plan: Plan, course: Course) -> TuneConfig:
     from ray import tune
 
     from tuner.engine.decisions import Decisions
-    from tuner.engine.suggestions import Course, Suggestions
+    from tuner.engine.suggestions import Suggestions
 
-    spec, task = plan.spec, plan.task
-    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
+    spec = plan.spec
     rays = spec.scheduler if isinstance(spec.scheduler, RayScheduler) else None
-    scheduler = None if rays else spec.scheduler.build(task)
-    course = Course(spec.search.searcher(task), scheduler, spec.objectives, step_name)
     return tune.TuneConfig(
         search_alg=Suggestions(course),
-        scheduler=rays.build_ray(spec.objective.metric, task.mode) if rays else Decisions(),
+        scheduler=rays.build_ray(spec.objective.metric, plan.task.mode) if rays else Decisions(),
         num_samples=plan.trials,
         max_concurrent_trials=None,  # the controller counts
         reuse_actors=not spec.resources.fresh_process,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tuner import load_run, run
+from tuner.engine.recovery import load_state
 from tuner.errors import InputError, NoUsableResult
 from tuner.results import ResultSet
+from tuner.storage import RunFolder
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 HERE = Path(__file__).parent
@@ -113,7 +114,9 @@ def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     space = {"how": {"choice": ["raise", "nan", "exit", "fine"]}}
     block = {"kind": "optuna", "sampler": "tpe", "seed": 1}
     results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10})
-    state = pickle.loads(next((tmp_path / "run/ray").glob("searcher-state-*.pkl")).read_bytes()).searcher
+    found = load_state(RunFolder.at(tmp_path / "run"))
+    assert found is not None
+    state = found[3].searcher
     states = Counter(trial.state.name for trial in state._study.trials)
     assert states == {"FAIL": results.count("failed"), "COMPLETE": results.count("completed")}
     assert results.count("failed") > 0

@@ -10,9 +10,9 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
 - It asks for a new trial before it asks whether a paused one should go on, counts paused trials against
   ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here a free slot belongs to whom the scheduler
   names, else to a new trial; and what still waits when nothing runs and nothing can come ends.
-- It forgets the scheduler's state in a restore. Here it is saved with the searcher's.
-- A trial that ends while it is paused stays PAUSED in the saved state, and starts again in a restore. Here its end is
-  saved.
+- Its saved state can be truncated, lags behind by 10 s or more, forgets the scheduler, and starts trials again that
+  ended while they were paused. Here it saves none: `tuner.engine.recovery` rebuilds a search from its journal, and the
+  trials that have not ended are taken up (`tuner.engine.revival`).
 - It tells nobody whether a trial's function returned or was stopped.
 
 ``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there meanwhile.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -37,26 +38,26 @@ from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
 from tuner.engine.process import MissingMetric
 from tuner.engine.recorder import Recorder
+from tuner.engine.revival import revive
 from tuner.errors import InputError, TunerError
+from tuner.plan import Plan
 
 
 @contextlib.contextmanager
-def replaces_rays(
-    recorder: Recorder, control: Control, budget: Stopper, slots: int, scheduler_name: str
-) -> Iterator[None]:
-    """Within: ``Tuner.fit`` runs on our controller, which runs up to ``slots`` trials at once.
+def replaces_rays(recorder: Recorder, control: Control, budget: Stopper, plan: Plan) -> Iterator[None]:
+    """Within: ``Tuner.fit`` runs on our controller, which goes on with the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
     """
-    members = {
-        "recorder": recorder,
-        "control": control,
-        "budget": budget,
-        "slots": slots,
-        "scheduler_name": scheduler_name,
-    }
-    with mock.patch.object(ray.tune.tune, "TuneController", type("Controller", (Controller,), members)):
+    members = {"recorder": recorder, "control": control, "budget": budget, "plan": plan}
+    ours = type("Controller", (Controller,), members)
+    with mock.patch.multiple(ray.tune.tune, TuneController=ours, ExperimentAnalysis=_no_analysis):
         yield
+
+
+def _no_analysis(**options: Any) -> Any:
+    """In place of what ``Tuner.fit`` makes of Ray's saved state: a run folder has all of it."""
+    return SimpleNamespace(trials=[])
 
 
 class Controller(TuneController):  # type: ignore[misc]
@@ -65,8 +66,7 @@ class Controller(TuneController):  # type: ignore[misc]
     recorder: Recorder
     control: Control
     budget: Stopper
-    slots: int
-    scheduler_name: str
+    plan: Plan
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
@@ -75,21 +75,36 @@ class Controller(TuneController):  # type: ignore[misc]
         self._by_id: dict[str, RayTrial] = {}
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
         if self._ours:
-            self._ours.course, self._ours.controller = options["search_alg"].searcher.course, self
+            self._ours.course, self._ours.controller = self.recorder.course, self
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.budget, **options)
         self._max_pending_trials = self.slots  # processes that may be starting at once: Ray starts one after the other
-        if self._ours and self.resumed:  # it knows its trials: those that Ray added meanwhile went to the unused one
-            self._ours.course = self._search_alg.searcher.course
-            for trial_id in self._ours.course.paused:
-                self._set_trial_status(self.get_trial(trial_id), RayTrial.PAUSED)
+
+    def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
+        super().setup_experiments(experiments, total_num_samples)
+        self._go_on()
+
+    @property
+    def slots(self) -> int:
+        """Trials that run at once at most."""
+        return self.plan.slots
 
     def get_trial(self, trial_id: str) -> RayTrial:
         return self._by_id[trial_id]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What Ray writes to its experiment state: nothing of ours, which a restored search gets anew."""
-        ours = ("_drained", "_lost_while_idle", "_cache_sized", "_stopper", "_by_id", "_ours")
-        return {name: value for name, value in super().__getstate__().items() if name not in ours}
+    def checkpoint(self, force: bool = False, wait: bool = False) -> None:
+        """Nothing: the journal is what a search is resumed from, and Ray's state would be a second one."""
+
+    def _go_on(self) -> None:
+        """Takes up the trials that are known and have not ended."""
+        results, search = self.recorder.results, self._search_alg
+        search._counter = len(results.trials)
+        for trial in results.trials:
+            if trial.status in ("completed", "stopped", "failed"):
+                continue
+            revived = revive(trial, results, search)
+            self.add_trial(revived)
+            if trial.id in self.recorder.course.paused:
+                self._set_trial_status(revived, RayTrial.PAUSED)
 
     # --- bookkeeping ---
 
@@ -117,10 +132,6 @@ class Controller(TuneController):  # type: ignore[misc]
         """Ends the search with an error that every trial would meet."""
         self.control.fatal = error
         self.request_stop_experiment()
-
-    def _set_trial_status(self, trial: RayTrial, status: str) -> None:
-        super()._set_trial_status(trial, status)
-        self._mark_trial_to_checkpoint(trial)  # Ray does so only where the trial has a process
 
     # --- who gets a free slot ---
 

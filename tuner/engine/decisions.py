@@ -11,10 +11,9 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.engine.suggestions import Course
+from tuner.engine.course import Course
 from tuner.errors import InputError
-from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler
-from tuner.spec.objective import compared
+from tuner.schedulers.base import Decision, Exploit, Resume
 
 if TYPE_CHECKING:
     from tuner.engine.controller import Controller
@@ -38,49 +37,32 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
     course: Course
     controller: Controller
 
-    @property
-    def _scheduler(self) -> Scheduler:
-        assert self.course.scheduler is not None
-        return self.course.scheduler
+    def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None: ...
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray saves the course with the searcher."""
-        return {}
+    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None: ...
 
-    def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None:
-        self._scheduler.add(trial.trial_id, trial.config)
+    def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None: ...
 
-    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        self._removed(trial)
-
-    def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
-        self._removed(trial)
-
-    def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
-        self._removed(trial)
-
-    def _removed(self, trial: RayTrial) -> None:
-        self.course.paused.discard(trial.trial_id)
-        self._scheduler.remove(trial.trial_id)
+    def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None: ...
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        step, values = self.course.reading(result)
-        decision = self._scheduler.report(trial.trial_id, step, compared(self.course.objectives, values))
+        decision = self.course.report(trial.trial_id, result[TRAINING_ITERATION], result)
+        self.controller.recorder.decided(trial.trial_id, decision)
         if isinstance(decision, Exploit):
             return self._exploit(trial, decision, result)
-        if decision is Decision.PAUSE:
-            if not (result.get(CHECKPOINT_DIR_NAME) or trial.has_checkpoint()):
-                return self._no_checkpoint(f"pauses trials, and {trial.trial_id} has come to its rung at {step}")
-            self.course.paused.add(trial.trial_id)
+        if decision is Decision.PAUSE and not (result.get(CHECKPOINT_DIR_NAME) or trial.has_checkpoint()):
+            return self._no_checkpoint(f"pauses trials, and {trial.trial_id} has come to its rung")
         return str(_RAYS[decision])
 
     def fill(self, more: bool) -> bool:
         """Gives one free slot to a paused trial, or ends a paused trial; False where no paused trial may go on."""
-        action = self._scheduler.next(more)
+        could_come = self.course.more
+        action = self.course.next(more)
+        if action is not None or more != could_come:
+            self.controller.recorder.asked(more)
         if action is None:
             return False
         trial = self.controller.get_trial(action.trial_id)
-        self.course.paused.discard(trial.trial_id)
         if isinstance(action, Resume) and trial.status == RayTrial.RUNNING:  # its checkpoint is still being saved
             self.controller._cached_trial_decisions[trial.trial_id] = TrialScheduler.CONTINUE
         elif isinstance(action, Resume):
@@ -95,7 +77,6 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         A copy, as the donor's own may be dropped at its next report, before this trial has read it. The trial counts
         its own reports and seconds on, so that no two of its reports have the same number.
         """
-        self.course.observe(trial.trial_id, result)
         donor = self.controller.get_trial(exploit.donor)
         source = (_reported(donor, donor.last_result) if donor.is_saving else None) or donor.latest_checkpoint_result
         if source is None:
@@ -113,8 +94,9 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         return str(TrialScheduler.NOOP)
 
     def _no_checkpoint(self, why: str) -> str:
+        kind = self.controller.plan.spec.scheduler.kind
         message = (
-            f"scheduler.kind: {self.controller.scheduler_name} {why}, but the trainable has reported no checkpoint: "
+            f"scheduler.kind: {kind} {why}, but the trainable has reported no checkpoint: "
             f"call ray.tune.report(metrics, checkpoint=...) at each report, or choose asha (variant stopping) or fifo"
         )
         self.controller.give_up(InputError(message))
@@ -124,7 +106,7 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         """Nothing: the controller queues trials in the order in which they are to start."""
 
     def debug_string(self) -> str:
-        return type(self._scheduler).__name__ if hasattr(self, "course") else type(self).__name__
+        return type(self).__name__
 
 
 def _reported(trial: RayTrial, result: dict[str, Any]) -> _TrainingResult | None:

@@ -12,15 +12,18 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
-from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Trial, flat_metrics, write_json
-from tuner.schedulers.base import Exploit, SchedulerSpec
+from tuner.engine.course import Course
+from tuner.engine.recovery import reported, save_state
+from tuner.history import INTERRUPTED, History
+from tuner.journal import JournalWriter, exact
+from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, flat_metrics, write_json
+from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 
 SAVE_EVERY_S = 5.0
 """How often a running search writes trials.csv and results.parquet; at most 2 % of the time goes into it."""
 
-
-PAUSED_AT_RUNG = "waits at its rung"
+RETURNED = "returned"
 
 
 class Listener(Protocol):
@@ -34,44 +37,65 @@ class Listener(Protocol):
 
 
 class Recorder(Callback):  # type: ignore[misc]
-    """Ray Tune's callback: fills a ``ResultSet``, keeps the run folder up to date, enforces ``keep_trials``."""
+    """Ray Tune's callback: fills a ``ResultSet``, journals it, keeps the run folder up to date and ``keep_trials``."""
 
     def __init__(
         self,
         results: ResultSet,
+        course: Course,
+        journal: JournalWriter,
         scheduler: SchedulerSpec,
         checkpoints: Checkpoints,
         control: Control,
         listeners: list[Listener],
     ) -> None:
         self.results = results
+        self.course = course
+        self._history = History(results)
+        self._journal = journal
         self._scheduler = scheduler
         self._checkpoints = checkpoints
         self._control = control
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._changed = False
+        self._decisions: dict[str, Decision | Exploit] = {}
+        """Of each trial: what its report that is being digested leads to."""
+        self._segments: dict[str, Segment] = {}
+        """Of each trial that is being exploited: how it goes on."""
         self._copied: dict[str, str] = {}
         """Folders, below the run folder, from which exploited trials go on and have not reported yet."""
 
+    def _write(self, what: str, **fields: Any) -> None:
+        self._journal.append(what, **fields, elapsed=round(self._control.elapsed, 3))
+        self._changed = True
+
+    def begin(self, stopping: set[str]) -> None:
+        """Takes the run up, and ends the trials that the scheduler had ended when the driver was killed."""
+        if not self._journal.number:
+            self._write("began", spec=self.results.spec, provenance=self.results.provenance)
+        for trial_id in stopping:
+            self.ended(self.results.trial(trial_id))
+
     def added(self, ray_trial: RayTrial) -> None:
-        """A configuration was suggested, or a trial is taken up again after an interruption."""
-        known = self.results.get(ray_trial.trial_id)
-        if known is None:
-            self.results.add(Trial(ray_trial.trial_id, len(self.results.trials) + 1, dict(ray_trial.config)))
-            return
-        # Ray goes on from its last snapshot: what was reported after it will be reported again.
-        last = ray_trial.last_result.get("training_iteration", 0)
-        known.reports = [report for report in known.reports if report.step <= last]
-        known.best = None
-        for report in known.reports:
-            if self._is_best(known.best, report):
-                known.best = report
+        """A trial was suggested; one that is taken up again is known already."""
+        if self.results.get(ray_trial.trial_id) is None:
+            self._write("suggested", trial=ray_trial.trial_id, config=exact(ray_trial.config))
+            self._history.suggested(ray_trial.trial_id, ray_trial.config)
+            self.course.add(ray_trial.trial_id, ray_trial.config)
+
+    def asked(self, more: bool) -> None:
+        """The scheduler gave a free slot away, or learned that no trials come."""
+        self._write("asked", more=more)
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._control.first_trial_started()
-        ours = self.results.trial(trial.trial_id)
-        ours.status, ours.reason = "running", ""
+        self._write("started", trial=trial.trial_id)
+        self._history.started(trial.trial_id)
+
+    def decided(self, trial_id: str, decision: Decision | Exploit) -> None:
+        """What the report of the trial that comes next leads to."""
+        self._decisions[trial_id] = decision
 
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: dict[str, Any], **info: Any
@@ -86,31 +110,25 @@ class Recorder(Callback):  # type: ignore[misc]
             metrics=flat_metrics(result),
             checkpoint=f"{RAY}/{ours.id}/{folder}" if folder else None,
         )
-        ours.reports.append(report)
-        if self._is_best(ours.best, report):
-            ours.best = report
-            ours.config = ours.config_at(report.step)
-        if ours.id in self._copied and report.step > ours.segments[-1].after:
+        segment = self._segments.pop(ours.id, None)
+        if self.course.scheduler is None:  # else it has been asked already
+            self.decided(ours.id, self.course.report(ours.id, report.step, report.metrics))
+        decision = self._decisions.pop(ours.id)
+        self._write("reported", **reported(report, decision, segment))
+        self._history.reported(report, segment)
+        if ours.id in self._copied and segment is None:
             self.results.folder.delete(self._copied.pop(ours.id))
-        self._changed = True
         for listener in self._listeners:
             listener.reported(ours, report)
-
-    def _is_best(self, best: Report | None, report: Report) -> bool:
-        """Whether ``report`` replaces ``best``; of equals the later, as Ray's retention keeps the later one's files."""
-        if best is None or bool(best.checkpoint) != bool(report.checkpoint):
-            return best is None or report.checkpoint is not None
-        return not self.results.better(self.results.value(best), self.results.value(report))
 
     def exploited(self, trial_id: str, exploit: Exploit, after: int, checkpoint: str, donor_step: int) -> str:
         """After report ``after`` the trial goes on from its donor's checkpoint, a path on the storage.
 
         Returns the path of a copy, which stays until the trial has reported again.
         """
-        trial, folder = self.results.trial(trial_id), self.results.folder
-        trial.segments = trial.segments or [Segment(0, trial.config)]
-        trial.segments.append(Segment(after, dict(exploit.configuration), exploit.donor, donor_step))
-        copied = f"{RAY}/{trial_id}/from_{exploit.donor}"
+        folder = self.results.folder
+        self._segments[trial_id] = Segment(after, dict(exploit.configuration), exploit.donor, donor_step)
+        copied = copy_for(trial_id, exploit.donor)
         folder.delete(copied)
         replace(folder, path=checkpoint).copy_to(folder / copied)
         self._copied[trial_id] = copied
@@ -118,38 +136,37 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def paused(self, trial_id: str) -> None:
         """The trial waits at its rung."""
-        trial = self.results.trial(trial_id)
-        trial.status, trial.reason = "paused", PAUSED_AT_RUNG
+        self._write("paused", trial=trial_id)
+        self._history.paused(trial_id)
 
     def returned(self, trial_id: str) -> None:
         """The trial's function came to its end by itself."""
-        self.results.trial(trial_id).reason = "returned"
+        self.results.trial(trial_id).reason = RETURNED
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        ours = self.results.trial(trial.trial_id)
-        if ours.reason == "returned":
-            self._end(ours, "completed", "")
-            return
+        self.ended(self.results.trial(trial.trial_id))
+
+    def ended(self, trial: Trial) -> None:
+        """The trial returned, or was stopped at its latest report."""
         name, max_t = self._scheduler.fidelity or ("training_iteration", None)
-        reached = trial.last_result.get(name, 0)
-        if max_t is not None and reached >= max_t:
-            self._end(ours, "completed", f"{name} reached max_t {max_t}")
+        reached = trial.reports[-1].metrics.get(name, trial.steps) if trial.reports else 0
+        if trial.reason == RETURNED:
+            self._end(trial, "completed", "")
+        elif max_t is not None and reached >= max_t:
+            self._end(trial, "completed", f"{name} reached max_t {max_t}")
         else:
-            ours.rung = max((rung for rung in self._scheduler.rungs() if rung <= reached), default=None)
-            self._end(
-                ours,
-                "stopped",
-                f"stopped by the scheduler at rung {ours.rung}" if ours.rung else "stopped by the scheduler",
-            )
+            rung = max((rung for rung in self._scheduler.rungs() if rung <= reached), default=None)
+            self._end(trial, "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung)
 
     def failed(self, trial_id: str, error: BaseException) -> None:
         """The trial raised, reported something that cannot be compared, or its process died."""
         self._end(self.results.trial(trial_id), "failed", one_line(error))
 
-    def _end(self, trial: Trial, status: Any, reason: str) -> None:
-        trial.status, trial.reason = status, reason
+    def _end(self, trial: Trial, status: Status, reason: str, rung: int | None = None) -> None:
+        self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
+        self._history.ended(trial.id, status, reason, rung)
+        self.course.end(trial.id, status == "failed")
         self._drop_checkpoints()
-        self._changed = True
         for listener in self._listeners:
             listener.ended(trial)
 
@@ -168,11 +185,16 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         for listener in self._listeners:
             listener.tick()
+        self._journal.sync()
         if self._changed and time.monotonic() >= self._next_save:
             begun = time.monotonic()
-            self.results.save()
-            self._changed = False
+            self._save()
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
+
+    def _save(self) -> None:
+        self.results.save()
+        save_state(self.results.folder, self.course, self.results, self._journal.number, self._control.elapsed)
+        self._changed = False
 
     def finish(self) -> None:
         """Settles every trial's status and writes the run folder."""
@@ -180,17 +202,28 @@ class Recorder(Callback):  # type: ignore[misc]
             if trial.status in ("running", "paused") and self._control.stop_reason:
                 self._end(trial, "stopped", self._control.stop_reason)
             elif trial.status == "running":
-                trial.status, trial.reason = "paused", "interrupted"
+                self._history.paused(trial.id, INTERRUPTED)
             elif trial.status == "pending":
                 trial.reason = self._control.stop_reason or "interrupted before it started"
-        self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": self._control.interrupted}
-        write_json(self.results.folder, PROVENANCE, self.results.provenance)
         for trial in self.results.trials:
             if any(report.checkpoint for report in trial.reports):
                 present = {f"{RAY}/{trial.id}/{name}" for name in (self.results.folder / RAY / trial.id).folders()}
                 forget_checkpoints(trial, present)
-        self.results.save()
+        self._save()
         self.results.save_best()
+
+    def leave(self) -> None:
+        """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
+        interrupted = self._control.interrupted
+        self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
+        self._write("left", interrupted=interrupted)
+        self._journal.close()
+        write_json(self.results.folder, PROVENANCE, self.results.provenance)
+
+
+def copy_for(trial_id: str, donor: str) -> str:
+    """Where, below the run folder, the copy of the donor's checkpoint lies from which a trial goes on."""
+    return f"{RAY}/{trial_id}/from_{donor}"
 
 
 def forget_checkpoints(trial: Trial, present: set[str]) -> None:

@@ -1,0 +1,263 @@
+"""A search rebuilt from its run folder goes on as if nothing had happened. Without Ray: one worker, formulas."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from tests.tables import space
+from tuner.engine.course import Course
+from tuner.engine.recovery import STATE, recover, reported, save_state
+from tuner.history import History
+from tuner.journal import Event, JournalWriter, exact, read_journal
+from tuner.loading import load_run
+from tuner.results import EXPERIMENT, PROVENANCE, Report, ResultSet, Segment, write_json
+from tuner.schedulers import AnyScheduler
+from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.searchers import AnySearch
+from tuner.spec.objective import Objective
+from tuner.spec.task import Task
+from tuner.storage import RunFolder
+
+EPOCHS, TRIALS = 9, 14
+RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}
+SPACE = space({"x": {"uniform": [0, 1]}, "shape": {"choice": [(1, 2), (3,)]}, "n": {"randint": [1, 9]}})
+SEARCHES: list[dict[str, Any]] = [
+    {"kind": "random"},
+    {"kind": "optuna", "sampler": "tpe", "n_startup_trials": 3},
+    {"kind": "hyperopt", "n_initial_points": 3},
+    {"kind": "bohb", "min_points_in_model": 2},
+]
+SCHEDULERS: list[dict[str, Any]] = [
+    {"kind": "asha", **RUNGS},
+    {"kind": "asha", "variant": "promotion", **RUNGS},
+    {"kind": "asha", "grace_period": "auto", **RUNGS},
+    {"kind": "hyperband", **RUNGS},
+    {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2},
+]
+PAIRS = [(search, SCHEDULERS[0]) for search in SEARCHES] + [(SEARCHES[0], scheduler) for scheduler in SCHEDULERS[1:]]
+
+
+def named(pair: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    return " ".join(
+        str(v) for part in pair for k, v in part.items() if k in ("kind", "sampler", "variant", "grace_period")
+    )
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+class Search:
+    """What the engine does with one worker: every event is journaled. The driver is killed after event ``until``."""
+
+    def __init__(self, folder: RunFolder, pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        self.folder = folder
+        search, scheduler = pair
+        self.search = TypeAdapter(AnySearch).validate_python(search)
+        self.scheduler = TypeAdapter(AnyScheduler).validate_python(scheduler)
+
+    def new_course(self) -> Course:
+        task = Task(SPACE, ("max",), TRIALS, EPOCHS, 3)
+        objectives = (Objective(metric="score", mode="max"),)
+        return Course(self.search.searcher(task), self.scheduler.build(task), objectives, "epoch")
+
+    def begin(self) -> Search:
+        self.folder.create()
+        spec = {"objective": {"metric": "score", "mode": "max"}}
+        self.folder.write(EXPERIMENT, b"objective: {metric: score, mode: max}\n")
+        write_json(self.folder, PROVENANCE, {})
+        self.results, self.course = ResultSet(self.folder, spec, {}), self.new_course()
+        self.results.save()
+        return self
+
+    def resume(self, from_start: bool = False) -> Search:
+        found = recover(load_run(self.folder), self.new_course, from_start)
+        self.results, self.course, self.notices = found.results, found.course, found.notices
+        self.stopping = found.stopping
+        return self
+
+    def go_on(self, until: int | None = None, save_after: int | None = None) -> Search:
+        self.journal, self.history = JournalWriter(self.folder), History(self.results)
+        self.until, self.save_after = until, save_after
+        try:
+            for trial_id in sorted(getattr(self, "stopping", ())):
+                self.end(trial_id)
+            while (trial_id := self.next_trial()) is not None:
+                self.run(trial_id)
+            for trial_id in sorted(self.course.paused):
+                self.end(trial_id)
+        except Killed:
+            pass
+        finally:
+            self.journal.close()
+        return self
+
+    def write(self, what: str, **fields: Any) -> None:
+        self.journal.append(what, **fields)
+
+    def happened(self) -> None:
+        """After an event was written and its consequences drawn."""
+        if self.journal.number == self.save_after:
+            self.results.save()
+            save_state(self.folder, self.course, self.results, self.journal.number, 0.0)
+        if self.journal.number == self.until:
+            raise Killed
+
+    def next_trial(self) -> str | None:
+        for trial in self.results.trials:
+            if trial.status != "stopped" and trial.id not in self.course.paused:
+                return trial.id
+        while True:
+            more = len(self.results.trials) < TRIALS
+            could_come = self.course.more
+            action = self.course.next(more)
+            if action is not None or more != could_come:
+                self.write("asked", more=more)
+                self.happened()
+            if isinstance(action, Resume):
+                return action.trial_id
+            if action is not None:
+                self.end(action.trial_id)
+            elif not more:
+                return None
+            else:
+                return self.start()
+
+    def start(self) -> str:
+        trial_id = f"t{len(self.results.trials)}"
+        config = self.course.suggest(trial_id)
+        assert config is not None
+        self.write("suggested", trial=trial_id, config=exact(config))
+        self.history.suggested(trial_id, config)
+        self.course.add(trial_id, config)
+        self.happened()
+        return trial_id
+
+    def run(self, trial_id: str) -> None:
+        trial = self.results.trial(trial_id)
+        self.write("started", trial=trial_id)
+        self.history.started(trial_id)
+        self.happened()
+        for step in range(trial.steps + 1, EPOCHS + 1):
+            config = trial.segments[-1].config if trial.segments else trial.config
+            score = -((config["x"] - 0.3) ** 2) - abs(config["n"] - 4) / 50 + step / 100 * len(config["shape"])
+            decision = self.course.report(trial_id, step, {"epoch": step, "score": score})
+            segment = None
+            if isinstance(decision, Exploit):
+                segment = Segment(step, decision.configuration, decision.donor, step)
+            report = Report(trial_id, step, float(step), float(self.journal.number), {"epoch": step, "score": score})
+            self.write("reported", **reported(report, decision, segment))
+            self.history.reported(report, segment)
+            self.happened()
+            if decision is Decision.STOP:
+                return self.end(trial_id)
+            if decision is Decision.PAUSE:
+                self.write("paused", trial=trial_id)
+                self.history.paused(trial_id)
+                return self.happened()
+        return self.end(trial_id)
+
+    def end(self, trial_id: str) -> None:
+        self.write("ended", trial=trial_id, status="stopped", reason="", rung=None)
+        self.history.ended(trial_id, "stopped", "")
+        self.course.end(trial_id, failed=False)
+        self.happened()
+
+
+def happened(events: Iterable[Event]) -> list[Event]:
+    """All but the starts and pauses of trials, which a kill repeats or swallows, and what numbers the events."""
+    hidden = {"n", "timestamp"}
+    return [{k: v for k, v in e.items() if k not in hidden} for e in events if e["what"] not in ("started", "paused")]
+
+
+def outcome(results: ResultSet) -> list[Any]:
+    return [
+        (t.id, t.config, t.status, [(r.step, r.metrics) for r in t.reports], t.segments, t.best and t.best.step)
+        for t in results.trials
+    ]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+def test_killed_after_any_event_the_search_ends_as_without(pair: Any, tmp_path: Path) -> None:
+    whole = Search(RunFolder.at(tmp_path / "whole"), pair).begin().go_on()
+    events = read_journal(whole.folder).events
+    assert len(whole.results.trials) == TRIALS
+    for n in range(1, len(events), 5):
+        folder = RunFolder.at(tmp_path / "killed")
+        Search(folder, pair).begin().go_on(until=n, save_after=n - 7 if n % 2 else None)
+        again = Search(folder, pair).resume()
+        assert again.notices == []
+        again.go_on()
+        assert outcome(again.results) == outcome(whole.results), f"killed after event {n}: {events[n - 1]}"
+        assert happened(read_journal(folder).events) == happened(events)
+        shutil.rmtree(folder.local_path)
+
+
+def test_without_its_journal_a_search_goes_on_from_the_snapshot(tmp_path: Path) -> None:
+    pair = SEARCHES[1], SCHEDULERS[0]
+    Search(RunFolder.at(tmp_path), pair).begin().go_on(until=60, save_after=50)
+    (tmp_path / "journal.jsonl").unlink()
+    again = Search(RunFolder.at(tmp_path), pair).resume()
+    before = sum(len(trial.reports) for trial in load_run(tmp_path).trials)
+    assert before == sum(len(trial.reports) for trial in again.results.trials) > 20
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
+def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, damage: str) -> None:
+    pair = SEARCHES[1], SCHEDULERS[1]
+    whole = Search(RunFolder.at(tmp_path / "whole"), pair).begin().go_on()
+    folder = RunFolder.at(tmp_path / "run")
+    Search(folder, pair).begin().go_on(until=40, save_after=30)
+    state = folder.local_path / STATE
+    data = state.read_bytes()
+    if damage == "gone":
+        state.unlink()
+    else:
+        state.write_bytes(data[:-20] if damage == "cut" else data[:200] + bytes([data[200] ^ 1]) + data[201:])
+    assert outcome(Search(folder, pair).resume().go_on().results) == outcome(whole.results)
+
+
+def test_with_its_tables_alone_no_trial_and_no_report_is_lost(tmp_path: Path) -> None:
+    pair = SEARCHES[1], SCHEDULERS[0]
+    folder = RunFolder.at(tmp_path)
+    killed = Search(folder, pair).begin().go_on(until=60, save_after=60)
+    (tmp_path / STATE).unlink()
+    (tmp_path / "journal.jsonl").unlink()
+    again = Search(folder, pair).resume()
+    assert "recovered from its tables" in again.notices[0]
+    for found, lost in zip(again.results.trials, killed.results.trials, strict=True):
+        assert (found.config["x"], found.status) == (lost.config["x"], lost.status)
+        assert [(r.step, r.metrics) for r in found.reports] == [(r.step, r.metrics) for r in lost.reports]
+    ended = again.go_on().results
+    assert len(ended.trials) == TRIALS
+    assert {trial.status for trial in ended.trials} == {"stopped"}
+
+
+def test_a_searcher_that_suggests_something_else_is_told_what_ran(tmp_path: Path) -> None:
+    pair = SEARCHES[1], SCHEDULERS[0]
+    killed = Search(RunFolder.at(tmp_path), pair).begin().go_on(until=60)
+    again = Search(RunFolder.at(tmp_path), ({**pair[0], "n_startup_trials": 2}, pair[1])).resume()
+    assert "goes on with other draws" in again.notices[0]
+    assert outcome(again.results) == outcome(killed.results)
+    assert len(again.course.searcher._study.trials) == len(killed.results.trials)
+
+
+def test_a_repeated_report_replaces_and_decides_nothing(tmp_path: Path) -> None:
+    search = Search(RunFolder.at(tmp_path), (SEARCHES[0], SCHEDULERS[0])).begin()
+    config = search.course.suggest("a")
+    assert config is not None
+    search.course.add("a", config)
+    history = History(search.results)
+    history.suggested("a", config)
+    for step, score in [(1, 0.1), (2, 0.5), (3, 0.4), (2, 0.3), (3, 0.6)]:
+        assert search.course.report("a", step, {"epoch": step, "score": score}) is Decision.CONTINUE
+        history.reported(Report("a", step, 0.0, 0.0, {"score": score}))
+    (trial,) = search.results.trials
+    assert [(r.step, r.metrics["score"]) for r in trial.reports] == [(1, 0.1), (2, 0.3), (3, 0.6)]
+    assert trial.best is trial.reports[2]

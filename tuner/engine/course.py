@@ -1,0 +1,87 @@
+"""What a search has learned: its searcher and its scheduler, driven the same way by a live search and by a journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.configuration import Configuration
+from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
+from tuner.searchers.base import Searcher
+from tuner.spec.objective import Objective, compared
+
+Reading = tuple[int, tuple[float, ...]]
+"""(fidelity, objectives) of a report."""
+
+
+@dataclass
+class Course:
+    """Searcher and scheduler. Pickled in one piece, so that its parts agree when the search is resumed.
+
+    Every method is one event of the journal, and all that the two learn goes through them: a search whose journal is
+    played into a new course goes on as if nothing had happened.
+    """
+
+    searcher: Searcher
+    scheduler: Scheduler | None
+    """None where Ray's own scheduler decides."""
+    objectives: tuple[Objective, ...]
+    step_name: str
+    """The reported number that counts a trial's progress."""
+    paused: set[str] = field(default_factory=set)
+    """Trials that wait at their rung."""
+    _seen: dict[str, int] = field(default_factory=dict)
+    """Of each trial that has not ended: the number of its latest report."""
+    _last: dict[str, Reading] = field(default_factory=dict)
+    """Of each trial that has not ended: its latest reading."""
+    more: bool = True
+    """Whether new trials could come when the scheduler was asked last."""
+
+    def _reading(self, number: int, metrics: dict[str, Any]) -> Reading:
+        step = number if self.step_name == "training_iteration" else int(metrics[self.step_name])
+        return step, tuple(float(metrics[o.metric]) for o in self.objectives)
+
+    def suggest(self, trial_id: str) -> Configuration | None:
+        """The configuration of a new trial; None where the searcher has no more."""
+        return self.searcher.suggest(trial_id)
+
+    def add(self, trial_id: str, configuration: Configuration) -> None:
+        """A suggested trial is to run."""
+        self._seen[trial_id] = 0
+        if self.scheduler:
+            self.scheduler.add(trial_id, configuration)
+
+    def report(self, trial_id: str, number: int, metrics: dict[str, Any]) -> Decision | Exploit:
+        """What the trial said, flat, in its ``number``-th report.
+
+        One that came before (the trial was taken back to a checkpoint) decides nothing.
+        """
+        if number <= self._seen[trial_id]:
+            return Decision.CONTINUE
+        self._seen[trial_id] = number
+        self._last[trial_id] = step, values = self._reading(number, metrics)
+        self.searcher.observe(trial_id, step, values[0])
+        decision: Decision | Exploit = Decision.CONTINUE
+        if self.scheduler:
+            decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
+        if decision is Decision.PAUSE:
+            self.paused.add(trial_id)
+        return decision
+
+    def next(self, more: bool) -> Resume | Stop | None:
+        """Whom a free slot belongs to."""
+        assert self.scheduler is not None
+        self.more = more
+        action = self.scheduler.next(more)
+        if action is not None:
+            self.paused.discard(action.trial_id)
+        return action
+
+    def end(self, trial_id: str, failed: bool) -> None:
+        """The trial ended."""
+        self.paused.discard(trial_id)
+        self._seen.pop(trial_id, None)
+        if self.scheduler:
+            self.scheduler.remove(trial_id)
+        step, values = self._last.pop(trial_id, (0, None))
+        self.searcher.end(trial_id, *((0, None) if failed else (step, values)))

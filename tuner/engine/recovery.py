@@ -1,0 +1,186 @@
+"""Rebuilds a search from its run folder: from its journal, from the last snapshot, or from its result tables.
+
+The journal is enough. The snapshot (``state.pkl``) saves the time to play it from the start, and stands in where the
+journal is damaged; where both are, the tables of the run are made into events, so that the searcher learns at least
+what they hold.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ray import cloudpickle
+
+from tuner.engine.course import Course
+from tuner.errors import TunerError
+from tuner.history import History
+from tuner.journal import Event, exact, read_journal
+from tuner.results import Report, ResultSet, Segment, Trial
+from tuner.schedulers.base import Decision, Exploit, Stop
+from tuner.storage import RunFolder
+
+STATE = "state.pkl"
+
+
+@dataclass
+class Recovered:
+    """A search as it was at its last known event."""
+
+    results: ResultSet
+    course: Course
+    elapsed: float
+    """Seconds that it had run."""
+    notices: list[str] = field(default_factory=list)
+    """What the user must know of how it was recovered."""
+    stopping: set[str] = field(default_factory=set)
+    """Trials that were to end, and whose end is not recorded."""
+
+
+class Diverged(TunerError):
+    """A searcher does not suggest again what the journal says it suggested."""
+
+
+def save_state(folder: RunFolder, course: Course, results: ResultSet, number: int, elapsed: float) -> None:
+    """Writes the snapshot after event ``number``."""
+    data = cloudpickle.dumps((number, elapsed, results.trials, course))  # a param_space may hold lambdas
+    folder.write(STATE, b"%08x\n" % zlib.crc32(data) + data)
+
+
+def load_state(folder: RunFolder) -> tuple[int, float, list[Trial], Course] | None:
+    """None where there is none, or it is damaged."""
+    try:
+        checksum, _, data = folder.read(STATE).partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if checksum != b"%08x" % zlib.crc32(data):
+        return None
+    state: tuple[int, float, list[Trial], Course] = pickle.loads(data)
+    return state
+
+
+def recover(results: ResultSet, new_course: Callable[[], Course], from_start: bool = False) -> Recovered:
+    """The search of the run folder of ``results``, which hold what its tables hold.
+
+    ``from_start``: plays all events, as the scheduler or the budget is another than before.
+    """
+    folder, journal = results.folder, read_journal(results.folder)
+    notices = [f"{folder.shown}: the journal: {journal.damage}; going on from what is left"] * bool(journal.damage)
+    state = None if from_start else load_state(folder)
+    if state is not None and (journal.damage or state[0] <= len(journal.events)):
+        number, elapsed, trials, course = state
+        fresh = ResultSet(folder, results.spec, results.provenance, trials)
+        return _played(journal.events[number:], fresh, course, elapsed, notices)
+    known = sum(len(trial.reports) for trial in results.trials)
+    in_journal = len({(e["trial"], e["step"]) for e in journal.events if e["what"] == "reported"})
+    events = journal.events if in_journal >= known else tuple(events_of(results))
+    if in_journal < known:
+        notices.append(f"{folder.shown}: recovered from its tables: what the search had decided is decided anew")
+    empty = ResultSet(folder, results.spec, results.provenance)
+    try:
+        return _played(events, empty, new_course(), 0.0, notices)
+    except Diverged as divergence:
+        notices.append(f"{folder.shown}: {divergence}; it learns from all trials, and goes on with other draws")
+        empty = ResultSet(folder, results.spec, results.provenance)
+        return _played(events, empty, new_course(), 0.0, notices, adopt=True)
+
+
+def _played(
+    events: Iterable[Event],
+    results: ResultSet,
+    course: Course,
+    elapsed: float,
+    notices: list[str],
+    adopt: bool = False,
+) -> Recovered:
+    """``results`` and ``course`` after ``events``."""
+    history, past, stopping = History(results), list(events), set[str]()
+    again = _superseded(past)
+    for index, event in enumerate(past):
+        elapsed = event.get("elapsed", elapsed)
+        trial_id = event.get("trial", "")
+        match event["what"]:
+            case "suggested":
+                config = event["config"]
+                if adopt:
+                    course.searcher.adopt(trial_id, config)
+                elif (suggested := course.suggest(trial_id)) != config:
+                    raise Diverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
+                course.add(trial_id, config)
+                history.suggested(trial_id, config)
+            case "started":
+                history.started(trial_id)
+            case "reported":
+                decision = course.report(trial_id, event["step"], event["metrics"])
+                (stopping.add if decision is Decision.STOP else stopping.discard)(trial_id)
+                history.reported(_report(event), _segment(event))
+            case "asked":
+                if isinstance(action := course.next(event["more"]), Stop):
+                    stopping.add(action.trial_id)
+            case "paused":
+                history.paused(trial_id)
+            case "ended":
+                stopping.discard(trial_id)
+                if index not in again:
+                    course.end(trial_id, event["status"] == "failed")
+                history.ended(trial_id, event["status"], event["reason"], event["rung"])
+            case "reopened":
+                history.reopened(trial_id)
+    return Recovered(results, course, elapsed, notices, stopping)
+
+
+def _superseded(events: list[Event]) -> set[int]:
+    """Indices of the ends of trials that were reopened: to the search they never ended."""
+    ends: dict[str, int] = {}
+    found = set()
+    for index, event in enumerate(events):
+        if event["what"] == "ended":
+            ends[event["trial"]] = index
+        elif event["what"] == "reopened":
+            found.add(ends[event["trial"]])
+    return found
+
+
+def reported(report: Report, decision: Decision | Exploit, segment: Segment | None) -> Event:
+    """The fields of a report's event."""
+    kept = {k: v for k, v in report.metrics.items() if isinstance(v, (bool, int, float, str)) or v is None}
+    what = "exploit" if isinstance(decision, Exploit) else decision.value
+    fields = {"trial": report.trial_id, "step": report.step, "seconds": report.seconds, "timestamp": report.timestamp}
+    fields |= {"metrics": kept, "checkpoint": report.checkpoint, "decision": what}
+    if segment is not None:
+        fields["segment"] = {
+            "after": segment.after,
+            "config": exact(segment.config),
+            "donor": segment.donor,
+            "donor_step": segment.donor_step,
+        }
+    return fields
+
+
+def _report(event: Event) -> Report:
+    return Report(
+        event["trial"], event["step"], event["seconds"], event["timestamp"], event["metrics"], event["checkpoint"]
+    )
+
+
+def _segment(event: Event) -> Segment | None:
+    return Segment(**event["segment"]) if "segment" in event else None
+
+
+def events_of(results: ResultSet) -> list[Event]:
+    """The events that lead to ``results``, as far as their tables tell: reports in the order of their time."""
+    timed: list[tuple[float, int, int, Event]] = []
+    now = 0.0
+    for trial in results.trials:
+        now = max(now, trial.reports[0].timestamp if trial.reports else now)
+        timed.append((now, 0, trial.number, {"what": "suggested", "trial": trial.id, "config": trial.config}))
+        for report in trial.reports:
+            event = {"what": "reported", **reported(report, Decision.CONTINUE, None)}
+            timed.append((max(now, report.timestamp), 1, trial.number, event))
+        if trial.status in ("completed", "stopped", "failed"):
+            end = max(now, trial.reports[-1].timestamp if trial.reports else now)
+            ended = {"trial": trial.id, "status": trial.status, "reason": trial.reason, "rung": trial.rung}
+            timed.append((end, 2, trial.number, {"what": "ended", **ended}))
+    return [event for *_, event in sorted(timed, key=lambda item: item[:3])]

@@ -1,0 +1,76 @@
+"""How events change what is known of a run: the same for a search that runs and for its journal, read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.results import Report, ResultSet, Segment, Status, Trial
+
+INTERRUPTED = "interrupted"
+WAITS_AT_RUNG = "waits at its rung"
+
+
+class History:
+    """Writes what happens into a `ResultSet`. Each method is an event of the journal."""
+
+    def __init__(self, results: ResultSet) -> None:
+        self.results = results
+
+    def suggested(self, trial_id: str, config: dict[str, Any]) -> Trial:
+        """A new trial."""
+        return self.results.add(Trial(trial_id, len(self.results.trials) + 1, dict(config)))
+
+    def started(self, trial_id: str) -> None:
+        """It got its resources."""
+        trial = self.results.trial(trial_id)
+        trial.status, trial.reason = "running", ""
+
+    def reported(self, report: Report, segment: Segment | None = None) -> bool:
+        """A trial's report, after which it goes on with ``segment``; whether it is the trial's best.
+
+        A report of a step that was there already (the trial was taken back to a checkpoint) replaces it.
+        """
+        trial = self.results.trial(report.trial_id)
+        if trial.steps >= report.step:
+            replaced = [r for r in trial.reports if r.step < report.step]
+            later = [r for r in trial.reports if r.step > report.step]
+            trial.reports = [*replaced, report, *later]
+            self._find_best(trial)
+        else:
+            trial.reports.append(report)
+            if self._is_best(trial.best, report):
+                trial.best = report
+                trial.config = trial.config_at(report.step)
+        if segment is not None:
+            trial.segments = trial.segments or [Segment(0, trial.config)]
+            trial.segments.append(segment)
+        return trial.best is report
+
+    def _find_best(self, trial: Trial) -> None:
+        trial.best = None
+        for report in trial.reports:
+            if self._is_best(trial.best, report):
+                trial.best = report
+        if trial.best:
+            trial.config = trial.config_at(trial.best.step)
+
+    def _is_best(self, best: Report | None, report: Report) -> bool:
+        """Whether ``report`` replaces ``best``; of equals the later, as Ray's retention keeps the later one's files."""
+        if best is None or bool(best.checkpoint) != bool(report.checkpoint):
+            return best is None or report.checkpoint is not None
+        return not self.results.better(self.results.value(best), self.results.value(report))
+
+    def paused(self, trial_id: str, reason: str = WAITS_AT_RUNG) -> None:
+        """It gave its resources back, and can go on from its checkpoint."""
+        trial = self.results.trial(trial_id)
+        trial.status, trial.reason = "paused", reason
+
+    def ended(self, trial_id: str, status: Status, reason: str, rung: int | None = None) -> None:
+        """Nothing of it will run any more."""
+        trial = self.results.trial(trial_id)
+        trial.status, trial.reason, trial.rung = status, reason, rung
+
+    def reopened(self, trial_id: str) -> None:
+        """An ended trial may go on."""
+        trial = self.results.trial(trial_id)
+        trial.status, trial.reason, trial.rung = ("paused" if trial.reports else "pending"), "", None

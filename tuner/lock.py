@@ -1,0 +1,94 @@
+"""One process at a time works on a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.storage import RunFolder
+
+LOCK = "run.lock"
+
+STALE_AFTER_S = 60.0
+"""A lock on an object store, which no kernel takes away from a dead process, is renewed more often than that."""
+
+
+class Lock:
+    """Held by this process; on object stores only as long as `renew` is called."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._renewed = 0.0
+        self.renew()
+
+    def renew(self) -> None:
+        """Says again that this process is alive, where nobody else would know."""
+        if not self._folder.is_local and time.monotonic() > self._renewed + STALE_AFTER_S / 4:
+            self._folder.write(LOCK, _holder())
+            self._renewed = time.monotonic()
+
+
+@contextlib.contextmanager
+def locked(folder: RunFolder) -> Iterator[Lock]:
+    """Within: no other process gets the lock of ``folder``, unless this one dies. Raises InputError where one has it.
+
+    On a local file system the kernel holds the lock, and drops it with the process, however that ends.
+    """
+    if not folder.is_local:
+        yield from _renewed(folder)
+        return
+    import fcntl
+
+    file = os.open(folder.local_path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise _taken(folder, os.read(file, 4096)) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, _holder(), 0)
+        yield Lock(folder)
+    finally:
+        os.close(file)
+
+
+def _renewed(folder: RunFolder) -> Iterator[Lock]:
+    if folder.exists(LOCK):
+        held = folder.read(LOCK)
+        if time.time() < _read(held).get("time", 0.0) + STALE_AFTER_S:
+            raise _taken(folder, held)
+    yield Lock(folder)
+    folder.filesystem.delete_file((folder / LOCK).path)
+
+
+def holder(folder: RunFolder) -> dict[str, Any] | None:
+    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does."""
+    try:
+        with locked(folder):
+            return None
+    except InputError:
+        return _read(folder.read(LOCK))
+
+
+def _holder() -> bytes:
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}).encode()
+
+
+def _read(text: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return {}
+    return found
+
+
+def _taken(folder: RunFolder, held: bytes) -> InputError:
+    by = _read(held)
+    who = f"process {by['pid']} on {by['host']}" if "pid" in by else "another process"
+    return InputError(f"{folder.shown}: {who} works on this run: wait for its end, or end it (it stops on SIGINT)")
