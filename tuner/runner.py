@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tuner.configuration import merge
 from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
+from tuner.extension import extension, survivors
+from tuner.journal import JournalWriter
 from tuner.loading import find_run, last_known
 from tuner.lock import Lock, locked
 from tuner.plan import Plan, make_plan
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tuner.engine.process import TrialTask
     from tuner.engine.recorder import Listener, Recorder
     from tuner.engine.recovery import Recovered
+    from tuner.machine import Cluster
     from tuner.spec.experiment import ExperimentSpec
 
 Say = Callable[[str], None]
@@ -83,9 +86,7 @@ def _begin(
 
     spec = resolved_spec(plan, params)
     results = ResultSet(folder, spec, provenance(plan, params, notices))
-    header = [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
-    folder.write(EXPERIMENT, dump_yaml(spec, header))
-    write_json(folder, PROVENANCE, results.provenance)
+    _write_experiment(results)
     results.save()
     task = _task(plan, params, Path.cwd())
     return _search(plan, task, Recovered(results, _new_course(plan), 0.0), Control(), listeners, say, lock)
@@ -105,9 +106,6 @@ def resume(
     scheduler go on with all that they had seen; the time between does not count. Raises as `run` does, and InputError
     where nothing is left to do.
     """
-    from tuner.engine.control import Control
-    from tuner.engine.recovery import recover
-
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster:
         known = last_known(folder)
@@ -115,12 +113,109 @@ def resume(
             raise InputError(f"{folder.shown}: nothing to resume: the search came to its end")
         plan = make_plan(experiment_of(known), cluster)
         params, _ = _prepare(plan, say)
-        recovered = recover(known, lambda: _new_course(plan))
-        for notice in recovered.notices:
-            say(f"NOTICE: {notice}")
-        control = Control(elapsed_before=recovered.elapsed)
-        task = _task(plan, params, Path(known.provenance["working_directory"]))
-        return _search(plan, task, recovered, control, list(listeners), say, lock)
+        return _go_on(known, plan, params, lock, list(listeners), say)
+
+
+def extend(
+    run: str | Path | ResultSet,
+    *,
+    trials: str | int | None = None,
+    max_t: str | int | None = None,
+    wall_clock: str | float | None = None,
+    overrides: Sequence[str] = (),
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Makes a search longer that has come to its end, or was interrupted.
+
+    ``trials``, ``max_t`` and ``wall_clock``: a new value, or ``+20``, ``+1h`` to be added to the old one.
+    ``overrides``: of other keys, such as the trainable's own number of epochs. The searcher keeps all it has learned.
+    Trials that were complete at the old ``max_t``, or that the old budget ended, go on from their checkpoints, as far
+    as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
+
+    Raises InputError where nothing becomes longer, and as `run` does.
+    """
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        known = last_known(folder)
+        changes = [*extension(known, trials, max_t, wall_clock), *overrides]
+        if not changes:
+            raise InputError(f"{folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
+        again = survivors(known, higher=max_t is not None)
+        longer = load_experiment(known.spec, changes, roots=_roots(known))
+        return _reopened(known, again, longer, cluster, lock, list(listeners), say)
+
+
+def retry(
+    run: str | Path | ResultSet,
+    *,
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Runs the failed trials of a search again, from their checkpoints where those were kept.
+
+    Raises InputError where none failed, and as `run` does.
+    """
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        known = last_known(folder)
+        failed = [trial.id for trial in known.trials if trial.status == "failed"]
+        if not failed:
+            raise InputError(f"{folder.shown}: nothing to retry: no trial failed")
+        return _reopened(known, failed, experiment_of(known), cluster, lock, list(listeners), say)
+
+
+def _reopened(
+    known: ResultSet,
+    trials: Sequence[str],
+    experiment: Experiment,
+    cluster: Cluster,
+    lock: Lock,
+    listeners: list[Listener],
+    say: Say,
+) -> ResultSet:
+    """Takes up the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
+
+    The journal comes first: what a kill leaves half done is done again by the same command.
+    """
+    plan = make_plan(experiment, cluster)
+    params, _ = _prepare(plan, say)
+    known.spec = resolved_spec(plan, params)
+    known.provenance |= {"interrupted": True, "trials": plan.trials}
+    journal = JournalWriter(known.folder)
+    journal.append("extended", spec=known.spec)
+    for trial_id in trials:
+        journal.append("reopened", trial=trial_id)
+    journal.close()
+    _write_experiment(known)
+    return _go_on(known, plan, params, lock, listeners, say)
+
+
+def _go_on(
+    known: ResultSet, plan: Plan, params: dict[str, Any], lock: Lock, listeners: list[Listener], say: Say
+) -> ResultSet:
+    """Takes up what is left of a search, from its journal."""
+    from tuner.engine.control import Control
+    from tuner.engine.recovery import recover
+
+    recovered = recover(known, lambda: _new_course(plan))
+    for notice in recovered.notices:
+        say(f"NOTICE: {notice}")
+    control = Control(elapsed_before=recovered.elapsed)
+    task = _task(plan, params, Path(known.provenance["working_directory"]))
+    return _search(plan, task, recovered, control, listeners, say, lock)
+
+
+def _write_experiment(results: ResultSet) -> None:
+    """experiment.yaml and provenance.json."""
+    shown, notices = results.folder.shown, results.notices
+    header = [f"# python -m tuner run {shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
+    results.folder.write(EXPERIMENT, dump_yaml(results.spec, header))
+    write_json(results.folder, PROVENANCE, results.provenance)
 
 
 def _run_name(name: str | None, experiment: str) -> str:
@@ -134,7 +229,11 @@ def _run_name(name: str | None, experiment: str) -> str:
 
 def experiment_of(results: ResultSet) -> Experiment:
     """The experiment that a run was started with."""
-    return load_experiment(results.spec, roots=tuple(map(Path, results.provenance["roots"])))
+    return load_experiment(results.spec, roots=_roots(results))
+
+
+def _roots(results: ResultSet) -> tuple[Path, ...]:
+    return tuple(map(Path, results.provenance["roots"]))
 
 
 def validate(
@@ -203,7 +302,6 @@ def _search(
     lock: Lock,
 ) -> ResultSet:
     from tuner.engine.recorder import Recorder
-    from tuner.journal import JournalWriter
 
     results = begun.results
     journal = JournalWriter(results.folder, lock)

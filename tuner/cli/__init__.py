@@ -12,7 +12,9 @@ from tuner.errors import Interrupted, TunerError, did_you_mean
 
 VERBS = {
     "run": "search, and keep the best trial",
-    "resume": "go on with an interrupted search",
+    "resume": "go on with a search that did not come to its end",
+    "extend": "make a search longer: more trials, epochs or time",
+    "retry": "run the failed trials of a search again",
     "validate": "show what a search would do, without starting it",
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",

@@ -61,22 +61,24 @@ def load_state(folder: RunFolder) -> tuple[int, float, list[Trial], Course] | No
     return state
 
 
-def recover(results: ResultSet, new_course: Callable[[], Course], from_start: bool = False) -> Recovered:
+def recover(results: ResultSet, new_course: Callable[[], Course]) -> Recovered:
     """The search of the run folder of ``results``, which hold what its tables hold.
 
-    ``from_start``: plays all events, as the scheduler or the budget is another than before.
+    Where the search was extended since the snapshot, all events are played: its scheduler is another one than before.
     """
     folder, journal = results.folder, read_journal(results.folder)
     notices = [f"{folder.shown}: the journal: {journal.damage}; going on from what is left"] * bool(journal.damage)
-    state = None if from_start else load_state(folder)
-    if state is not None and (journal.damage or state[0] <= len(journal.events)):
+    state = load_state(folder)
+    if state is not None and not _extended(journal.events[state[0] :]):
         number, elapsed, trials, course = state
-        fresh = ResultSet(folder, results.spec, results.provenance, trials)
-        return _played(journal.events[number:], fresh, course, elapsed, notices)
+        if journal.damage or number <= len(journal.events):
+            fresh = ResultSet(folder, results.spec, results.provenance, trials)
+            return _played(journal.events[number:], fresh, course, elapsed, notices)
     known = sum(len(trial.reports) for trial in results.trials)
     in_journal = len({(e["trial"], e["step"]) for e in journal.events if e["what"] == "reported"})
-    events = journal.events if in_journal >= known else tuple(events_of(results))
+    events = journal.events
     if in_journal < known:
+        events = (*events_of(results), *(event for event in journal.events if event["what"] == "reopened"))
         notices.append(f"{folder.shown}: recovered from its tables: what the search had decided is decided anew")
     empty = ResultSet(folder, results.spec, results.provenance)
     try:
@@ -85,6 +87,10 @@ def recover(results: ResultSet, new_course: Callable[[], Course], from_start: bo
         notices.append(f"{folder.shown}: {divergence}; it learns from all trials, and goes on with other draws")
         empty = ResultSet(folder, results.spec, results.provenance)
         return _played(events, empty, new_course(), 0.0, notices, adopt=True)
+
+
+def _extended(events: Iterable[Event]) -> bool:
+    return any(event["what"] == "extended" for event in events)
 
 
 def _played(
