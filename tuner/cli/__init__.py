@@ -18,6 +18,7 @@ VERBS = {
     "validate": "show what a search would do, without starting it",
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",
+    "why": "say what a live or dead run waits for",
     "best": "restore the best trial's model and score it",
     "simulate": "search tabulated learning curves in virtual time, and compare searches",
     "table": "write the learning curves of a finished run as a table for simulate",
