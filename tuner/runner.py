@@ -312,7 +312,8 @@ def _search(
         recorder.begin(begun.stopping)
         with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan):
             attach()
-            _fit(plan, task, recorder, control)
+            with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
+                _fit(plan, task, recorder, control)
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
