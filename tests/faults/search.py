@@ -93,17 +93,17 @@ class Search:
         return self
 
     def children(self, name: str) -> list[int]:
-        """Processes below it whose command line holds ``name``."""
+        """Processes below it whose program is called ``name``."""
         below, found = {self.pid}, []
         for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
             try:
                 parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (path / "cmdline").read_bytes().decode(errors="replace")
+                program = (path / "cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
             except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 continue
             if parent in below:
                 below.add(int(path.name))
-                found += [int(path.name)] * (name in command)
+                found += [int(path.name)] * (program.rpartition("/")[2].partition(" ")[0] == name)
         return found
 
     def events(self, what: str = "") -> list[dict[str, Any]]:
