@@ -164,7 +164,9 @@ def test_import_tuner_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [["-h"], ["run", "--help"], ["best", "-h"], ["schema", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [["-h"], *([verb, "-h"] for verb in ("run", "best", "schema", "replay", "doctor"))]
+)
 def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "tuner", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

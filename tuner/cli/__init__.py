@@ -20,6 +20,8 @@ VERBS = {
     "show": "show one run and its trials",
     "why": "say what a live or dead run waits for",
     "best": "restore the best trial's model and score it",
+    "replay": "run one recorded trial again in this process, and compare it with the record",
+    "doctor": "check this machine, and an experiment on it, before a search",
     "simulate": "search tabulated learning curves in virtual time, and compare searches",
     "table": "write the learning curves of a finished run as a table for simulate",
     "algorithms": "print which search goes with which scheduler",
