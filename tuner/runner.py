@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import merge
 from tuner.engine.session import cluster_at, ray_log, ray_up
-from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
+from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult, RayLost
 from tuner.extension import extension, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import begun, find_run, last_known
@@ -311,9 +312,18 @@ def _search(
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
         listener.started(results)
+
+    def died(process: str) -> None:
+        resume = f"python -m tuner resume {results.folder.shown}"
+        control.give_up(RayLost(f"Ray's process {process} died; to go on where the search was: {resume}"))
+
+    def stuck() -> None:
+        say(f"error: {control.fatal}")
+        os._exit(RayLost.exit_status)  # the journal has all: only the tables are behind
+
     try:
         recorder.begin(begun.stopping)
-        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan):
+        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck):
             attach()
             with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
                 _fit(plan, task, recorder, control)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
 import click
 
-from tuner.errors import Interrupted, TunerError, did_you_mean
+from tuner.errors import Interrupted, RayLost, TunerError, did_you_mean
 
 VERBS = {
     "run": "search, and keep the best trial",
@@ -66,6 +67,10 @@ def main() -> None:
         sys.exit(cli.main(prog_name="python -m tuner", standalone_mode=False))
     except TunerError as error:
         click.echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
+        if isinstance(error, RayLost):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_status)
         sys.exit(error.exit_status)
     except click.ClickException as error:
         error.show()

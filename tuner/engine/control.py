@@ -43,6 +43,12 @@ class Control:
         """Seconds since the first trial started, without the time between an interruption and `resume`."""
         return self.elapsed_before + (time.monotonic() - self.started if self.started is not None else 0.0)
 
+    def give_up(self, error: TunerError) -> None:
+        """Ends the search at once, from another thread than the one that runs it."""
+        self.fatal = error
+        self.interrupted = True
+        signal.raise_signal(signal.SIGINT)
+
     @contextlib.contextmanager
     def on_interrupt(self, say: Any) -> Iterator[None]:
         """Within: the first SIGINT or SIGTERM asks running trials to save, the second raises KeyboardInterrupt."""
