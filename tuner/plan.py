@@ -15,7 +15,7 @@ from tuner.machine import Cluster, describe
 from tuner.spec.document import dotted
 from tuner.spec.experiment import ExperimentSpec, Resources
 from tuner.spec.objective import comparison
-from tuner.spec.quantities import duration, size
+from tuner.spec.quantities import size
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
 from tuner.spec.space_checks import space_problems
