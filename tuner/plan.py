@@ -12,7 +12,6 @@ from tuner.algorithms import pairing_problems
 from tuner.configuration import merge
 from tuner.errors import InputError, Problem
 from tuner.machine import Cluster, describe
-from tuner.spec.document import dotted
 from tuner.spec.experiment import ExperimentSpec, Resources
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
@@ -78,12 +77,7 @@ class Plan:
     @property
     def required_metrics(self) -> tuple[tuple[str, str], ...]:
         """What every report must hold, each with the key of the experiment file that asks for it."""
-        objectives = self.spec.objectives
-        paths = [("objective", i) if len(objectives) > 1 else ("objective",) for i in range(len(objectives))]
-        required = [(o.metric, dotted((*path, "metric"))) for o, path in zip(objectives, paths, strict=True)]
-        if self.spec.scheduler.fidelity:
-            required.append((self.spec.scheduler.fidelity[0], "scheduler.time_attr"))
-        return tuple(required)
+        return self.spec.required_metrics
 
     def describe(self) -> list[tuple[str, str]]:
         """The plan as (heading, text) lines."""

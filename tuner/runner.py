@@ -14,7 +14,7 @@ from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
 from tuner.extension import extension, survivors
 from tuner.journal import JournalWriter
-from tuner.loading import find_run, last_known
+from tuner.loading import begun, find_run, last_known
 from tuner.lock import Lock, locked
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
@@ -64,7 +64,7 @@ def run(
     with cluster_at(address) as cluster:
         plan = make_plan(loaded, cluster)
         folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
-        if folder.exists():
+        if begun(folder):
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         with folder.created():
             params, notices = _prepare(plan, say)
@@ -86,6 +86,9 @@ def _begin(
 
     spec = resolved_spec(plan, params)
     results = ResultSet(folder, spec, provenance(plan, params, notices))
+    journal = JournalWriter(folder)
+    journal.append("began", spec=results.spec, provenance=results.provenance)
+    journal.close()
     _write_experiment(results)
     results.save()
     task = _task(plan, params, Path.cwd())
@@ -191,7 +194,6 @@ def _reopened(
     for trial_id in trials:
         journal.append("reopened", trial=trial_id)
     journal.close()
-    _write_experiment(known)
     return _go_on(known, plan, params, lock, listeners, say)
 
 
@@ -202,6 +204,7 @@ def _go_on(
     from tuner.engine.control import Control
     from tuner.engine.recovery import recover
 
+    _write_experiment(known)  # one of its files may have been damaged
     recovered = recover(known, lambda: _new_course(plan))
     for notice in recovered.notices:
         say(f"NOTICE: {notice}")
@@ -280,8 +283,6 @@ def _task(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialT
         required=plan.required_metrics,
         seed=plan.seed,
         cpu=plan.spec.resources.cpu,
-        every=plan.spec.checkpoints.every,
-        scheduler=plan.spec.scheduler,
     )
 
 
@@ -315,7 +316,8 @@ def _search(
         recorder.begin(begun.stopping)
         with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan):
             attach()
-            _fit(plan, task, recorder, control)
+            with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
+                _fit(plan, task, recorder, control)
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
@@ -358,7 +360,7 @@ def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> N
     gpus = plan.request.get("GPU", 0)
     budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
     bundles = tune.PlacementGroupFactory([dict(plan.request)])
-    trainable = tune.with_resources(trainable_class(task), bundles)
+    trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
     folder = recorder.results.folder
     filesystem = None if folder.is_local else folder.filesystem
     tuner = tune.Tuner(

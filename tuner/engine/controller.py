@@ -37,6 +37,7 @@ from ray.tune.schedulers import TrialScheduler
 from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
+from tuner.engine.live import Live
 from tuner.engine.process import MissingMetric
 from tuner.engine.recorder import Recorder
 from tuner.engine.revival import pass_over_damaged, revive
@@ -75,6 +76,7 @@ class Controller(TuneController):  # type: ignore[misc]
         self._cache_sized = False
         self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
+        self._live = Live(self)
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
         if self._ours:
             self._ours.course, self._ours.controller = self.recorder.course, self
@@ -84,6 +86,10 @@ class Controller(TuneController):  # type: ignore[misc]
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)
         self._go_on()
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        self._live.tick()
 
     @property
     def slots(self) -> int:

@@ -1,5 +1,7 @@
 """One trial inside its process: Ray Tune calls this class, this class calls the user's function.
 
+`run_function` and `checked` are what a trial is; `tuner.engine.local` calls them too, without Ray's class around them.
+
 Every report is checked here, before Ray sees it: in Ray 2.60 a report without the metric, or with None or text in its
 place, kills the whole experiment; a NaN leaves Optuna's trial running for ever and is a success to HyperOpt; and a
 function that never reports counts as completed.
@@ -12,6 +14,7 @@ import math
 import shutil
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,8 @@ from tuner.errors import TunerError
 from tuner.results import TRIAL_LOG, flat_metrics
 from tuner.schedulers.base import SchedulerSpec
 from tuner.trainable import load_trainable
+
+NO_REPORT = "ended without a report; call ray.tune.report({...}) at least once"
 
 
 class BadReport(TunerError):
@@ -50,27 +55,68 @@ class TrialTask:
     """Names that every report must hold, each with the key of the experiment file that asks for it."""
     seed: int
     cpu: float
-    every: int
-    """Of the checkpoints that a trial reports, every that many is written."""
-    scheduler: SchedulerSpec
-    """It tells at which reports a trial may be paused, and needs a checkpoint."""
 
 
-def trainable_class(task: TrialTask) -> type[FunctionTrainable]:
+def run_function(
+    process: Process, task: TrialTask, config: dict[str, Any], report: Callable[[dict[str, Any]], None]
+) -> None:
+    """Calls the user's function for a trial with ``config``, as if ``process`` were new; raises what it raises.
+
+    ``report`` gets what it returns or yields.
+    """
+    seed = seed_of(task.seed, config)
+    process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
+    trainable = load_trainable(task.trainable, task.roots)
+    process.loaded()
+    seed_all(seed)
+    output = trainable.train(trainable.make_config(merge(task.params, config)))
+    for value in output if inspect.isgenerator(output) else [output]:
+        if value is not None:
+            report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+
+
+def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The ``metrics`` of a trial's report ``number``, those that the experiment compares as plain numbers.
+
+    Raises BadReport or MissingMetric where one of these is missing, is no number, or is not finite.
+    """
+    named, found = flat_metrics(metrics), dict(metrics)
+    for name, key in task.required:
+        if name == "training_iteration":  # counted by Ray itself
+            continue
+        if name not in named:
+            message = f"{key}: the trainable reports no {name!r}; it reports: {', '.join(sorted(named)) or 'nothing'}"
+            raise MissingMetric(message) if number == 1 else BadReport(f"report {number}: {message}")
+        value = named[name]
+        plain = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0 else value
+        if isinstance(plain, bool) or not isinstance(plain, (int, float)):
+            raise BadReport(f"report {number}: {name} is {plain!r}, not a number")
+        if not math.isfinite(plain):
+            raise BadReport(f"report {number}: {name} is {plain}")
+        if "/" not in name:
+            found[name] = plain
+    return found
+
+
+def trainable_class(task: TrialTask, every: int, scheduler: SchedulerSpec) -> type[FunctionTrainable]:
     """The class that Ray Tune starts for each trial of ``task``."""
-    return type("Trial", (TrialProcess,), {"task": task})
+    return type("Trial", (TrialProcess,), {"task": task, "every": every, "scheduler": scheduler})
 
 
 class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     """A process that runs trials one after the other, each in a thread of its own."""
 
     task: TrialTask
+    every: int
+    """Of the checkpoints that a trial reports, every that many is written."""
+    scheduler: SchedulerSpec
+    """It tells at which reports a trial may be paused, and needs a checkpoint."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self._process = Process()
         self._reports = 0
         super().setup(config)
-        self._saving = Saving(get_session(), self.task.every, self.task.scheduler)
+        self._saving = Saving(get_session(), self.every, self.scheduler)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Gets ready for another trial; False says that this process has to be replaced."""
@@ -86,19 +132,10 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         return not leftovers
 
     def _trainable_func(self, config: dict[str, Any]) -> Any:
-        task, session = self.task, get_session()
-        seed = seed_of(task.seed, config)
-        log = self._log_file()
+        session, log = get_session(), self._log_file()
         with output_to(log):
             try:
-                self._process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
-                trainable = load_trainable(task.trainable, task.roots)
-                self._process.loaded()
-                seed_all(seed)
-                output = trainable.train(trainable.make_config(merge(task.params, config)))
-                for value in output if inspect.isgenerator(output) else [output]:
-                    if value is not None:
-                        session.report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+                run_function(self._process, self.task, config, session.report)
             except Exception:
                 traceback.print_exc()
                 raise
@@ -115,29 +152,10 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         metrics: dict[str, Any] = super().step()
         if RESULT_DUPLICATE not in metrics:
             self._reports += 1
-            self._check(metrics)
+            metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them
         elif not self._reports and get_session().loaded_checkpoint is None:
-            raise BadReport("ended without a report; call ray.tune.report({...}) at least once")
+            raise BadReport(NO_REPORT)
         return metrics
-
-    def _check(self, metrics: dict[str, Any]) -> None:
-        named = flat_metrics(metrics)
-        for name, key in self.task.required:
-            if name == "training_iteration":  # counted by Ray itself
-                continue
-            if name not in named:
-                message = (
-                    f"{key}: the trainable reports no {name!r}; it reports: {', '.join(sorted(named)) or 'nothing'}"
-                )
-                raise MissingMetric(message) if self._reports == 1 else BadReport(f"report {self._reports}: {message}")
-            value = named[name]
-            number = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0 else value
-            if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise BadReport(f"report {self._reports}: {name} is {number!r}, not a number")
-            if not math.isfinite(number):
-                raise BadReport(f"report {self._reports}: {name} is {number}")
-            if "/" not in name:
-                metrics[name] = number
 
     def _log_file(self) -> Path:
         """Where output goes: the run folder itself where this node can write there, so that it survives a crash."""

@@ -83,12 +83,10 @@ class Recorder(Callback):  # type: ignore[misc]
         self._changed = True
 
     def begin(self, stopping: set[str]) -> None:
-        """Takes the run up, and ends the trials that the scheduler had ended when the driver was killed."""
+        """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
         for event in known_events(self.results):
             self.ledger.note(event)
         self.shelf.take_stock()
-        if not self._journal.number:
-            self._write("began", spec=self.results.spec, provenance=self.results.provenance)
         for trial_id in stopping:
             self.ended(self.results.trial(trial_id))
 

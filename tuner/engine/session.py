@@ -70,7 +70,7 @@ _RAY_SETTINGS = {
     "TUNE_RESULT_BUFFER_LENGTH": "1",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a trial without a GPU must not see one
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a trial without a GPU must not see one
 }
 
 

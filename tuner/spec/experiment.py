@@ -172,3 +172,15 @@ class ExperimentSpec(Model):
     def objective(self) -> Objective:
         """The first objective."""
         return self.objectives[0]
+
+    @property
+    def required_metrics(self) -> tuple[tuple[str, str], ...]:
+        """What every report must hold, each with the key of the experiment file that asks for it."""
+        several = len(self.objectives) > 1
+        required = [
+            (objective.metric, f"objective[{i}].metric" if several else "objective.metric")
+            for i, objective in enumerate(self.objectives)
+        ]
+        if self.scheduler.fidelity:
+            required.append((self.scheduler.fidelity[0], "scheduler.time_attr"))
+        return tuple(required)
