@@ -233,8 +233,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
         interrupted = self._control.interrupted
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
-        if self._control.stop_reason:
-            self.results.provenance["ended_by"] = self._control.stop_reason
+        self.results.provenance["ended_by"] = self._control.stop_reason
         self._write("left", interrupted=interrupted)
         self._journal.close()
         write_json(self.results.folder, PROVENANCE, self.results.provenance)
