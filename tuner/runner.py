@@ -308,6 +308,7 @@ def _search(
     from tuner.engine.recorder import Recorder
 
     results = begun.results
+    control.say = say
     journal = JournalWriter(results.folder, lock)
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
@@ -362,13 +363,14 @@ def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> N
     """Hands the plan to Ray Tune, every option explicit."""
     from ray import tune
 
-    from tuner.engine.control import BudgetStopper
+    from tuner.engine.budget import BudgetStopper
     from tuner.engine.controller import replaces_rays
     from tuner.engine.process import trainable_class
 
-    budget = BudgetStopper(plan.spec.budget, plan.request.get("GPU", 0), recorder.results, control)
+    gpus = plan.request.get("GPU", 0)
+    budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
     bundles = tune.PlacementGroupFactory([dict(plan.request)])
-    trainable = tune.with_resources(trainable_class(task), bundles)
+    trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
     folder = recorder.results.folder
     filesystem = None if folder.is_local else folder.filesystem
     tuner = tune.Tuner(
@@ -406,9 +408,8 @@ def _run_config(spec: ExperimentSpec, folder: RunFolder, filesystem: FileSystem 
         storage_path=folder.path,
         storage_filesystem=filesystem,
         checkpoint_config=tune.CheckpointConfig(
-            num_to_keep=spec.checkpoints.keep_per_trial,
-            checkpoint_score_attribute=spec.objective.metric,
-            checkpoint_score_order=spec.objective.mode,
+            num_to_keep=None,  # `tuner.engine.shelf` deletes what may go
+            checkpoint_score_attribute=None,
             checkpoint_at_end=False,
         ),
         failure_config=tune.FailureConfig(max_failures=0),

@@ -71,7 +71,8 @@ def _run(results: ResultSet, held: Mapping[str, Any] | None, live: Mapping[str, 
             f"{results.folder.shown}/run.log, or end it (kill -INT {held.get('pid', 'PID')}) and go on: {resume}"
         )
     if interrupted is False:
-        return "finished", "finished: the search came to its end"
+        by = results.provenance.get("ended_by")
+        return "finished", f"finished: the search came to its end{f' ({by})' if by else ''}"
     if interrupted:
         return "interrupted", f"interrupted; to go on: {resume}"
     return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to go on: {resume}"

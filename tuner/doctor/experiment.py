@@ -23,6 +23,7 @@ from tuner.doctor.system import DISK_ERROR, disk
 from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.machine import this_machine
+from tuner.manifest import size_of
 from tuner.plan import Plan, make_plan
 from tuner.results import RAY, TRIAL_LOG, ResultSet, Trial
 from tuner.runner import run
@@ -184,7 +185,7 @@ def _checkpoints(plan: Plan, results: ResultSet, trial: Trial, storage: str) -> 
     if kept is None:
         remedy = "pass checkpoint= to ray.tune.report: without one nothing can be restored, paused or resumed"
         return Finding("warning", "checkpoint", "none was reported", remedy)
-    one = sum(file.stat().st_size for file in Path(results.folder.path, kept).rglob("*") if file.is_file())
+    one = size_of(results.folder / kept)
     found = f"{size(one)}; at most {plan.checkpoints} on disk: {size(one * plan.checkpoints)}"
     target = RunFolder.at(storage)
     if target.is_local and disk(target, needed=one * plan.checkpoints + DISK_ERROR).level == "error":

@@ -34,18 +34,19 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
 
+from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
 from tuner.engine.live import Live
 from tuner.engine.process import MissingMetric
 from tuner.engine.recorder import Recorder
-from tuner.engine.revival import revive
-from tuner.errors import InputError, TunerError
+from tuner.engine.revival import pass_over_damaged, revive
+from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.plan import Plan
 
 
 @contextlib.contextmanager
-def replaces_rays(recorder: Recorder, control: Control, budget: Stopper, plan: Plan) -> Iterator[None]:
+def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
     """Within: ``Tuner.fit`` runs on our controller, which goes on with the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
@@ -66,13 +67,14 @@ class Controller(TuneController):  # type: ignore[misc]
 
     recorder: Recorder
     control: Control
-    budget: Stopper
+    budget: BudgetStopper
     plan: Plan
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
         self._cache_sized = False
+        self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
         self._live = Live(self)
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
@@ -142,17 +144,28 @@ class Controller(TuneController):  # type: ignore[misc]
     # --- who gets a free slot ---
 
     def _maybe_update_trial_queue(self) -> None:
-        if self.control.interrupted:
+        if self.control.interrupted or self._lacks_room():
             return
         while len(self._running_trials) + len(self._pending_trials) < self.slots:
             more = not self._search_alg.is_finished()
             if self._ours and self._ours.fill(more):
                 continue
-            if not more or not self._update_trial_queue(blocking=False):
+            busy = [trial.trial_id for trial in self._running_trials | self._pending_trials]
+            if not more or self.budget.is_spoken_for(busy) or not self._update_trial_queue(blocking=False):
                 break
         if self._ours and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
             for trial in list(self._paused_trials):
                 self.stop_trial(trial)
+
+    def _lacks_room(self) -> bool:
+        """Whether nothing may start because the disk is nearly full; where nothing runs either, the search ends."""
+        self._room_lacks = self.recorder.shelf.lacks_room()
+        if self._room_lacks and not self._running_trials and not self._trial_to_actor:
+            shown = self.recorder.results.folder.shown
+            remedy = f"make room there, or lower the limit; to go on: python -m tuner resume {shown}"
+            self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no trial runs that could end: {remedy}")
+            self.control.interrupted = True
+        return bool(self._room_lacks)
 
     def _schedule_trial_pause(self, trial: RayTrial, should_checkpoint: bool = True) -> None:
         super()._schedule_trial_pause(trial, should_checkpoint)
@@ -212,8 +225,12 @@ class Controller(TuneController):  # type: ignore[misc]
     # --- Ctrl-C: running trials go on to their next checkpoint ---
 
     def _maybe_add_actors(self) -> None:
-        if not self.control.interrupted:
+        if not self.control.interrupted and not self._room_lacks:
             super()._maybe_add_actors()
+
+    def _schedule_trial_restore(self, trial: RayTrial) -> bool:
+        pass_over_damaged(trial, self.recorder)
+        return bool(super()._schedule_trial_restore(trial))
 
     def _execute_action(self, trial: RayTrial, decision: str, after_save: bool = False) -> None:
         if self.control.interrupted and decision == TrialScheduler.CONTINUE and (after_save or not trial.checkpoint):

@@ -26,8 +26,10 @@ from ray.tune.trainable import FunctionTrainable
 
 from tuner.configuration import merge
 from tuner.engine.handover import Process, output_to, seed_all, seed_of
+from tuner.engine.saving import Saving
 from tuner.errors import TunerError
 from tuner.results import TRIAL_LOG, flat_metrics
+from tuner.schedulers.base import SchedulerSpec
 from tuner.trainable import load_trainable
 
 NO_REPORT = "ended without a report; call ray.tune.report({...}) at least once"
@@ -96,26 +98,32 @@ def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, 
     return found
 
 
-def trainable_class(task: TrialTask) -> type[FunctionTrainable]:
+def trainable_class(task: TrialTask, every: int, scheduler: SchedulerSpec) -> type[FunctionTrainable]:
     """The class that Ray Tune starts for each trial of ``task``."""
-    return type("Trial", (TrialProcess,), {"task": task})
+    return type("Trial", (TrialProcess,), {"task": task, "every": every, "scheduler": scheduler})
 
 
 class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     """A process that runs trials one after the other, each in a thread of its own."""
 
     task: TrialTask
+    every: int
+    """Of the checkpoints that a trial reports, every that many is written."""
+    scheduler: SchedulerSpec
+    """It tells at which reports a trial may be paused, and needs a checkpoint."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self._process = Process()
         self._reports = 0
         super().setup(config)
+        self._saving = Saving(get_session(), self.every, self.scheduler)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Gets ready for another trial; False says that this process has to be replaced."""
         if not super().reset_config(new_config):
             return False
         self._reports = 0
+        self._saving.begin({})
         session = get_session()
         session.iteration, session.time_total, session.last_report_time = 0, 0.0, time.time()
         leftovers = self._process.leftovers()
@@ -137,6 +145,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
 
     def load_checkpoint(self, checkpoint_result: Any) -> None:
         super().load_checkpoint(checkpoint_result)
+        self._saving.begin(checkpoint_result.metrics)
         get_session().time_total = checkpoint_result.metrics.get(TIME_TOTAL_S, 0.0)  # Ray starts again from 0
 
     def step(self) -> dict[str, Any]:

@@ -89,6 +89,13 @@ def recover(results: ResultSet, new_course: Callable[[], Course]) -> Recovered:
         return _played(events, empty, new_course(), 0.0, notices, adopt=True)
 
 
+def known_events(results: ResultSet) -> Iterable[Event]:
+    """What has happened in the run of ``results``: its journal, or where that knows less, what its tables tell."""
+    events = read_journal(results.folder).events
+    in_journal = len({(event["trial"], event["step"]) for event in events if event["what"] == "reported"})
+    return events if in_journal >= sum(len(trial.reports) for trial in results.trials) else events_of(results)
+
+
 def _extended(events: Iterable[Event]) -> bool:
     return any(event["what"] == "extended" for event in events)
 
@@ -125,6 +132,8 @@ def _played(
             case "asked":
                 if isinstance(action := course.next(event["more"]), Stop):
                     stopping.add(action.trial_id)
+            case "lost":
+                history.lost(trial_id, event["checkpoint"])
             case "paused":
                 history.paused(trial_id)
             case "ended":
