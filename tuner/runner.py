@@ -232,7 +232,7 @@ def _search(
             f"to go on: python -m tuner resume {results.folder.shown}"
         )
     if results.best is None:
-        raise NoUsableResult(_why_nothing(results))
+        raise NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)])))
     return results
 
 
@@ -249,12 +249,17 @@ def _why_nothing(results: ResultSet) -> str:
 def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
     """Hands the plan to Ray Tune, every option explicit."""
     from ray import tune
+    from ray.tune.stopper import CombinedStopper
 
     from tuner.engine.control import BudgetStopper
     from tuner.engine.controller import replaces_rays
     from tuner.engine.process import trainable_class
+    from tuner.engine.retries import FailureStopper
 
-    budget = BudgetStopper(plan.spec.budget, plan.request.get("GPU", 0), recorder.results, control)
+    budget = CombinedStopper(
+        BudgetStopper(plan.spec.budget, plan.request.get("GPU", 0), recorder.results, control),
+        FailureStopper(plan.spec.failures, recorder.results, control),
+    )
     bundles = tune.PlacementGroupFactory([dict(plan.request)])
     trainable = tune.with_resources(trainable_class(task), bundles)
     folder = recorder.results.folder

@@ -22,18 +22,12 @@ from ray.tune.result import DEFAULT_METRIC, RESULT_DUPLICATE, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 
 from tuner.configuration import merge
+from tuner.engine.failures import BadReport, MissingMetric, NotFinite, user_error
 from tuner.engine.handover import Process, output_to, seed_all, seed_of
-from tuner.errors import TunerError
+from tuner.engine.hanging import answer_signal
+from tuner.engine.retries import MICRO_BATCH
 from tuner.results import TRIAL_LOG, flat_metrics
 from tuner.trainable import load_trainable
-
-
-class BadReport(TunerError):
-    """A report that cannot be compared: the trial fails, the search goes on."""
-
-
-class MissingMetric(TunerError):
-    """The first report lacks what the experiment compares: no trial of this run can succeed."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     task: TrialTask
 
     def setup(self, config: dict[str, Any]) -> None:
+        answer_signal()
         self._process = Process()
         self._reports = 0
         super().setup(config)
@@ -79,7 +74,11 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
 
     def _trainable_func(self, config: dict[str, Any]) -> Any:
         task, session = self.task, get_session()
+        config = dict(config)
+        reduced = config.pop(MICRO_BATCH, None)  # is not part of the configuration, from which the seed comes
         seed = seed_of(task.seed, config)
+        if reduced is not None:
+            config["micro_batch"] = reduced
         log = self._log_file()
         with output_to(log):
             try:
@@ -91,9 +90,9 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
                 for value in output if inspect.isgenerator(output) else [output]:
                     if value is not None:
                         session.report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 traceback.print_exc()
-                raise
+                raise user_error(error) from None  # Ray copies causes, which not every exception survives
             finally:
                 self._store(log)
         session.report({RESULT_DUPLICATE: True})
@@ -126,7 +125,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             if isinstance(number, bool) or not isinstance(number, (int, float)):
                 raise BadReport(f"report {self._reports}: {name} is {number!r}, not a number")
             if not math.isfinite(number):
-                raise BadReport(f"report {self._reports}: {name} is {number}")
+                raise NotFinite(f"report {self._reports}: {name} is {number}")
             if "/" not in name:
                 metrics[name] = number
 
