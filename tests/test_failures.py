@@ -19,7 +19,7 @@ from ray.exceptions import (
 from tests.tables import space
 from tuner.engine.control import Control
 from tuner.engine.course import Course
-from tuner.engine.failures import BadReport, NotFinite, ProcessLost, failure_of, user_error
+from tuner.engine.failures import BadReport, NotFinite, ProcessLost, Unreachable, failure_of, user_error
 from tuner.engine.hanging import FACTOR, LEAST_S, LONGEST_TICK_S, Watch
 from tuner.engine.memory import REMEMBER_S, Gauge
 from tuner.engine.recovery import events_of, failed_attempt, recover
@@ -134,6 +134,16 @@ FULL = "its process died while the node's memory was nearly full"
         (died("The actor died because its node has died. Node Id: 5d3e"), {}, "node lost", "its node died"),
         (died("Node was forcibly preempted", True), {}, "node lost", "its node was taken back (preempted)"),
         (NodeDiedError("gone"), {}, "node lost", "its node died"),
+        (Unreachable("a", 'message: "The actor died because its node has died."'), {}, "node lost", "its node died"),
+        (Unreachable("a", ""), {}, "node lost", "its node could not be reached any more"),
+        (Unreachable("a", "all references were removed"), {}, "node lost", "its node could not be reached any more"),
+        (Unreachable("a", DIED + "exit code 3"), {}, "process died", "its process exited with code 3"),
+        (
+            Unreachable("a", "node_death_info { reason: AUTOSCALER_DRAIN_PREEMPTED }"),
+            {},
+            "node lost",
+            "its node was taken back (preempted)",
+        ),
         (OutOfMemoryError("x"), {}, "host memory", "killed by Ray: the node's memory was nearly full"),
         (died(DIED), {"hung": "no report for 70.0s"}, "hung", "no report for 70.0s"),
         (NotFinite("report 2: loss is nan"), {}, "NaN", "report 2: loss is nan"),

@@ -8,12 +8,13 @@ is tried again never stopped: what it reports a second time is passed over (`tun
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.air.execution._internal import RayActorManager
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
@@ -21,8 +22,8 @@ from ray.tune.schedulers import TrialScheduler
 
 from tuner.configuration import merge
 from tuner.engine.decisions import reported_checkpoint
-from tuner.engine.failures import ProcessLost, failure_of
-from tuner.engine.hanging import Executioner, Watch, whereabouts
+from tuner.engine.failures import ProcessLost, Unreachable, failure_of
+from tuner.engine.hanging import Executioner, Watch, death_of, whereabouts
 from tuner.engine.memory import Gauge
 from tuner.engine.recorder import Recorder
 from tuner.engine.retries import MEMORY, MICRO_BATCH, verdict, with_micro_batch
@@ -30,6 +31,8 @@ from tuner.failure import Failure
 from tuner.plan import Plan
 from tuner.results import RAY, TRIAL_LOG
 
+UNREACHABLE_S = 60.0
+"""Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
 LOG_TAIL = 65536
 """Bytes of an attempt's output in which the reason of its death is looked for."""
 
@@ -55,12 +58,19 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         self._gauge = Gauge()
         self._printed: dict[str, int] = {}
         """Of each trial: size of its log when its latest attempt started."""
+        self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
+        """Of each trial whose process cannot be reached: the error, and until when the reason is waited for."""
         super().__init__(**options)
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self._gauge.look()
         self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
+
+        for trial, (error, deadline) in list(self._unreachable.items()):
+            if (cause := death_of(error.actor_id)) or time.monotonic() > deadline:
+                del self._unreachable[trial]
+                self._process_trial_failure(trial, Unreachable(error.actor_id, cause))
 
     def _actor_started(self, tracked_actor: Any, log: str = "STARTED") -> None:
         trial = self._actor_to_trial[tracked_actor]
@@ -78,6 +88,9 @@ class FailingTrials(TuneController):  # type: ignore[misc]
 
     def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
         if trial.status not in (RayTrial.RUNNING, RayTrial.PENDING):
+            return
+        if isinstance(exception, ActorUnavailableError):
+            self._unreachable[trial] = exception, time.monotonic() + UNREACHABLE_S
             return
         decided = self._cached_trial_decisions.get(trial.trial_id)
         if trial.is_saving:  # the checkpoint of its latest report is there, only Ray was not told of it

@@ -47,6 +47,13 @@ class ProcessLost(RayActorError):  # type: ignore[misc]
         self.__cause__ = cause
 
 
+class Unreachable(RayActorError):  # type: ignore[misc]
+    """A process that could not be reached any more, and what was learned of it then (empty: nothing)."""
+
+    def __init__(self, actor_id: str, cause: str) -> None:
+        super().__init__(actor_id, cause)
+
+
 _GPU_WORDS = re.compile(
     r"(CUDA|HIP|XPU|MPS|GPU|device)[^.]{0,40} out of memory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
     r"|RESOURCE_EXHAUSTED: Out of memory",
@@ -135,10 +142,12 @@ def _cause(error: BaseException) -> BaseException:
 
 def _of_process(error: RayActorError, memory_was_full: bool, log: str) -> tuple[FailureKind, str]:
     text = " ".join(str(error).split())
-    if error.preempted:
+    if error.preempted or "DRAIN_PREEMPTED" in text:
         return "node lost", "its node was taken back (preempted)"
     if re.search(r"\bnode (has )?died|node was (terminated|drained|removed)|raylet.* died", text):
         return "node lost", "its node died"
+    if isinstance(error, Unreachable) and "worker process has died" not in text:
+        return "node lost", "its node could not be reached any more"
     if error.actor_init_failed:
         return "exception", _last_line(str(error))
     if fatal := re.findall(r"^Fatal Python error: (.+)$", log, re.MULTILINE):

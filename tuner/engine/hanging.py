@@ -181,6 +181,14 @@ def whereabouts(actor_id: str) -> tuple[str, int]:
     return str(known.get("Address", {}).get("NodeID", "")), int(known.get("Pid", 0))
 
 
+def death_of(actor_id: str) -> str:
+    """What Ray's control store says of how an actor died; empty while it believes it alive."""
+    from ray._private import state
+
+    known = state.actors(actor_id) or {}
+    return (str(known.get("DeathCause")) or "unknown") if known.get("State") == "DEAD" else ""
+
+
 def _signal(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has just died: Ray tells soon
         os.kill(pid, signal.SIGUSR1)
