@@ -215,7 +215,10 @@ def test_the_whole_description() -> None:
         "opt: choice [sgd, adam]",
     ]
     assert text["objective"] == "min loss"
-    assert text["search"] == "optuna, sampler gp, n_startup_trials 10, population_size 50, seed 3"
+    assert text["search"].startswith(
+        "optuna, sampler gp, n_startup_trials 10, n_ei_candidates 8, random_fraction 0.3333,"
+    )
+    assert text["search"].endswith(", seed 3")
     assert text["scheduler"] == "fifo"
     assert text["ends early at"] == "wall_clock 1h30m00s, gpu_hours 2, target 0.25"
     assert text["a trial takes"] == "1 CPU, 1 GPU"

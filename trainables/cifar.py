@@ -36,6 +36,7 @@ class Config:
     data_dir: str = ""  # where data sets are kept; "" is $TUNER_DATA, else ~/.cache/tuner
     epochs: int = 10  # the one-cycle schedule spans exactly these
     batch_size: int = 128
+    micro_batch: int | None = None  # images on the device at once; None: the batch. Batch norm sees these only
     lr: float = 0.3  # peak learning rate of the one-cycle schedule
     optimizer: Literal["sgd", "adamw", "adam"] = "sgd"
     momentum: float = 0.9  # Nesterov momentum; used by sgd only
@@ -92,16 +93,17 @@ def train(config: Config) -> None:
         moves = draw_moves(len(ids), config.crop_padding, config.flip, order).to(device)
         total = torch.zeros((), device=device)
         for step in range(steps):
-            part = slice(step * config.batch_size, (step + 1) * config.batch_size)
-            batch = normalise(augment(x, ids[part], moves[part]))
-            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                logits = model(batch)
-            loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
             optimizer.zero_grad(set_to_none=True)
             lr = schedule.set_next()
-            loss.backward()
+            for part in pieces(step, config.batch_size, config.micro_batch):
+                batch = normalise(augment(x, ids[part], moves[part]))
+                with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                    logits = model(batch)
+                loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
+                loss = loss * ((part.stop - part.start) / config.batch_size)
+                loss.backward()  # gradients add up to those of the batch's mean
+                total += loss.detach()
             optimizer.step()
-            total += loss.detach()
         train_loss = total.item() / steps  # waits for the device, so the time below is whole
         seconds = time.perf_counter() - started
         accuracy, val_loss = score(model, x, y, val_ids.to(device), precision)
@@ -171,6 +173,7 @@ def check(config: Config) -> None:
     rules = {
         "epochs": (config.epochs >= 1, "at least 1"),
         "batch_size": (config.batch_size >= 2, "at least 2"),
+        "micro_batch": (config.micro_batch is None or config.micro_batch >= 1, "at least 1, or None"),
         "width": (config.width >= 1, "at least 1"),
         "lr": (0 < config.lr < math.inf, "above 0"),
         "optimizer": (config.optimizer in ("sgd", "adamw", "adam"), "sgd, adamw or adam"),
@@ -299,6 +302,12 @@ def score(model: nn.Module, x: Tensor, y: Tensor, ids: Tensor, precision: str) -
         totals += torch.stack([(logits.argmax(1) == y[part]).sum(), loss])
     right, loss_sum = totals.tolist()
     return right / len(ids), loss_sum / len(ids)
+
+
+def pieces(step: int, batch_size: int, micro_batch: int | None) -> list[slice]:
+    """Where the images of a step lie, `micro_batch` at a time (the last may be fewer)."""
+    first, end = step * batch_size, (step + 1) * batch_size
+    return [slice(k, min(k + (micro_batch or batch_size), end)) for k in range(first, end, micro_batch or batch_size)]
 
 
 def _on_device(x: Any, y: Any, device: torch.device) -> tuple[Tensor, Tensor]:

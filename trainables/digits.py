@@ -35,6 +35,7 @@ class Config:
     dropout: float = 0.1
     weight_decay: float = 1e-4
     batch_size: int = 64
+    micro_batch: int | None = None  # images that go through the network at once; None: the whole batch
     seed: int = 0  # initial weights, order of images, dropout
     split_seed: int = 0  # chooses the held-out images: the same for every trial of a run
 
@@ -65,11 +66,12 @@ def train(config: Config) -> None:
         model.train()
         total = torch.zeros(())
         for part in torch.randperm(len(x), generator=order).split(config.batch_size):
-            loss = F.cross_entropy(model(x[part]), y[part])
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            for piece in part.split(config.micro_batch or config.batch_size):
+                loss = F.cross_entropy(model(x[piece]), y[piece]) * (len(piece) / len(part))
+                loss.backward()  # gradients add up to those of the batch's mean
+                total += loss.detach() * len(part)
             optimizer.step()
-            total += loss.detach() * len(part)
         accuracy, val_loss = score(model, *data["val"])
         metrics = {
             "epoch": epoch,
@@ -125,6 +127,7 @@ def check(config: Config) -> None:
         "dropout": (0 <= config.dropout < 1, "in [0, 1)"),
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
         "batch_size": (config.batch_size >= 1, "at least 1"),
+        "micro_batch": (config.micro_batch is None or config.micro_batch >= 1, "at least 1, or None"),
     }
     wrong = [f"{name}: {getattr(config, name)!r}, must be {rule}" for name, (ok, rule) in rules.items() if not ok]
     if wrong:

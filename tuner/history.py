@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tuner.failure import Failure
 from tuner.results import Report, ResultSet, Segment, Status, Trial
 
 INTERRUPTED = "interrupted"
@@ -71,6 +72,13 @@ class History:
         """It gave its resources back, and can go on from its checkpoint."""
         trial = self.results.trial(trial_id)
         trial.status, trial.reason = "paused", reason
+
+    def failed_attempt(self, trial_id: str, failure: Failure) -> None:
+        """It failed; whether it goes on is another event."""
+        trial = self.results.trial(trial_id)
+        trial.failures.append(failure)
+        if failure.micro_batch is not None:
+            trial.micro_batch = failure.micro_batch
 
     def ended(self, trial_id: str, status: Status, reason: str, rung: int | None = None) -> None:
         """Nothing of it will run any more."""

@@ -11,9 +11,22 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.failure import Failure
 from tuner.journal import JOURNAL, read_journal
 from tuner.lock import LOCK
-from tuner.results import EXPERIMENT, LINEAGE, PROVENANCE, REPORTS, TRIALS, Report, ResultSet, Segment, Status, Trial
+from tuner.results import (
+    EXPERIMENT,
+    FAILURES,
+    LINEAGE,
+    PROVENANCE,
+    REPORTS,
+    TRIALS,
+    Report,
+    ResultSet,
+    Segment,
+    Status,
+    Trial,
+)
 from tuner.spec.document import read_yaml
 from tuner.spec.objective import read_objectives
 from tuner.storage import STORAGE, RunFolder
@@ -79,6 +92,9 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
             reading = LINEAGE
             for trial_id, segments in json.loads(folder.read(LINEAGE)).items():
                 results.trial(trial_id).segments = [Segment(**segment) for segment in segments]
+        if folder.exists(FAILURES):
+            reading = FAILURES
+            _read_failures(results, json.loads(folder.read(FAILURES)))
         reading = TRIALS
         for trial, step in best_steps:
             trial.best = _report_at(trial, step)
@@ -141,6 +157,14 @@ def _read_trials(results: ResultSet, text: str) -> list[tuple[Trial, int]]:
         if row["best_step"]:
             best_steps.append((trial, int(row["best_step"])))
     return best_steps
+
+
+def _read_failures(results: ResultSet, failures: dict[str, list[dict[str, Any]]]) -> None:
+    for trial_id, entries in failures.items():
+        if trial := results.get(trial_id):
+            trial.failures = [Failure(**entry) for entry in entries]
+            reduced = [failure.micro_batch for failure in trial.failures if failure.micro_batch is not None]
+            trial.micro_batch = reduced[-1] if reduced else None
 
 
 def _report_at(trial: Trial, step: int) -> Report:

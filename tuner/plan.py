@@ -295,7 +295,7 @@ def _options(spec: Any) -> str:
     points = len(getattr(spec, "points_to_evaluate", ()))
     first = [f"{points} point{'s' * (points != 1)} to evaluate first"] if points else []
     given = [
-        f"{name} {value if isinstance(value, str) else show(value)}"
+        f"{name} {value if isinstance(value, str) else f'{value:.4g}' if isinstance(value, float) else show(value)}"
         for name, value in values.items()
         if value not in (None, {})
     ]

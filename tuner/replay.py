@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.agreement import Difference, measures, same
+from tuner.engine.failures import BadReport, MissingMetric, failure_of, user_error
 from tuner.engine.local import run_here
-from tuner.engine.process import BadReport, MissingMetric, TrialTask
-from tuner.engine.recorder import one_line
+from tuner.engine.process import TrialTask
 from tuner.errors import InputError, Interrupted, did_you_mean
 from tuner.provenance import surroundings
 from tuner.results import Report, ResultSet, Trial
@@ -215,7 +215,7 @@ class _Comparison:
         return name not in {o.metric for o in self.results.objectives} and measures(name)
 
     def result(self, error: BaseException | None, *, followed: bool, last: int) -> Replay:
-        failure = "" if error is None else one_line(error)
+        failure = "" if error is None else failure_of(user_error(error) if fails_by_itself(error) else error).message
         trial = self.trial
         if not self.ending:
             as_recorded = trial.status == "failed" and trial.reason == failure and self.reports == trial.steps

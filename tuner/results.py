@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.cells import cell, column
 from tuner.configuration import flat, merge
+from tuner.failure import Failure
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
 from tuner.storage import RunFolder
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 
 EXPERIMENT, PROVENANCE, TRIALS, REPORTS = "experiment.yaml", "provenance.json", "trials.csv", "results.parquet"
-LINEAGE, LIVE = "lineage.json", "live.json"
+LINEAGE, FAILURES, LIVE = "lineage.json", "failures.json", "live.json"
 BEST, RAY, LOG, REPORT = "best", "ray", "run.log", "report.html"
 TRIAL_LOG = "output.log"
 """What a trial printed, in its folder below ray/."""
@@ -102,6 +103,10 @@ class Trial:
     """Its best report that has a checkpoint (its best report where it never made one); by the first objective."""
     segments: list[Segment] = field(default_factory=list)
     """In order; empty for a trial that kept its configuration."""
+    failures: list[Failure] = field(default_factory=list)
+    """Its attempts that failed, in order."""
+    micro_batch: int | None = None
+    """The micro-batch to which it was reduced for lack of memory; None: it runs as it was suggested."""
 
     @property
     def steps(self) -> int:
@@ -114,6 +119,15 @@ class Trial:
     def config_at(self, step: int) -> dict[str, Any]:
         """The configuration in force at report ``step``."""
         return next((s.config for s in reversed(self.segments) if s.after < step), self.config)
+
+    @property
+    def why(self) -> str:
+        """Why it ended (or has not), with what its last failed attempt met."""
+        count = len(self.failures)
+        if self.status == "failed":
+            return f"{self.reason} ({count} attempts)" if count > 1 else self.reason
+        last = f"{count} failed attempt{'s' * (count > 1)}, the last: {self.failures[-1]}" if count else ""
+        return "; ".join(filter(None, [self.reason, last]))
 
     @property
     def label(self) -> str:
@@ -283,6 +297,8 @@ class ResultSet:
         self.folder.write(REPORTS, sink.getvalue())
         if lineage := {t.id: [asdict(segment) for segment in t.segments] for t in self.trials if t.segments}:
             write_json(self.folder, LINEAGE, lineage)
+        if failures := {t.id: [asdict(failure) for failure in t.failures] for t in self.trials if t.failures}:
+            write_json(self.folder, FAILURES, failures)
         self.folder.write(TRIALS, self._trials_csv().encode())
 
     def _trials_csv(self) -> str:
@@ -290,9 +306,10 @@ class ResultSet:
         best = [f"best_{objective.metric}" for objective in self.objectives]
         head = ["id", "number", "status", "reason", "rung", *(f"config.{n}" for n in names)]
         text = io.StringIO()
-        writer = csv.DictWriter(
-            text, [*head, *best, "best_step", "steps", "seconds", "checkpoint", "log"], lineterminator="\n"
-        )
+        tail = ["best_step", "steps", "seconds", "checkpoint", "log"]
+        tail += ["failures"] * any(t.failures for t in self.trials)
+        tail += ["micro_batch"] * any(t.micro_batch for t in self.trials)
+        writer = csv.DictWriter(text, [*head, *best, *tail], lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         for t in self.trials:
             row = {
@@ -306,6 +323,7 @@ class ResultSet:
             if t.best:
                 row |= dict(zip(best, self.values(t.best).values(), strict=True))
                 row |= {"best_step": t.best.step, "checkpoint": t.best.checkpoint}
+            row |= {"failures": len(t.failures), "micro_batch": t.micro_batch}
             writer.writerow(
                 row | {"steps": t.steps, "seconds": round(t.seconds, 3), "log": f"{RAY}/{t.id}/{TRIAL_LOG}"}
             )

@@ -73,6 +73,20 @@ class Trainable:
         with user_code(self.roots):
             return int(function(self.make_config(config)))
 
+    def micro_batch(self, values: Configuration) -> int | None:
+        """Examples that go through the model at once with ``values``; None where the trainable has no ``micro_batch``.
+
+        That is ``micro_batch``, or all of ``batch_size`` where it is None or larger.
+        """
+        if self.config_type is None:
+            read = values
+        else:
+            with user_code(self.roots):
+                config = self.make_config(values)
+            read = {name: getattr(config, name) for name in _fields(self.config_type) or {}}
+        sizes = (read.get("micro_batch"), read.get("batch_size"))
+        return min((size for size in sizes if isinstance(size, int)), default=None) if "micro_batch" in read else None
+
     def make_config(self, values: Configuration) -> Any:
         """What ``train`` is called with: a ``config_type`` with ``values``, or a plain dict.
 

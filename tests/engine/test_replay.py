@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner import load_run, run
+from tuner.failure import Failure
 from tuner.results import Report, ResultSet, Trial
 from tuner.simulator import Table, simulate
 from tuner.simulator.recording import record
@@ -27,6 +28,7 @@ class Order:
     def reported(self, trial: Trial, report: Report) -> None:
         self.reports.append((trial.number, report.metrics["epoch"], self.results.value(report)))
 
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
     def finished(self, results: ResultSet) -> None: ...

@@ -86,7 +86,8 @@ def test_a_value_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
 
 def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
     ways = ["fine", "raise", "nan", "inf", "none", "text", "bool", "exit", "kill", "silent", "later nan", "fine too"]
-    results = search(tmp_path, "misbehaves", {"how": {"grid_search": ways}}, search={"kind": "grid"})
+    once = {"failures": {"retries": 0}}
+    results = search(tmp_path, "misbehaves", {"how": {"grid_search": ways}}, search={"kind": "grid"}, **once)
     trials = by_config(results, "how")
     assert {way for way, trial in trials.items() if trial.status == "completed"} == {"fine", "fine too"}
     expected = {
@@ -113,7 +114,7 @@ def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
 def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     space = {"how": {"choice": ["raise", "nan", "exit", "fine"]}}
     block = {"kind": "optuna", "sampler": "tpe", "seed": 1}
-    results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10})
+    results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10}, failures={"retries": 1})
     found = load_state(RunFolder.at(tmp_path / "run"))
     assert found is not None
     state = found[3].searcher

@@ -12,6 +12,7 @@ import pytest
 
 from tuner import load_run, resume, run
 from tuner.errors import Interrupted
+from tuner.failure import Failure
 from tuner.results import Report, ResultSet, Trial
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
@@ -55,6 +56,7 @@ class Leg:
         if len(self.reports) == self.n:
             os.kill(os.getpid(), signal.SIGINT)
 
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
     def finished(self, results: ResultSet) -> None: ...

@@ -96,6 +96,24 @@ def test_the_seed_matters_and_the_split_does_not_follow_it(trial: Any, config: c
     assert first[0]["train_loss"] == again[0]["train_loss"] != other[0]["train_loss"]
 
 
+@pytest.mark.parametrize("micro_batch", [25, 20, 1])
+def test_without_batch_norm_a_micro_batch_changes_nothing_but_the_memory(
+    trial: Any, config: cifar.Config, micro_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar.nn, "BatchNorm2d", lambda channels, momentum: torch.nn.Identity())
+    config = dataclasses.replace(config, lr=0.01, precision="fp32", epochs=1)
+    (whole,) = trial(cifar, config)
+    (parts,) = trial(cifar, dataclasses.replace(config, micro_batch=micro_batch))
+    assert parts["lr"] == whole["lr"]
+    assert parts["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-5)
+    assert parts["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-4)
+
+
+def test_a_step_is_cut_into_pieces_that_cover_it() -> None:
+    assert cifar.pieces(2, 10, None) == cifar.pieces(2, 10, 99) == [slice(20, 30)]
+    assert cifar.pieces(1, 10, 4) == [slice(10, 14), slice(14, 18), slice(18, 20)]
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])
 def test_the_estimated_size_of_a_checkpoint(trial: Any, config: cifar.Config, optimizer: Any) -> None:
     config = dataclasses.replace(config, epochs=1, optimizer=optimizer, width=16)

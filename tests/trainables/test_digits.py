@@ -39,6 +39,17 @@ def test_reports_and_evaluate_agree(trial: Any) -> None:
         digits.evaluate(config, reports[0]["folder"], "train")
 
 
+@pytest.mark.parametrize("micro_batch", [32, 24, 1, 500])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_micro_batch_changes_nothing_but_the_memory(trial: Any, micro_batch: int, optimizer: Any) -> None:
+    config = digits.Config(epochs=2, lr=0.01, optimizer=optimizer, dropout=0.0)
+    whole = trial(digits, config)
+    parts = trial(digits, dataclasses.replace(config, micro_batch=micro_batch))
+    for one, other in zip(whole, parts, strict=True):
+        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-4)
+        assert other["val_loss"] == pytest.approx(one["val_loss"], rel=1e-4)
+
+
 def test_an_epoch_takes_milliseconds(trial: Any) -> None:
     trial(digits, digits.Config(epochs=1))  # imports scikit-learn
     started = time.process_time()

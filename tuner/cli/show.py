@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from tuner.cli import options
@@ -29,6 +31,8 @@ def command(run_: str, storage: str, as_json: bool) -> None:
                 "status": t.status,
                 "reason": t.reason,
                 "steps": t.steps,
+                "failures": [asdict(failure) for failure in t.failures],
+                "micro_batch": t.micro_batch,
                 "config": t.config,
             }
             for t in results.trials

@@ -14,6 +14,7 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
   ended while they were paused. Here it saves none: `tuner.engine.recovery` rebuilds a search from its journal, and the
   trials that have not ended are taken up (`tuner.engine.revival`).
 - It tells nobody whether a trial's function returned or was stopped.
+- It tries trials that failed again without asking why, and never finds one that hangs: `tuner.engine.failing`.
 
 ``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there meanwhile.
 """
@@ -26,10 +27,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import ray.tune.execution.tune_controller
 import ray.tune.tune
 from ray.exceptions import RayTaskError
 from ray.tune import Callback, Stopper
-from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
@@ -37,8 +38,9 @@ from ray.tune.schedulers import TrialScheduler
 from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
+from tuner.engine.failing import ActorManager, FailingTrials
+from tuner.engine.failures import MissingMetric
 from tuner.engine.live import Live
-from tuner.engine.process import MissingMetric
 from tuner.engine.recorder import Recorder
 from tuner.engine.revival import pass_over_damaged, revive
 from tuner.errors import EnvironmentFailure, InputError, TunerError
@@ -46,14 +48,19 @@ from tuner.plan import Plan
 
 
 @contextlib.contextmanager
-def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
+def replaces_rays(
+    recorder: Recorder, control: Control, budget: BudgetStopper, stopper: Stopper, plan: Plan
+) -> Iterator[None]:
     """Within: ``Tuner.fit`` runs on our controller, which goes on with the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
     """
-    members = {"recorder": recorder, "control": control, "budget": budget, "plan": plan}
+    members = {"recorder": recorder, "control": control, "budget": budget, "stopper": stopper, "plan": plan}
     ours = type("Controller", (Controller,), members)
-    with mock.patch.multiple(ray.tune.tune, TuneController=ours, ExperimentAnalysis=_no_analysis):
+    with (
+        mock.patch.multiple(ray.tune.tune, TuneController=ours, ExperimentAnalysis=_no_analysis),
+        mock.patch.object(ray.tune.execution.tune_controller, "RayActorManager", ActorManager),
+    ):
         yield
 
 
@@ -62,13 +69,13 @@ def _no_analysis(**options: Any) -> Any:
     return SimpleNamespace(trials=[])
 
 
-class Controller(TuneController):  # type: ignore[misc]
+class Controller(FailingTrials):
     """One search's control loop."""
 
-    recorder: Recorder
     control: Control
     budget: BudgetStopper
-    plan: Plan
+    stopper: Stopper
+    """Of the budget and of the failures."""
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
@@ -80,7 +87,7 @@ class Controller(TuneController):  # type: ignore[misc]
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
         if self._ours:
             self._ours.course, self._ours.controller = self.recorder.course, self
-        super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.budget, **options)
+        super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.stopper, **options)
         self._max_pending_trials = self.slots  # processes that may be starting at once: Ray starts one after the other
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
@@ -131,10 +138,9 @@ class Controller(TuneController):  # type: ignore[misc]
 
     def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
         super()._process_trial_failure(trial, exception)
-        if trial.status == RayTrial.ERROR:
-            self.recorder.failed(trial.trial_id, exception)
-            if isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric):
-                self.give_up(InputError(str(exception.cause)))
+        missing = isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric)
+        if missing and not self.recorder.results.trial(trial.trial_id).reports:
+            self.give_up(InputError(str(exception.cause)))
 
     def give_up(self, error: TunerError) -> None:
         """Ends the search with an error that every trial would meet."""
@@ -205,6 +211,9 @@ class Controller(TuneController):  # type: ignore[misc]
     def _trial_task_failure(self, trial: RayTrial, exception: Exception) -> None:
         if trial in self._lost_while_idle:  # the second news of the same death
             self._lost_while_idle.discard(trial)
+            return
+        if trial in self._resetting_trials:  # what it raises is of the trial that the process ran before
+            self._start_elsewhere(trial)
             return
         super()._trial_task_failure(trial, exception)
 

@@ -12,6 +12,7 @@ from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
 from tuner.engine.course import Course
+from tuner.engine.retries import with_micro_batch
 from tuner.errors import InputError
 from tuner.schedulers.base import Decision, Exploit, Resume
 
@@ -78,15 +79,18 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         its own reports and seconds on, so that no two of its reports have the same number.
         """
         donor = self.controller.get_trial(exploit.donor)
-        source = (_reported(donor, donor.last_result) if donor.is_saving else None) or donor.latest_checkpoint_result
+        source = (
+            reported_checkpoint(donor, donor.last_result) if donor.is_saving else None
+        ) or donor.latest_checkpoint_result
         if source is None:
             return self._no_checkpoint(f"lets {trial.trial_id} go on from {exploit.donor}")
-        if own := _reported(trial, result):  # Ray takes note of it only where the trial goes on
+        if own := reported_checkpoint(trial, result):  # Ray takes note of it only where the trial goes on
             trial.on_checkpoint(own)
         after, taken = result[TRAINING_ITERATION], source.metrics[TRAINING_ITERATION]
         copied = self.controller.recorder.exploited(trial.trial_id, exploit, after, source.checkpoint.path, taken)
         self.controller.pause_trial(trial, should_checkpoint=False)
-        trial.set_config(copy.deepcopy(exploit.configuration))
+        reduced = self.controller.recorder.results.trial(trial.trial_id).micro_batch
+        trial.set_config(with_micro_batch(copy.deepcopy(exploit.configuration), reduced))
         trial.run_metadata.checkpoint_manager._latest_checkpoint_result = _TrainingResult(
             Checkpoint(copied, source.checkpoint.filesystem), result
         )
@@ -109,7 +113,7 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         return type(self).__name__
 
 
-def _reported(trial: RayTrial, result: dict[str, Any]) -> _TrainingResult | None:
+def reported_checkpoint(trial: RayTrial, result: dict[str, Any]) -> _TrainingResult | None:
     """The checkpoint that came with a report: it is on the storage before Ray has taken note of it."""
     name, storage = result.get(CHECKPOINT_DIR_NAME), trial.storage
     if not name:

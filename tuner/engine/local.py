@@ -23,8 +23,9 @@ from ray.air._internal.torch_utils import contains_tensor
 from ray.train._internal import session as ray_session
 from threadpoolctl import threadpool_limits
 
+from tuner.engine.failures import BadReport
 from tuner.engine.handover import Process, threads
-from tuner.engine.process import NO_REPORT, BadReport, TrialTask, checked, run_function
+from tuner.engine.process import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
 from tuner.results import RAY, flat_metrics
 

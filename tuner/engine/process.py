@@ -25,22 +25,16 @@ from ray.tune.result import DEFAULT_METRIC, RESULT_DUPLICATE, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 
 from tuner.configuration import merge
+from tuner.engine.failures import BadReport, MissingMetric, NotFinite, user_error
 from tuner.engine.handover import Process, output_to, seed_all, seed_of
+from tuner.engine.hanging import answer_signal
+from tuner.engine.retries import MICRO_BATCH
 from tuner.engine.saving import Saving
-from tuner.errors import TunerError
 from tuner.results import TRIAL_LOG, flat_metrics
 from tuner.schedulers.base import SchedulerSpec
 from tuner.trainable import load_trainable
 
 NO_REPORT = "ended without a report; call ray.tune.report({...}) at least once"
-
-
-class BadReport(TunerError):
-    """A report that cannot be compared: the trial fails, the search goes on."""
-
-
-class MissingMetric(TunerError):
-    """The first report lacks what the experiment compares: no trial of this run can succeed."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,11 @@ def run_function(
 
     ``report`` gets what it returns or yields.
     """
+    config = dict(config)
+    reduced = config.pop(MICRO_BATCH, None)  # is not part of the configuration, from which the seed comes
     seed = seed_of(task.seed, config)
+    if reduced is not None:
+        config["micro_batch"] = reduced
     process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
     trainable = load_trainable(task.trainable, task.roots)
     process.loaded()
@@ -78,7 +76,7 @@ def run_function(
 def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """The ``metrics`` of a trial's report ``number``, those that the experiment compares as plain numbers.
 
-    Raises BadReport or MissingMetric where one of these is missing, is no number, or is not finite.
+    Raises BadReport or MissingMetric where one of these is missing or no number, and NotFinite.
     """
     named, found = flat_metrics(metrics), dict(metrics)
     for name, key in task.required:
@@ -92,7 +90,7 @@ def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, 
         if isinstance(plain, bool) or not isinstance(plain, (int, float)):
             raise BadReport(f"report {number}: {name} is {plain!r}, not a number")
         if not math.isfinite(plain):
-            raise BadReport(f"report {number}: {name} is {plain}")
+            raise NotFinite(f"report {number}: {name} is {plain}")
         if "/" not in name:
             found[name] = plain
     return found
@@ -113,6 +111,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     """It tells at which reports a trial may be paused, and needs a checkpoint."""
 
     def setup(self, config: dict[str, Any]) -> None:
+        answer_signal()
         self._process = Process()
         self._reports = 0
         super().setup(config)
@@ -136,9 +135,9 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         with output_to(log):
             try:
                 run_function(self._process, self.task, config, session.report)
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 traceback.print_exc()
-                raise
+                raise user_error(error) from None  # Ray copies causes, which not every exception survives
             finally:
                 self._store(log)
         session.report({RESULT_DUPLICATE: True})

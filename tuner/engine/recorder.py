@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.ledger import Ledger
-from tuner.engine.recovery import known_events, reported, save_state
+from tuner.engine.recovery import failed_attempt, known_events, reported, save_state
 from tuner.engine.shelf import COPY, Shelf, forget_checkpoints
+from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
 from tuner.manifest import damage
@@ -34,6 +33,7 @@ class Listener(Protocol):
 
     def started(self, results: ResultSet) -> None: ...
     def reported(self, trial: Trial, report: Report) -> None: ...
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
     def finished(self, results: ResultSet) -> None: ...
@@ -178,9 +178,30 @@ class Recorder(Callback):  # type: ignore[misc]
             rung = max((rung for rung in self._scheduler.rungs() if rung <= reached), default=None)
             self._end(trial, "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung)
 
-    def failed(self, trial_id: str, error: BaseException) -> None:
-        """The trial raised, reported something that cannot be compared, or its process died."""
-        self._end(self.results.trial(trial_id), "failed", one_line(error))
+    def failed_attempt(self, trial_id: str, failure: Failure, retried: bool) -> None:
+        """The trial raised, reported something that cannot be compared, hung, or its process died."""
+        self._write("failed attempt", **failed_attempt(trial_id, failure, retried))
+        self._history.failed_attempt(trial_id, failure)
+        if retried:
+            self._discard_unreported(self.results.trial(trial_id))
+            for listener in self._listeners:
+                listener.retried(self.results.trial(trial_id), failure)
+
+    def _discard_unreported(self, trial: Trial) -> None:
+        """Deletes checkpoints of which no report tells: the process ended while it wrote, and the next writes there."""
+        folder = self.results.folder / RAY / trial.id
+        known = {report.checkpoint for report in trial.reports}
+        for name in folder.folders():
+            if name.startswith("checkpoint_") and f"{RAY}/{trial.id}/{name}" not in known:
+                folder.delete(name)
+
+    def failed(self, trial_id: str, failure: Failure) -> None:
+        """It is not tried again."""
+        self._end(self.results.trial(trial_id), "failed", failure.message)
+
+    def stopped_by(self, trial_id: str, failure: Failure, rule: str) -> None:
+        """It ends with what it had reported before."""
+        self._end(self.results.trial(trial_id), "stopped", f"{failure.message} ({rule})")
 
     def _end(self, trial: Trial, status: Status, reason: str, rung: int | None = None) -> None:
         self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
@@ -242,23 +263,3 @@ class Recorder(Callback):  # type: ignore[misc]
 def copy_for(trial_id: str, donor: str) -> str:
     """Where, below the run folder, the copy of the donor's checkpoint lies from which a trial goes on."""
     return f"{RAY}/{trial_id}/{COPY}{donor}"
-
-
-def one_line(error: BaseException) -> str:
-    """Why a trial failed, in one line."""
-    if isinstance(error, OutOfMemoryError):
-        return "killed by Ray: the node's memory was nearly full"
-    if isinstance(error, RayActorError | ActorDiedError):
-        text = " ".join(str(error).split())
-        code = re.search(r"exit code[ =:]*(-?\d+)", text)
-        kind = re.search(r"Worker exit type: (\w+)", text)
-        if code:
-            return f"its process exited with code {code[1]}"
-        return "its process died (killed by a signal, out of memory, or os._exit)" + (f" [{kind[1]}]" if kind else "")
-    cause = error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, BaseException) else error
-    while cause.__cause__ is not None and type(cause).__name__ == "StartTraceback":
-        cause = cause.__cause__
-    lines = str(cause).strip().splitlines()
-    text = lines[0] if lines else ""
-    name = type(cause).__name__
-    return text if name in ("BadReport", "MissingMetric") else f"{name}: {text}" if text else name

@@ -16,6 +16,7 @@ from ray import cloudpickle
 
 from tuner.engine.course import Course
 from tuner.errors import TunerError
+from tuner.failure import Failure
 from tuner.history import History
 from tuner.journal import Event, exact, read_journal
 from tuner.results import Report, ResultSet, Segment, Trial
@@ -136,6 +137,8 @@ def _played(
                 history.lost(trial_id, event["checkpoint"])
             case "paused":
                 history.paused(trial_id)
+            case "failed attempt":
+                history.failed_attempt(trial_id, _failure(event))
             case "ended":
                 stopping.discard(trial_id)
                 if index not in again:
@@ -174,6 +177,17 @@ def reported(report: Report, decision: Decision | Exploit, segment: Segment | No
     return fields
 
 
+def failed_attempt(trial_id: str, failure: Failure, retried: bool) -> Event:
+    """The fields of a failure's event."""
+    fields = {"trial": trial_id, "kind": failure.kind, "message": failure.message, "step": failure.step}
+    fields |= {"retried": retried}
+    return fields | ({"micro_batch": failure.micro_batch} if failure.micro_batch is not None else {})
+
+
+def _failure(event: Event) -> Failure:
+    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"))
+
+
 def _report(event: Event) -> Report:
     return Report(
         event["trial"], event["step"], event["seconds"], event["timestamp"], event["metrics"], event["checkpoint"]
@@ -194,8 +208,11 @@ def events_of(results: ResultSet) -> list[Event]:
         for report in trial.reports:
             event = {"what": "reported", **reported(report, Decision.CONTINUE, None)}
             timed.append((max(now, report.timestamp), 1, trial.number, event))
+        end = max(now, trial.reports[-1].timestamp if trial.reports else now)
+        for failure in trial.failures:
+            event = {"what": "failed attempt", **failed_attempt(trial.id, failure, True)}
+            timed.append((end, 1, trial.number, event))
         if trial.status in ("completed", "stopped", "failed"):
-            end = max(now, trial.reports[-1].timestamp if trial.reports else now)
             ended = {"trial": trial.id, "status": trial.status, "reason": trial.reason, "rung": trial.rung}
             timed.append((end, 2, trial.number, {"what": "ended", **ended}))
     return [event for *_, event in sorted(timed, key=lambda item: item[:3])]

@@ -14,6 +14,7 @@ from ray.tune.experiment.config_parser import _create_trial_from_spec
 from ray.tune.search import SearchGenerator
 
 from tuner.configuration import flat
+from tuner.engine.retries import with_micro_batch
 from tuner.manifest import damage
 from tuner.results import RAY, Report, ResultSet, Trial
 from tuner.storage import RunFolder
@@ -29,7 +30,7 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
     """
     spec = copy.deepcopy(search._experiment.spec)
     config = trial.segments[-1].config if trial.segments else trial.config
-    spec["config"] = copy.deepcopy(config)
+    spec["config"] = with_micro_batch(copy.deepcopy(config), trial.micro_batch)
     revived = _create_trial_from_spec(
         spec,
         search._parser,

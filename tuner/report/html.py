@@ -35,7 +35,7 @@ def _row(results: ResultSet, trial: Trial) -> str:
         ("number", str(trial.steps)),
         ("number", f"{trial.seconds:.1f}"),
         ("", config_line(trial.config)),
-        ("", trial.reason),
+        ("", trial.why),
     ]
     return "<tr>" + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells) + "</tr>"
 

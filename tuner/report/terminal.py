@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,13 @@ def headline(results: ResultSet) -> list[str]:
     lines.append(
         f"trials: {', '.join(counts) or 'none'}; {duration(sum(t.seconds for t in results.trials))} of trial time"
     )
-    return [*lines, *filter(None, [savings(results)])]
+    return [*lines, *filter(None, [failed_attempts(results), savings(results)])]
+
+
+def failed_attempts(results: ResultSet) -> str:
+    """``failed attempts: 4 (3 process died, 1 hung)``; empty where there was none."""
+    kinds = Counter(failure.kind for trial in results.trials for failure in trial.failures)
+    return f"failed attempts: {kinds.total()} ({', '.join(f'{n} {k}' for k, n in kinds.most_common())})" * bool(kinds)
 
 
 def _reached(results: ResultSet, trial: Trial) -> str:
@@ -141,5 +148,5 @@ def _row(results: ResultSet, trial: Trial) -> dict[str, Any]:
         "steps": trial.steps,
         "seconds": f"{trial.seconds:.1f}",
         "configuration": config_line(trial.config),
-        "why": trial.reason,
+        "why": trial.why,
     }

@@ -13,6 +13,7 @@ from tuner.schedulers import AnyScheduler
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers import AnySearch
 from tuner.searchers.random import Random
+from tuner.spec.failures import Failures
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
 from tuner.spec.quantities import Seconds, duration
@@ -166,6 +167,7 @@ class ExperimentSpec(Model):
     budget: Budget = Budget()
     resources: Resources = Resources()
     checkpoints: Checkpoints = Checkpoints()
+    failures: Failures = Failures()
     tracking: Tracking = Tracking()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.failure import Failure
 from tuner.report.terminal import config_lines
 from tuner.results import Report, ResultSet, Trial
 from tuner.storage import RunFolder
@@ -52,6 +53,8 @@ class MlflowTracker:
         self._log(self._parent, [], results.spec["params"], {"notices": "; ".join(results.notices)})
 
     def reported(self, trial: Trial, report: Report) -> None: ...
+
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
 
     def tick(self) -> None: ...
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.engine.recorder import Listener
+from tuner.failure import Failure
 from tuner.report.terminal import config_line, headline, metrics_line, trust
 from tuner.results import LOG, Report, ResultSet, Trial
 from tuner.spec.objective import dominates
@@ -122,6 +123,7 @@ class _Progress:
             self.took_the_lead(trial, report)
 
     def took_the_lead(self, trial: Trial, report: Report) -> None: ...
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
 
@@ -175,6 +177,9 @@ class _Lines(_Progress):
         steps = f"{trial.steps} step{'s' * (trial.steps != 1)}{_again(trial)}"
         self._line(f"{count} trial {trial.label} {trial.status} after {steps}{best}{why}")
 
+    def retried(self, trial: Trial, failure: Failure) -> None:
+        self._line(f"trial {trial.label} is tried again: {failure}")
+
     def _line(self, text: str) -> None:
         self._screen.say(f"[{time.monotonic() - self._begun:7.1f}s] {text}")
 
@@ -204,6 +209,9 @@ class _Live(_Progress):
     def ended(self, trial: Trial) -> None:
         if trial.status == "failed":
             self._failures.append(f"trial {trial.label} failed: {trial.reason}")
+
+    def retried(self, trial: Trial, failure: Failure) -> None:
+        self._failures.append(f"trial {trial.label} is tried again: {failure}")
 
     def tick(self) -> None:
         if time.monotonic() - self._drawn >= REDRAW_S:

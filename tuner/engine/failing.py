@@ -1,0 +1,170 @@
+"""What becomes of trials that fail or hang, in place of Ray Tune's ``max_failures``.
+
+Ray 2.60 tries every failed trial again alike, tells the scheduler that it ended and that another came, and ends the
+whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that cannot
+be read back). Here what an attempt died of decides (`tuner.engine.retries`), and to scheduler and searcher a trial that
+is tried again never stopped: what it reports a second time is passed over (`tuner.engine.course.Course.report`).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial as RayTrial
+from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
+from ray.tune.schedulers import TrialScheduler
+
+from tuner.configuration import merge
+from tuner.engine.decisions import reported_checkpoint
+from tuner.engine.failures import ProcessLost, Unreachable, failure_of
+from tuner.engine.hanging import Executioner, Watch, death_of, whereabouts
+from tuner.engine.memory import Gauge
+from tuner.engine.recorder import Recorder
+from tuner.engine.retries import MEMORY, MICRO_BATCH, verdict, with_micro_batch
+from tuner.failure import Failure
+from tuner.plan import Plan
+from tuner.results import RAY, TRIAL_LOG
+
+UNREACHABLE_S = 60.0
+"""Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
+LOG_TAIL = 65536
+"""Bytes of an attempt's output in which the reason of its death is looked for."""
+
+
+class ActorManager(RayActorManager):  # type: ignore[misc]
+    """Ray's, for which every error in place of a result is either the task's or its process's."""
+
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: BaseException) -> None:
+        if not isinstance(exception, RayActorError | RayTaskError):
+            exception = ProcessLost(exception)
+        super()._actor_task_failed(tracked_actor_task, exception)
+
+
+class FailingTrials(TuneController):  # type: ignore[misc]
+    """Ray's control loop, which tries failed trials again as the experiment's ``failures`` say."""
+
+    recorder: Recorder
+    plan: Plan
+
+    def __init__(self, **options: Any) -> None:
+        self._watch = Watch(self.plan.spec.failures.hang_after)
+        self._executioner = Executioner(self._watch)
+        self._gauge = Gauge()
+        self._printed: dict[str, int] = {}
+        """Of each trial: size of its log when its latest attempt started."""
+        self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
+        """Of each trial whose process cannot be reached: the error, and until when the reason is waited for."""
+        super().__init__(**options)
+
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        self._gauge.look()
+        self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
+
+        for trial, (error, deadline) in list(self._unreachable.items()):
+            if (cause := death_of(error.actor_id)) or time.monotonic() > deadline:
+                del self._unreachable[trial]
+                self._process_trial_failure(trial, Unreachable(error.actor_id, cause))
+
+    def _actor_started(self, tracked_actor: Any, log: str = "STARTED") -> None:
+        trial = self._actor_to_trial[tracked_actor]
+        source = trial.latest_checkpoint_result
+        self._watch.started(trial.trial_id, source.metrics.get(TRAINING_ITERATION, 0) if source else 0)
+        self._printed[trial.trial_id] = self._log_size(trial)
+        super()._actor_started(tracked_actor, log)
+
+    def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
+        if RESULT_DUPLICATE not in result:
+            self._watch.reported(trial.trial_id, result[TRAINING_ITERATION])
+        return super()._process_trial_result(trial, result)
+
+    # --- what a failure leads to ---
+
+    def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
+        if trial.status not in (RayTrial.RUNNING, RayTrial.PENDING):
+            return
+        if isinstance(exception, ActorUnavailableError):
+            self._unreachable[trial] = exception, time.monotonic() + UNREACHABLE_S
+            return
+        decided = self._cached_trial_decisions.get(trial.trial_id)
+        if trial.is_saving:  # the checkpoint of its latest report is there, only Ray was not told of it
+            if saved := reported_checkpoint(trial, trial.last_result):
+                trial.on_checkpoint(saved)
+            trial.temporary_state.saving_to = None
+            self._cached_trial_decisions.pop(trial.trial_id, None)
+            if decided == TrialScheduler.STOP:
+                self.stop_trial(trial)
+                return
+        failure = self._failure(trial, exception)
+        ours = self.recorder.results.trial(trial.trial_id)
+        rules = self.plan.spec.failures
+        reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
+        found = verdict(rules, failure, ours.failures, reducible)
+        failure = Failure(failure.kind, failure.message, failure.step, found.micro_batch)
+        self.recorder.failed_attempt(trial.trial_id, failure, found.action == "retry")
+        if found.action == "retry":
+            self._try_again(trial, exception, ours.micro_batch)
+            return
+        super()._process_trial_failure(trial, exception)
+        if found.action == "stop":
+            self.recorder.stopped_by(trial.trial_id, failure, f"failures.on_nan: {rules.on_nan}")
+        else:
+            self.recorder.failed(trial.trial_id, failure)
+
+    def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:
+        full = isinstance(exception, RayActorError) and self._died_here(exception) and self._gauge.was_full()
+        return failure_of(
+            exception,
+            self._watch.step(trial.trial_id),
+            hung=self._executioner.killed(trial.trial_id),
+            memory_was_full=full,
+            log=self._log_end(trial),
+        )
+
+    def _died_here(self, error: RayActorError) -> bool:
+        here = ray.get_runtime_context().get_node_id()
+        return bool(error.actor_id) and whereabouts(error.actor_id)[0] == here
+
+    def _log(self, trial: RayTrial) -> Path | None:
+        """The file with what the trial has printed; None where there is none on this machine."""
+        folder = self.recorder.results.folder
+        file = folder.local_path / RAY / trial.trial_id / TRIAL_LOG if folder.is_local else None
+        return file if file and file.exists() else None
+
+    def _log_size(self, trial: RayTrial) -> int:
+        file = self._log(trial)
+        return file.stat().st_size if file else 0
+
+    def _log_end(self, trial: RayTrial) -> str:
+        """The last that the latest attempt printed."""
+        file, size = self._log(trial), self._log_size(trial)
+        if file is None:
+            return ""
+        with file.open("rb") as stream:
+            stream.seek(max(self._printed.get(trial.trial_id, 0), size - LOG_TAIL))
+            return stream.read().decode(errors="replace")
+
+    def _micro_batch(self, trial: RayTrial) -> int | None:
+        """The one that the trial had; None where its trainable declares none."""
+        config = dict(trial.config)
+        reduced = config.pop(MICRO_BATCH, None)
+        values = merge(self.plan.spec.params, config) | ({} if reduced is None else {"micro_batch": reduced})
+        return self.plan.trainable.micro_batch(values)
+
+    def _try_again(self, trial: RayTrial, exception: BaseException, micro_batch: int | None) -> None:
+        """Queues the trial, which goes on from its latest checkpoint in another process."""
+        self._cached_trial_decisions.pop(trial.trial_id, None)
+        self._queued_trial_decisions.pop(trial.trial_id, None)
+        trial.set_config(with_micro_batch(trial.config, micro_batch))
+        self._schedule_trial_stop(trial, exception=exception)
+        if trial.trial_id in self.recorder.course.paused:  # it died on its way to pause
+            self._set_trial_status(trial, RayTrial.PAUSED)
+            self.recorder.paused(trial.trial_id)
+        else:
+            self._set_trial_status(trial, RayTrial.PENDING)

@@ -1,0 +1,167 @@
+"""What a failed attempt at a trial died of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ray.exceptions import (
+    ActorDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    UnserializableException,
+)
+
+from tuner.errors import TunerError
+from tuner.failure import Failure, FailureKind
+
+
+class BadReport(TunerError):
+    """A report that cannot be compared: the trial fails, the search goes on."""
+
+
+class NotFinite(BadReport):
+    """A report in which something that is compared is NaN or infinite."""
+
+
+class MissingMetric(TunerError):
+    """The first report lacks what the experiment compares: no trial of this run can succeed."""
+
+
+class UserError(TunerError):
+    """What the user's code raised, in words: the driver may have neither its class nor the libraries that define it."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind, self.message = kind, message
+
+
+class ProcessLost(RayActorError):  # type: ignore[misc]
+    """An error in place of a result that is neither the task's nor, to Ray, the process's: its ``__cause__``."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(error_msg=str(cause))
+        self.__cause__ = cause
+
+
+class Unreachable(RayActorError):  # type: ignore[misc]
+    """A process that could not be reached any more, and what was learned of it then (empty: nothing)."""
+
+    def __init__(self, actor_id: str, cause: str) -> None:
+        super().__init__(actor_id, cause)
+
+
+_GPU_WORDS = re.compile(
+    r"(CUDA|HIP|XPU|MPS|GPU|device)[^.]{0,40} out of memory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
+    r"|RESOURCE_EXHAUSTED: Out of memory",
+    re.IGNORECASE,
+)
+_HOST_WORDS = re.compile(
+    r"DefaultCPUAllocator: (can't|not enough)|[Cc]annot allocate memory|DataLoader.*out of.*memory"
+)
+_DIED = "its process died (killed by a signal, out of memory, or os._exit)"
+
+
+def user_error(error: BaseException) -> UserError:
+    """``error``, raised by the user's code, with what it is a sign of.
+
+    The first of the chain ``raise ... from ...`` that tells of memory counts, else the last one that was raised.
+    """
+    for link in _chain(error):
+        if kind := _of_memory(link):
+            return UserError(kind, words_of(link))
+    return UserError("data" if isinstance(error, OSError) else "exception", words_of(error))
+
+
+def words_of(error: BaseException) -> str:
+    """The last line of its traceback: ``ValueError: lr is negative``."""
+    lines = str(error).strip().splitlines()
+    name = type(error).__name__
+    return f"{name}: {lines[0].strip()}" if lines else name
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _of_memory(error: BaseException) -> FailureKind | None:
+    names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
+    if "torch.OutOfMemoryError" in names or (isinstance(error, RuntimeError) and _GPU_WORDS.search(str(error))):
+        return "GPU memory"
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError | OSError) and _HOST_WORDS.search(str(error))):
+        return "host memory"
+    return None
+
+
+def failure_of(
+    error: BaseException, step: int = 0, *, hung: str = "", memory_was_full: bool = False, log: str = ""
+) -> Failure:
+    """What the error that Ray gives for an attempt means.
+
+    ``step``: the attempt's latest report. ``hung``: why it was killed, where it was silent for too long.
+    ``memory_was_full``: whether its node's memory was nearly full when it ended. ``log``: the end of what it printed.
+    """
+    if hung:
+        return Failure("hung", hung, step)
+    cause = _cause(error)
+    kind: FailureKind = "exception"
+    match cause:
+        case UserError():
+            return Failure(cause.kind, cause.message, step)
+        case NotFinite():
+            return Failure("NaN", str(cause), step)
+        case BadReport() | MissingMetric():
+            return Failure("bad report", str(cause), step)
+        case OutOfMemoryError():
+            return Failure("host memory", "killed by Ray: the node's memory was nearly full", step)
+        case UnserializableException():
+            return Failure("exception", _last_line(str(cause)), step)
+        case NodeDiedError() | ObjectLostError():
+            return Failure("node lost", "its node died", step)
+        case RayActorError():
+            kind, message = _of_process(cause, memory_was_full, log)
+            return Failure(kind, message, step)
+    kind = _of_memory(cause) or kind
+    return Failure(kind, words_of(cause), step)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What is behind Ray's wrappings."""
+    while True:
+        inner = error.cause if isinstance(error, RayTaskError) else error.__cause__
+        wrapped = isinstance(error, RayTaskError | ProcessLost) or type(error).__name__ == "StartTraceback"
+        if not wrapped or not isinstance(inner, BaseException):
+            return error
+        error = inner
+
+
+def _of_process(error: RayActorError, memory_was_full: bool, log: str) -> tuple[FailureKind, str]:
+    text = " ".join(str(error).split())
+    if error.preempted or "DRAIN_PREEMPTED" in text:
+        return "node lost", "its node was taken back (preempted)"
+    if re.search(r"\bnode (has )?died|node was (terminated|drained|removed)|raylet.* died", text):
+        return "node lost", "its node died"
+    if isinstance(error, Unreachable) and "worker process has died" not in text:
+        return "node lost", "its node could not be reached any more"
+    if error.actor_init_failed:
+        return "exception", _last_line(str(error))
+    if fatal := re.findall(r"^Fatal Python error: (.+)$", log, re.MULTILINE):
+        return "process died", f"its process died: {fatal[-1]}"
+    if "SIGTERM" in text:
+        return "process died", "its process died: SIGTERM"
+    if code := re.search(r"exit code[ =:]*(-?\d+)", text):
+        return "process died", f"its process exited with code {code[1]}"
+    if memory_was_full:
+        return "host memory", "its process died while the node's memory was nearly full"
+    kind = re.search(r"Worker exit type: (\w+)", text) if isinstance(error, ActorDiedError) else None
+    return "process died", f"{_DIED} [{kind[1]}]" if kind else _DIED
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

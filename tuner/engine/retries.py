@@ -1,0 +1,87 @@
+"""Whether a trial that failed is tried again, and when failures end the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ray.tune import Stopper
+
+from tuner.engine.control import Control
+from tuner.failure import Failure, FailureKind
+from tuner.results import ResultSet
+from tuner.spec.failures import Failures
+
+MICRO_BATCH = "__micro_batch__"
+"""Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""
+
+MEMORY: tuple[FailureKind, ...] = ("GPU memory", "host memory")
+COUNTED: tuple[FailureKind, ...] = ("exception", "data", "process died", *MEMORY)
+"""What uses up ``failures.retries``."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a trial."""
+
+    action: Literal["retry", "stop", "fail"]
+    micro_batch: int | None = None
+    """With which it is tried again; None: as before."""
+
+
+def verdict(rules: Failures, failure: Failure, before: Sequence[Failure], micro_batch: int | None) -> Verdict:
+    """What ``rules`` say to ``failure`` of a trial that failed ``before``, in order.
+
+    ``micro_batch``: the one that the attempt had; None where the trainable declares none.
+    """
+    retry, fail = Verdict("retry"), Verdict("fail")
+    match failure.kind:
+        case "node lost":
+            return retry
+        case "bad report":
+            return fail
+        case "NaN":
+            return Verdict("stop") if rules.on_nan == "stop" and failure.step else fail
+        case "hung":
+            return retry if rules.retries and not any(f.kind == "hung" for f in before) else fail
+        case "GPU memory" | "host memory" if rules.on_oom == "reduce_batch" and micro_batch is not None:
+            if micro_batch > 1:
+                return Verdict("retry", micro_batch // 2)
+            if any(f.kind in MEMORY for f in _since_reduction(before)):  # the same again, and no way to need less
+                return fail
+        case "exception" if before and before[-1] == failure:  # it is the code
+            return fail
+    used = sum(f.kind in COUNTED and f.micro_batch is None for f in before)
+    return retry if used < rules.retries else fail
+
+
+def _since_reduction(failures: Sequence[Failure]) -> list[Failure]:
+    """Those that had the latest micro-batch."""
+    last = max((i for i, failure in enumerate(failures) if failure.micro_batch is not None), default=-1)
+    return list(failures[last + 1 :])
+
+
+def with_micro_batch(config: dict[str, Any], micro_batch: int | None) -> dict[str, Any]:
+    """``config`` of a Ray trial that runs with ``micro_batch``; as it is where that is None."""
+    return config if micro_batch is None else {**config, MICRO_BATCH: micro_batch}
+
+
+class FailureStopper(Stopper):  # type: ignore[misc]
+    """Ends the whole search when too many trials have failed."""
+
+    def __init__(self, rules: Failures, results: ResultSet, control: Control) -> None:
+        self._rules = rules
+        self._results = results
+        self._control = control
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        if self._rules.stop_after is None or self._control.stop_reason:
+            return bool(self._control.stop_reason)
+        failed = self._results.count("failed")
+        ended = failed + self._results.count("completed") + self._results.count("stopped")
+        self._control.stop_reason = self._rules.limit_reached(failed, ended)
+        return bool(self._control.stop_reason)

@@ -1,0 +1,49 @@
+"""What becomes of a trial that fails, and when too many failures end the search."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tuner.spec.model import Model
+from tuner.spec.quantities import Seconds
+
+
+class Failures(Model):
+    """What becomes of a trial that fails: it goes on from its last checkpoint in another process, or ends.
+
+    A lost node or a preemption is never counted; a metric that is NaN, missing or no number is never tried again; nor
+    is an exception that comes back with the same words after the same report.
+    """
+
+    retries: Annotated[int, Field(ge=0)] = 2
+    """Times that a trial is tried again after exceptions, deaths of its process and lack of memory."""
+    stop_after: (
+        Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9](\.[0-9]+)?)%$")] | None
+    ) = None
+    """The search ends when so many trials have failed: a number, or a share of the ended trials such as ``50%``, which
+    counts once 10 have ended. Absent: never."""
+    hang_after: Seconds | Literal["auto"] | None = "auto"
+    """A trial that has reported nothing for so long is killed, with the stacks of its threads in its log, and tried
+    again once (not with ``retries: 0``). ``auto``: 10 times its own median time between reports, at least 60s, from
+    its third report on; null: never."""
+    on_nan: Literal["fail", "stop"] = "fail"
+    """When a compared metric is NaN or infinite: the trial has failed, or it stops with its last finite value."""
+    on_oom: Literal["retry", "reduce_batch"] = "retry"
+    """When memory runs out: the trial is tried again as it was, or, where the trainable declares ``micro_batch``, with
+    half of it, as often as it can be halved; the trainable accumulates, so that the batch size stays what it was."""
+
+    def limit_reached(self, failed: int, ended: int) -> str:
+        """Why the search ends after ``failed`` of ``ended`` trials; empty where it goes on."""
+        if isinstance(self.stop_after, int) and failed >= self.stop_after:
+            return f"failures.stop_after {self.stop_after} is reached: {failed} trials failed"
+        if isinstance(self.stop_after, str) and ended >= MIN_ENDED:
+            share = float(self.stop_after.removesuffix("%")) / 100
+            if failed >= share * ended:
+                return f"failures.stop_after {self.stop_after} is reached: {failed} of {ended} ended trials failed"
+        return ""
+
+
+MIN_ENDED = 10
+"""Ended trials from which on a share of them can end the search."""
