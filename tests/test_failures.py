@@ -258,6 +258,16 @@ def test_hang_after_is_a_duration_or_auto_or_never(value: Any, seconds: Any) -> 
     assert Failures(hang_after=value).hang_after == seconds
 
 
+def test_the_plan_tells_what_will_be_done() -> None:
+    assert Failures().described(True) == "retries 2 a trial, hang_after auto, on_nan fail, on_oom retry"
+    rules = Failures(retries=0, hang_after=None, on_oom="reduce_batch", stop_after="50%")
+    assert rules.described(False) == (
+        "retries 0 a trial, hang_after never, on_nan fail, on_oom reduce_batch; of no use, as the trainable has no "
+        "micro_batch: such trials are tried again as they were; the search ends when 50% of the trials have failed"
+    )
+    assert Failures(hang_after="5m").described(True).split(", ")[1] == "hang_after 5m00s"
+
+
 # ------------------------------------------------------------------------------- who hangs
 
 
@@ -401,7 +411,7 @@ def test_the_table_has_no_column_for_failures_where_there_are_none(tmp_path: Pat
 
 def test_why_tells_of_the_last_failed_attempt() -> None:
     trial = Trial("a", 1, {}, "completed", failures=[DEAD, REDUCED])
-    last = "GPU memory after report 1: m; it goes on with micro_batch 1"
+    last = "GPU memory: m, after report 1; it goes on with micro_batch 1"
     assert trial.why == f"2 failed attempts, the last: {last}"
     assert Trial("a", 1, {}, "failed", "m", failures=[DEAD, DEAD]).why == "m (2 attempts)"
     assert Trial("a", 1, {}, "failed", "m", failures=[DEAD]).why == "m"

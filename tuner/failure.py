@@ -27,6 +27,7 @@ class Failure:
     """The smaller micro-batch with which the trial goes on; None where nothing changes."""
 
     def __str__(self) -> str:
-        after = f" after report {self.step}" if self.step else ""
+        told = self.message if self.kind in ("process died", "node lost") else f"{self.kind}: {self.message}"
+        after = f", after report {self.step}" if self.step else ""
         changed = f"; it goes on with micro_batch {self.micro_batch}" if self.micro_batch else ""
-        return f"{self.kind}{after}: {self.message}{changed}"
+        return f"{told}{after}{changed}"

@@ -97,6 +97,7 @@ class Plan:
         words = list(spec.budget.limits(holds_gpus=bool(self.request.get("GPU"))))
         unlimited = "ends early", "no: the budget has no limit but the number of trials"
         lines.append(("ends early at", ", ".join(words)) if words else unlimited)
+        lines.append(("failures", self._failures()))
         lines.append(("a trial takes", describe(self.request)))
         lines.append(("at once", f"{_counted(self.slots, 'trial')} on {self.cluster}"))
         lines.append(("checkpoints", self._disk()))
@@ -141,6 +142,13 @@ class Plan:
         total = self.trials * rungs[-1]
         spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))
         yield "", f"about {spent:.0f} of {total} {name}s in all: {1 - spent / total:.0%} saved by stopping early"
+
+    def _failures(self) -> str:
+        import numpy as np
+
+        sample = self.spec.search_space.sample(np.random.default_rng(self.seed))
+        reducible = self.trainable.micro_batch(merge(self.spec.params, sample)) is not None
+        return self.spec.failures.described(reducible)
 
     def _disk(self) -> str:
         keep = self.spec.checkpoints

@@ -32,6 +32,7 @@ def fails(config: dict) -> None:
     how = config["how"]
     while epoch < 6:
         epoch, total = epoch + 1, total + epoch + 1
+        time.sleep(config.get("seconds", 0))
         if epoch == 4:
             print("before epoch 4", flush=True)
             fail(how, config)

@@ -60,7 +60,7 @@ def test_what_may_go_well_the_next_time_is_tried_again_from_the_checkpoint(tmp_p
     assert pids[2] != pids[3]
     again = by_config(load_run(tmp_path / "run"), "how")
     assert {how: trial.failures for how, trial in again.items()} == {how: t.failures for how, t in trials.items()}
-    assert again["kill"].why.startswith("1 failed attempt, the last: process died after report 3: its process died")
+    assert again["kill"].why.startswith("1 failed attempt, the last: its process died")
     events = [e for e in read_journal(RunFolder.at(tmp_path / "run")).events if e["what"] == "failed attempt"]
     assert [(e["step"], e["retried"]) for e in events] == [(3, True)] * 4
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tuner.spec.model import Model
-from tuner.spec.quantities import Seconds
+from tuner.spec.quantities import Seconds, duration
 
 
 class Failures(Model):
@@ -33,6 +33,16 @@ class Failures(Model):
     on_oom: Literal["retry", "reduce_batch"] = "retry"
     """When memory runs out: the trial is tried again as it was, or, where the trainable declares ``micro_batch``, with
     half of it, as often as it can be halved; the trainable accumulates, so that the batch size stays what it was."""
+
+    def described(self, reducible: bool) -> str:
+        """In one line, for a trainable that declares ``micro_batch``, or does not."""
+        hang = duration(self.hang_after) if isinstance(self.hang_after, float) else self.hang_after or "never"
+        words = [f"retries {self.retries} a trial, hang_after {hang}, on_nan {self.on_nan}, on_oom {self.on_oom}"]
+        if self.on_oom == "reduce_batch" and not reducible:
+            words.append("of no use, as the trainable has no micro_batch: such trials are tried again as they were")
+        if self.stop_after is not None:
+            words.append(f"the search ends when {self.stop_after} of the trials have failed")
+        return "; ".join(words)
 
     def limit_reached(self, failed: int, ended: int) -> str:
         """Why the search ends after ``failed`` of ``ended`` trials; empty where it goes on."""
