@@ -331,9 +331,13 @@ def _search(
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
-        recorder.finish()
-        write_report(results)
-        recorder.leave()
+        try:
+            recorder.finish()
+            write_report(results)
+            recorder.leave()
+        except (OSError, KeyboardInterrupt) as error:  # the journal has all that could be written
+            if control.fatal is None:
+                control.storage_lost(results.folder, error)
         for listener in listeners:
             listener.finished(results)
     if control.fatal:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,35 +49,54 @@ def test_a_trials_process_dies(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a file system of a few MiB, again with other options."""
-    place = tmp_path / "disk"
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB of its own."""
+    image, place = tmp_path / "disk.img", tmp_path / "disk"
     place.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
-    def mount(options: str) -> Path:
-        again = ["-o", f"remount,{options}"] if place.is_mount() else ["-o", options]
-        subprocess.run(["mount", "-t", "tmpfs", *again, "tmpfs", str(place)], check=True)
-        return place
 
-    yield mount
-    if place.is_mount():
-        subprocess.run(["umount", "-l", str(place)], check=True)
+def spec(**keys: Any) -> dict[str, Any]:
+    """A search with checkpoints of 200 kB, which writes to the disk whatever is free."""
+    params = {"epochs": EPOCHS, "seconds": 0.1, "bytes": 200_000}
+    return experiment(params=params, checkpoints={"keep_trials": 8, "min_free_gib": 0}, **keys)
 
 
 @needs_root
-@pytest.mark.parametrize(("broken", "mended"), [("size=4m", "size=64m"), ("ro", "rw")], ids=["full", "read-only"])
-def test_the_storage_stops_taking_writes(
-    tmp_path: Path, small_disk: Callable[[str], Path], broken: str, mended: str
-) -> None:
-    storage = small_disk("size=64m")
-    keys = {"params": {"epochs": EPOCHS, "seconds": 0.1, "bytes": 200_000}}
-    search = Search(tmp_path, storage / "runs").start(experiment(**keys))
+def test_the_disk_is_full(tmp_path: Path, small_disk: Path) -> None:
+    search = Search(tmp_path, small_disk / "runs").start(spec())
     search.until(lambda: search.reports() >= 6)
-    small_disk(broken)
+    with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1 << 16))
     status, said = search.wait()
-    assert status in (3, 4), said
+    assert status == 4, said
+    assert "cannot be written: " in said
+    assert "No space left on device" in said
     assert "Traceback" not in said
-    small_disk(mended)
+    (small_disk / "ballast").unlink()
+    search.finish()
+    check_complete(search.run)
+
+
+@needs_root
+def test_the_storage_turns_read_only(tmp_path: Path, small_disk: Path) -> None:
+    """As the kernel does it after an error of the disk."""
+    search = Search(tmp_path, small_disk / "runs").start(spec())
+    search.until(lambda: search.reports() >= 6)
+    subprocess.run(["mount", "-o", "remount,abort", str(small_disk)], check=True)
+    status, said = search.wait()
+    assert status == 4, said
+    assert "Read-only file system" in said
+    assert "Traceback" not in said
+    subprocess.run(["umount", "-l", str(small_disk)], check=True)
+    subprocess.run(["e2fsck", "-p", str(tmp_path / "disk.img")], check=False)
+    subprocess.run(["mount", "-o", "loop", str(tmp_path / "disk.img"), str(small_disk)], check=True)
     search.finish()
     check_complete(search.run)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tuner.errors import TunerError
+from tuner.errors import EnvironmentFailure, TunerError
+from tuner.storage import RunFolder
 
 
 @dataclass
@@ -45,6 +46,24 @@ class Control:
         self.fatal = error
         self.interrupted = True
         signal.raise_signal(signal.SIGINT)
+
+    @contextlib.contextmanager
+    def storing(self, folder: RunFolder) -> Iterator[None]:
+        """Within: where ``folder`` cannot be written the search ends at once, and can be resumed.
+
+        Raises KeyboardInterrupt, which no ``except Exception`` on the way out of Ray's loop takes for a trial's error.
+        """
+        try:
+            yield
+        except OSError as error:
+            self.storage_lost(folder, error)
+            raise KeyboardInterrupt from error
+
+    def storage_lost(self, folder: RunFolder, error: object) -> None:
+        """``folder`` cannot be written any more."""
+        remedy = f"mend that; to go on where the search was: python -m tuner resume {folder.shown}"
+        self.fatal = EnvironmentFailure(f"{folder.shown} cannot be written: {error}; {remedy}")
+        self.interrupted = True
 
     @contextlib.contextmanager
     def on_interrupt(self, say: Any) -> Iterator[None]:

@@ -44,6 +44,7 @@ from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
 from tuner.engine.revival import pass_over_damaged, revive
 from tuner.errors import EnvironmentFailure, InputError, TunerError
+from tuner.failure import Failure
 from tuner.plan import Plan
 
 
@@ -141,6 +142,10 @@ class Controller(FailingTrials):
         missing = isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric)
         if missing and not self.recorder.results.trial(trial.trial_id).reports:
             self.give_up(InputError(str(exception.cause)))
+
+    def _storage_lost(self, trial: RayTrial, failure: Failure) -> None:
+        self.control.storage_lost(self.recorder.results.folder, failure.message)
+        self._drained.add(trial)
 
     def give_up(self, error: TunerError) -> None:
         """Ends the search with an error that every trial would meet."""

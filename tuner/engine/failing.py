@@ -8,6 +8,8 @@ is tried again never stopped: what it reports a second time is passed over (`tun
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from tuner.results import RAY, TRIAL_LOG
 
 UNREACHABLE_S = 60.0
 """Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
+_NO_STORAGE = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EROFS, errno.EDQUOT))
 LOG_TAIL = 65536
 """Bytes of an attempt's output in which the reason of its death is looked for."""
 
@@ -102,6 +105,9 @@ class FailingTrials(TuneController):  # type: ignore[misc]
                 self.stop_trial(trial)
                 return
         failure = self._failure(trial, exception)
+        if failure.kind == "data" and any(reason in failure.message for reason in _NO_STORAGE):
+            self._storage_lost(trial, failure)
+            return
         ours = self.recorder.results.trial(trial.trial_id)
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
@@ -116,6 +122,10 @@ class FailingTrials(TuneController):  # type: ignore[misc]
             self.recorder.stopped_by(trial.trial_id, failure, f"failures.on_nan: {rules.on_nan}")
         else:
             self.recorder.failed(trial.trial_id, failure)
+
+    def _storage_lost(self, trial: RayTrial, failure: Failure) -> None:
+        """The trial could not write: no trial can, and none is to blame."""
+        raise NotImplementedError
 
     def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:
         full = isinstance(exception, RayActorError) and self._died_here(exception) and self._gauge.was_full()

@@ -79,7 +79,8 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def _write(self, what: str, **fields: Any) -> None:
         self.ledger.note({"what": what, **fields})
-        self._journal.append(what, **fields, elapsed=round(self._control.elapsed, 3))
+        with self._control.storing(self.results.folder):
+            self._journal.append(what, **fields, elapsed=round(self._control.elapsed, 3))
         self._changed = True
 
     def begin(self, stopping: set[str]) -> None:
@@ -130,7 +131,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("reported", **reported(report, decision, segment))
         replaced = next((r for r in ours.reports if r.step == report.step), None) if ours.steps >= report.step else None
         self._history.reported(report, segment)
-        self.shelf.reported(ours, report, replaced)
+        with self._control.storing(self.results.folder):
+            self.shelf.reported(ours, report, replaced)
         for listener in self._listeners:
             listener.reported(ours, report)
 
@@ -207,22 +209,25 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
         self._history.ended(trial.id, status, reason, rung)
         self.course.end(trial.id, status == "failed")
-        self.shelf.ended(trial)
+        with self._control.storing(self.results.folder):
+            self.shelf.ended(trial)
         for listener in self._listeners:
             listener.ended(trial)
 
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         for listener in self._listeners:
             listener.tick()
-        self._journal.sync()
+        with self._control.storing(self.results.folder):
+            self._journal.sync()
         if self._changed and time.monotonic() >= self._next_save:
             begun = time.monotonic()
             self._save()
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
 
     def _save(self) -> None:
-        self.results.save()
-        save_state(self.results.folder, self.course, self.results, self._journal.number, self._control.elapsed)
+        with self._control.storing(self.results.folder):
+            self.results.save()
+            save_state(self.results.folder, self.course, self.results, self._journal.number, self._control.elapsed)
         self._changed = False
 
     def finish(self) -> None:
