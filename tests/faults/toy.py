@@ -29,3 +29,38 @@ def quadratic(config: dict) -> None:
             tune.report(
                 {"epoch": epoch, "score": score, "state": state}, checkpoint=tune.Checkpoint.from_directory(folder)
             )
+
+
+def misbehaving(config: dict) -> None:
+    """`quadratic`, which does ``how`` once in the search, at epoch ``at`` of the first trial that comes there."""
+    report = tune.report
+
+    def hurt(metrics: dict, checkpoint: tune.Checkpoint | None = None) -> None:
+        if metrics["epoch"] == config["at"]:
+            if not Path(config["flag"]).exists():
+                Path(config["flag"]).touch()
+                _misbehave(config["how"])
+        report(metrics, checkpoint=checkpoint)
+
+    tune.report = hurt
+    try:
+        quadratic(config)
+    finally:
+        tune.report = report
+
+
+def _misbehave(how: str) -> None:
+    match how:
+        case "raises":
+            raise RuntimeError("it went wrong once")
+        case "is killed":
+            os.kill(os.getpid(), 9)
+        case "leaves":
+            os._exit(3)
+        case "loops for ever":
+            while True:
+                pass
+        case "hogs memory":
+            held = []
+            while True:
+                held.append(os.urandom(50_000_000))
