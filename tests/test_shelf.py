@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_a_repeated_report_replaces_its_checkpoint(tmp_path: Path) -> None:
     trial = run.add(0.1, 0.2, 0.3)
     run.report(trial, 0.25, step=2)
     assert run.kept(trial) == [1, 2, 3]
+
+
+def test_a_repeated_report_may_have_the_same_folder(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r")
+    trial = run.add(0.1, 0.2)
+    again = replace(trial.reports[1], metrics={"acc": 0.3})
+    before = trial.reports[1]
+    run.history.reported(again)
+    run.shelf.reported(trial, again, before)
+    assert run.kept(trial) == [1, 2]
+    run.report(trial, 0.1)
+    run.report(trial, 0.1)
+    assert run.kept(trial) == [2, 3, 4]
 
 
 def test_max_gib_takes_from_the_worst_ended_trials_first(tmp_path: Path) -> None:

@@ -78,12 +78,13 @@ class Shelf:
 
     def reported(self, trial: Trial, report: Report, replaced: Report | None) -> None:
         """A report came, in place of ``replaced`` where the trial repeats what it had done."""
-        if replaced is not None and replaced.checkpoint:
+        if replaced is not None and replaced.checkpoint and replaced.checkpoint != report.checkpoint:
             self._delete(trial, [replaced])
         if report.checkpoint is None:
             return
-        held = self._held.setdefault(trial.id, [])
-        held.append(report)
+        # a process that was restarted may have written into the folder of the report that it repeats
+        held = [other for other in self._held.get(trial.id, []) if other.checkpoint != report.checkpoint]
+        self._held[trial.id] = held = [*held, report]
         self._measure(report.checkpoint)
         own = self.own(trial)
         if trial.id in self._copies and len(own) > 1:  # until then the copy is what it goes on from in need
