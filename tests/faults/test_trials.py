@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     ran = Search(tmp_path_factory.mktemp("whole")).start(experiment())
     status, said = ran.wait()
     assert status == 0, said
-    yield outcome(ran.run)
+    return outcome(ran.run)
 
 
 def misbehaving(folder: Path, how: str, **failures: Any) -> dict[str, Any]:

@@ -36,10 +36,9 @@ def misbehaving(config: dict) -> None:
     report = tune.report
 
     def hurt(metrics: dict, checkpoint: tune.Checkpoint | None = None) -> None:
-        if metrics["epoch"] == config["at"]:
-            if not Path(config["flag"]).exists():
-                Path(config["flag"]).touch()
-                _misbehave(config["how"])
+        if metrics["epoch"] == config["at"] and not Path(config["flag"]).exists():
+            Path(config["flag"]).touch()
+            _misbehave(config["how"])
         report(metrics, checkpoint=checkpoint)
 
     tune.report = hurt
