@@ -92,8 +92,8 @@ def test_a_plan_with_several_objectives() -> None:
     place = lines.index(("objective", "max acc, min size"))
     assert lines[place + 1] == ("", "schedulers compare acc")
     assert ("", "schedulers compare 2 acc - 0.5 size") in plan(objective=WEIGHTED).describe()
-    # all 8 trials may be on the front, and it keeps its checkpoints: 4 slots * 3 + 8 * 2 + best/
-    assert made.checkpoints == 4 * 3 + 8 * 2 + 1
+    # all 8 trials may be on the front, and it keeps its checkpoints: 4 slots * 4 + 8 * 2 + best/
+    assert made.checkpoints == 4 * 4 + 8 * 2 + 1
 
 
 @pytest.mark.parametrize(

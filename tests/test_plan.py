@@ -177,10 +177,10 @@ def test_no_more_trials_reach_a_rung_than_there_are() -> None:
 @pytest.mark.parametrize(
     ("keep", "trials", "count"),
     [
-        ({}, 20, 4 * 3 + 5 * 2 + 1),
-        ({"keep_per_trial": 2, "keep_trials": 3}, 20, 4 * 4 + 3 * 3 + 1),
-        ({}, 2, 2 * 3 + 2 * 2 + 1),
-        ({"keep_trials": 1}, 1, 1 * 3 + 1 * 2 + 1),
+        ({}, 20, 4 * 4 + 5 * 2 + 1),
+        ({"keep_per_trial": 2, "keep_trials": 3}, 20, 4 * 5 + 3 * 3 + 1),
+        ({}, 2, 2 * 4 + 2 * 2 + 1),
+        ({"keep_trials": 1}, 1, 1 * 4 + 1 * 2 + 1),
     ],
 )
 def test_checkpoints(keep: dict[str, int], trials: int, count: int) -> None:
@@ -196,7 +196,7 @@ def test_the_size_of_checkpoints(folder: Path) -> None:
     )
     made = plan(trainable="sized:train", budget={"trials": 1})
     assert made.checkpoint_bytes == 2048
-    assert "up to 2.0 KiB each: 12.0 KiB" in described(made, "checkpoints")
+    assert "up to 2.0 KiB each: 14.0 KiB" in described(made, "checkpoints")
 
 
 def test_the_whole_description() -> None:

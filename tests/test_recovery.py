@@ -76,8 +76,8 @@ class Search:
         self.results.save()
         return self
 
-    def resume(self, from_start: bool = False) -> Search:
-        found = recover(load_run(self.folder), self.new_course, from_start)
+    def resume(self) -> Search:
+        found = recover(load_run(self.folder), self.new_course)
         self.results, self.course, self.notices = found.results, found.course, found.notices
         self.stopping = found.stopping
         return self

@@ -16,14 +16,27 @@ if TYPE_CHECKING:
     from tuner.best import restore_best
     from tuner.loading import load_run
     from tuner.results import ResultSet
-    from tuner.runner import resume, run, validate
+    from tuner.runner import extend, resume, retry, run, validate
     from tuner.simulator import Table, simulate
 
-__all__ = ["ResultSet", "Table", "load_run", "restore_best", "resume", "run", "simulate", "validate"]
+__all__ = [
+    "ResultSet",
+    "Table",
+    "extend",
+    "load_run",
+    "restore_best",
+    "resume",
+    "retry",
+    "run",
+    "simulate",
+    "validate",
+]
 
 _HOMES = {
     "run": "tuner.runner",
     "resume": "tuner.runner",
+    "extend": "tuner.runner",
+    "retry": "tuner.runner",
     "validate": "tuner.runner",
     "load_run": "tuner.loading",
     "ResultSet": "tuner.results",

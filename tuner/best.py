@@ -6,14 +6,16 @@ import contextlib
 import json
 import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.manifest import damage
 from tuner.report.terminal import metrics_line
-from tuner.results import BEST, ResultSet
+from tuner.results import BEST, ResultSet, Trial
 from tuner.storage import RunFolder
 from tuner.trainable import Trainable, load_trainable
 
@@ -37,6 +39,8 @@ class Best:
     test: dict[str, float] | None
     """Metrics on the test set; None unless asked for."""
     exported: str | None = None
+    notices: tuple[str, ...] = ()
+    """Which checkpoints are damaged, so that another one was restored."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -57,16 +61,21 @@ def restore_best(
     ``trial``: the id or number of another trial, needed where several objectives leave a front. ``test``: also score it
     on the test set. ``export``: a folder to write config.json, metrics.json, the checkpoint and model.safetensors to.
 
+    A checkpoint that is damaged is passed over: restored is the next best report whose checkpoint is whole, of any
+    trial, or of ``trial`` where it is given.
+
     Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
     """
-    found = _kept(results) if trial is None else _restorable(results, trial)
+    found, notices = _whole(_kept(results) if trial is None else _restorable(results, trial))
     trainable = load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     with _on_disk(found.checkpoint) as checkpoint:
         validation = _evaluate(trainable, found.config, checkpoint, "val") if trainable.can_validate else None
         tested = _evaluate(trainable, found.config, checkpoint, "test") if test else None
-        best = Best(found.trial, found.config, found.recorded, validation, tested, str(export) if export else None)
+        best = Best(
+            found.trial, found.config, found.recorded, validation, tested, str(export) if export else None, notices
+        )
         if export:
             _export(best, checkpoint, Path(export))
     return best
@@ -82,8 +91,29 @@ class _Found:
     checkpoint: RunFolder
 
 
-def _kept(results: ResultSet) -> _Found:
-    """What best/ holds."""
+def _whole(candidates: Iterable[_Found]) -> tuple[_Found, tuple[str, ...]]:
+    """The first whose checkpoint is not damaged, and what is wrong with those before it."""
+    problems: list[str] = []
+    for found in candidates:
+        problem = damage(found.checkpoint)
+        if not problem:
+            other = f"; restored is {found.checkpoint.shown}, trial {found.trial}, step {found.recorded['step']}"
+            return found, tuple(text + other for text in problems)
+        problems.append(f"checkpoint {found.checkpoint.shown} is damaged: {problem}")
+    raise EnvironmentFailure(f"{'; '.join(problems)}; the run has no other one to restore")
+
+
+def _reports(results: ResultSet, trials: Iterable[Trial]) -> Iterator[_Found]:
+    """All reports with a checkpoint, best first in the first objective; of equals the earlier trial's latest."""
+    kept = [(trial, report) for trial in trials for report in trial.reports if report.checkpoint]
+    for trial, report in sorted(kept, key=lambda k: (-results.point(k[1])[0], k[0].number, -k[1].step)):
+        recorded = {"step": report.step, **report.metrics}
+        config = merge(results.spec.get("params", {}), trial.config_at(report.step))
+        yield _Found(trial.id, config, recorded, results.folder / str(report.checkpoint))
+
+
+def _kept(results: ResultSet) -> Iterator[_Found]:
+    """What best/ holds, then what the trials hold."""
     if results.has_front and results.front:
         front = [(trial.id, metrics_line(results.values(trial.best))) for trial in results.front if trial.best]
         choices = ", ".join(f"{trial} ({values})" for trial, values in front[:SHOWN])
@@ -102,11 +132,12 @@ def _kept(results: ResultSet) -> _Found:
     trial = recorded.pop("trial")
     if not folder.exists("checkpoint"):
         raise _no_model(results)
-    return _Found(trial, config, recorded, folder / "checkpoint")
+    yield _Found(trial, config, recorded, folder / "checkpoint")
+    yield from _reports(results, results.trials)
 
 
-def _restorable(results: ResultSet, name: str) -> _Found:
-    """The best report of the trial that is called ``name``."""
+def _restorable(results: ResultSet, name: str) -> Iterator[_Found]:
+    """The best report of the trial that is called ``name``, then its others."""
     trial = next((trial for trial in results.trials if name in (trial.id, str(trial.number))), None)
     if trial is None:
         known = [trial.id for trial in results.rank(results.trials)]
@@ -121,8 +152,7 @@ def _restorable(results: ResultSet, name: str) -> _Found:
             f"--trial: no checkpoint of trial {trial.label} is kept (checkpoints.keep_trials limits them); "
             f"those that have one: {', '.join(kept)}"
         )
-    recorded = {"step": trial.best.step, **trial.best.metrics}
-    return _Found(trial.id, results.full_config(trial), recorded, results.folder / trial.best.checkpoint)
+    yield from _reports(results, [trial])
 
 
 def _no_model(results: ResultSet) -> InputError:

@@ -4,6 +4,7 @@
     ├── InputError                2: what the user wrote is wrong; holds every Problem found, each with its place
     ├── NoUsableResult            3: the search ended, but no trial gave a result that can be used
     ├── EnvironmentFailure        4: data, storage, the cluster or a server failed
+    │   └── RayLost               4: Ray died under a search
     └── Interrupted               130: the user stopped the search; the run folder is complete
 
 The command line prints ``str(error)`` and exits with ``error.exit_status``; anything else that escapes is a bug
@@ -73,6 +74,10 @@ class EnvironmentFailure(TunerError):
     """The data, the storage, the cluster or a server could not do what was asked of it."""
 
     exit_status = 4
+
+
+class RayLost(EnvironmentFailure):
+    """Ray died under a search. Its threads in this process wait a minute for it, so that an orderly exit takes long."""
 
 
 class Interrupted(TunerError):

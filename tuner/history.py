@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tuner.failure import Failure
@@ -60,6 +61,12 @@ class History:
         if best is None or bool(best.checkpoint) != bool(report.checkpoint):
             return best is None or report.checkpoint is not None
         return not self.results.better(self.results.value(best), self.results.value(report))
+
+    def lost(self, trial_id: str, checkpoint: str) -> None:
+        """A checkpoint cannot be used any more."""
+        trial = self.results.trial(trial_id)
+        trial.reports = [replace(r, checkpoint=None) if r.checkpoint == checkpoint else r for r in trial.reports]
+        self._find_best(trial)
 
     def paused(self, trial_id: str, reason: str = WAITS_AT_RUNG) -> None:
         """It gave its resources back, and can go on from its checkpoint."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.failure import Failure
-from tuner.journal import read_journal
+from tuner.journal import JOURNAL, read_journal
+from tuner.lock import LOCK
 from tuner.results import (
     EXPERIMENT,
     FAILURES,
@@ -34,15 +35,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def is_run(folder: RunFolder) -> bool:
+    """Whether a search began there."""
+    return folder.exists(EXPERIMENT) or bool(read_journal(folder).events)
+
+
+def begun(folder: RunFolder) -> bool:
+    """Whether ``folder`` holds anything: a run that was killed before its first event left nothing but an empty one."""
+    from pyarrow.fs import FileSelector
+
+    if not folder.exists():
+        return False
+    names = {info.base_name for info in folder.filesystem.get_file_info(FileSelector(folder.path))}
+    return bool(names - {LOCK, f"{JOURNAL}.jsonl", ".writable"}) or bool(read_journal(folder).events)
+
+
 def find_run(run: str | Path, storage: str) -> RunFolder:
     """The folder of ``run``, a path or the name of a run below ``storage``. Raises InputError when there is none."""
     candidates = [RunFolder.at(run)]
     if "://" not in str(run) and "/" not in str(run).rstrip("/"):
         candidates.append(RunFolder.at(storage) / str(run).rstrip("/"))
     for candidate in candidates:
-        if candidate.exists(EXPERIMENT):
+        if is_run(candidate):
             return candidate
-    known = [name for name in RunFolder.at(storage).folders() if (RunFolder.at(storage) / name).exists(EXPERIMENT)]
+    known = [name for name in RunFolder.at(storage).folders() if is_run(RunFolder.at(storage) / name)]
     looked = ", ".join(candidate.shown for candidate in candidates)
     near = difflib.get_close_matches(str(run), known, n=1)
     hint = (
@@ -92,18 +108,21 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
 def last_known(folder: RunFolder) -> ResultSet:
     """What the tables of a run folder hold; where one of them is damaged, the run without its trials.
 
-    Raises EnvironmentFailure where neither they nor the journal say what the experiment was.
+    The experiment is the journal's: half a YAML file may be a whole one. Raises EnvironmentFailure where neither the
+    journal nor the files say what it was.
     """
+    events = read_journal(folder).events
     try:
-        return load_run(folder)
+        results = load_run(folder)
     except EnvironmentFailure:
-        events = read_journal(folder).events
         if not events:
             raise
-        began = {**events[0]["provenance"]}
+        results = ResultSet(folder, {}, dict(events[0]["provenance"]))
         if events[-1]["what"] == "left":
-            began["interrupted"] = events[-1]["interrupted"]
-        return ResultSet(folder, events[0]["spec"], began)
+            results.provenance["interrupted"] = events[-1]["interrupted"]
+    specs = [event["spec"] for event in events if event["what"] in ("began", "extended")]
+    results.spec = specs[-1] if specs else results.spec
+    return results
 
 
 def _checked(value: Any, *keys: str) -> dict[str, Any]:

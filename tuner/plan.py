@@ -12,10 +12,9 @@ from tuner.algorithms import pairing_problems
 from tuner.configuration import merge
 from tuner.errors import InputError, Problem
 from tuner.machine import Cluster, describe
-from tuner.spec.document import dotted
 from tuner.spec.experiment import ExperimentSpec, Resources
 from tuner.spec.objective import comparison
-from tuner.spec.quantities import duration, size
+from tuner.spec.quantities import size
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
 from tuner.spec.space_checks import space_problems
@@ -55,14 +54,18 @@ class Plan:
     def checkpoints(self) -> int:
         """Upper bound on the checkpoints on disk at any time.
 
-        A running trial holds its best ones, its latest and the one being written; an ended one its best ones. With
-        several objectives all trials may be on the front, which keeps its checkpoints.
+        A running trial holds its best ones, its latest two and the one being written; one that its scheduler paused
+        its best ones, its latest two, or one of them and another trial's; an ended one its best ones and its latest.
+        With several objectives all trials may be on the front, which keeps its checkpoints.
         """
         keep = self.spec.checkpoints
-        running = self.slots * (keep.keep_per_trial + 2)
-        kept = self.trials if len(self.spec.objectives) > 1 else min(keep.keep_trials, self.trials)
-        ended = kept * (keep.keep_per_trial + 1)
-        return running + ended + 1  # and best/
+        running = self.slots * (keep.keep_per_trial + 3)
+        if self.spec.scheduler.pauses:
+            others = (self.trials - self.slots) * (keep.keep_per_trial + 2)
+        else:
+            kept = self.trials if len(self.spec.objectives) > 1 else min(keep.keep_trials, self.trials)
+            others = kept * (keep.keep_per_trial + 1)
+        return running + others + 1  # and best/
 
     @property
     def task(self) -> Task:
@@ -74,12 +77,7 @@ class Plan:
     @property
     def required_metrics(self) -> tuple[tuple[str, str], ...]:
         """What every report must hold, each with the key of the experiment file that asks for it."""
-        objectives = self.spec.objectives
-        paths = [("objective", i) if len(objectives) > 1 else ("objective",) for i in range(len(objectives))]
-        required = [(o.metric, dotted((*path, "metric"))) for o, path in zip(objectives, paths, strict=True)]
-        if self.spec.scheduler.fidelity:
-            required.append((self.spec.scheduler.fidelity[0], "scheduler.time_attr"))
-        return tuple(required)
+        return self.spec.required_metrics
 
     def describe(self) -> list[tuple[str, str]]:
         """The plan as (heading, text) lines."""
@@ -96,10 +94,7 @@ class Plan:
         lines.append(("scheduler", _options(spec.scheduler)))
         lines.append(("trials", f"{self.trials}" + (f", {self._note_on_trials()}" if self._note_on_trials() else "")))
         lines += list(self._rung_lines())
-        limits = spec.budget.model_dump(exclude_none=True, exclude={"trials"})
-        words = [
-            f"{name} {duration(value) if name == 'wall_clock' else f'{value:g}'}" for name, value in limits.items()
-        ]
+        words = list(spec.budget.limits(holds_gpus=bool(self.request.get("GPU"))))
         unlimited = "ends early", "no: the budget has no limit but the number of trials"
         lines.append(("ends early at", ", ".join(words)) if words else unlimited)
         lines.append(("failures", self._failures()))
@@ -157,9 +152,9 @@ class Plan:
 
     def _disk(self) -> str:
         keep = self.spec.checkpoints
-        most = (
-            f"at most {self.checkpoints} on disk (keep_per_trial {keep.keep_per_trial}, keep_trials {keep.keep_trials})"
-        )
+        options = [f"keep_per_trial {keep.keep_per_trial}", f"keep_trials {keep.keep_trials}"]
+        options += [f"every {keep.every}"] * (keep.every > 1) + [f"max_gib {keep.max_gib or 0:g}"] * bool(keep.max_gib)
+        most = f"at most {self.checkpoints} on disk ({', '.join(options)})"
         if self.checkpoint_bytes is None:
             return f"{most}; their size is known at the first report (the trainable has no checkpoint_bytes)"
         return f"{most}, up to {size(self.checkpoint_bytes)} each: {size(self.checkpoints * self.checkpoint_bytes)}"
@@ -172,6 +167,9 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         experiment.problem(("search_space", *path), text) for path, text in spec.search.complaints(spec.search_space)
     ]
     problems += [experiment.problem(path, text) for path, text in pairing_problems(spec)]
+    if spec.checkpoints.every > 1 and spec.scheduler.kind == "ray":
+        message = "must be 1 with scheduler.kind ray: such a scheduler may pause a trial at any report"
+        problems.append(experiment.problem(("checkpoints", "every"), message))
     problems += [
         experiment.problem(("params", *path[:n]), "is a value here, but a group of parameters in search_space")
         for path in {parameter.path for parameter in spec.search_space.parameters}

@@ -33,12 +33,19 @@ def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[s
         "trial_resources": dict(plan.request),
         "slots": plan.slots,
         "cluster": [{"name": node.name, **node.resources} for node in plan.cluster.nodes],
-        "host": platform.node(),
         "user": _user(),
+        **surroundings(plan.experiment.roots[-1]),
+    }
+
+
+def surroundings(folder: Path) -> dict[str, Any]:
+    """What a result may depend on besides the experiment; ``folder`` lies in the checkout of the user's code."""
+    return {
+        "host": platform.node(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "git": _git(plan.experiment.roots[-1]),
+        "git": _git(folder),
     }
 
 

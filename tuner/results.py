@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 
 EXPERIMENT, PROVENANCE, TRIALS, REPORTS = "experiment.yaml", "provenance.json", "trials.csv", "results.parquet"
-LINEAGE, FAILURES = "lineage.json", "failures.json"
+LINEAGE, FAILURES, LIVE = "lineage.json", "failures.json", "live.json"
 BEST, RAY, LOG, REPORT = "best", "ray", "run.log", "report.html"
 TRIAL_LOG = "output.log"
 """What a trial printed, in its folder below ray/."""

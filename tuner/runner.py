@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections import Counter
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import merge
 from tuner.engine.session import cluster_at, ray_log, ray_up
-from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult
-from tuner.loading import find_run, last_known
+from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult, RayLost
+from tuner.extension import extension, survivors
+from tuner.journal import JournalWriter
+from tuner.loading import begun, find_run, last_known
 from tuner.lock import Lock, locked
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from tuner.engine.process import TrialTask
     from tuner.engine.recorder import Listener, Recorder
     from tuner.engine.recovery import Recovered
+    from tuner.machine import Cluster
     from tuner.spec.experiment import ExperimentSpec
 
 Say = Callable[[str], None]
@@ -61,7 +65,7 @@ def run(
     with cluster_at(address) as cluster:
         plan = make_plan(loaded, cluster)
         folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
-        if folder.exists():
+        if begun(folder):
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         with folder.created():
             params, notices = _prepare(plan, say)
@@ -83,9 +87,10 @@ def _begin(
 
     spec = resolved_spec(plan, params)
     results = ResultSet(folder, spec, provenance(plan, params, notices))
-    header = [f"# python -m tuner run {folder.shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
-    folder.write(EXPERIMENT, dump_yaml(spec, header))
-    write_json(folder, PROVENANCE, results.provenance)
+    journal = JournalWriter(folder)
+    journal.append("began", spec=results.spec, provenance=results.provenance)
+    journal.close()
+    _write_experiment(results)
     results.save()
     task = _task(plan, params, Path.cwd())
     return _search(plan, task, Recovered(results, _new_course(plan), 0.0), Control(), listeners, say, lock)
@@ -105,9 +110,6 @@ def resume(
     scheduler go on with all that they had seen; the time between does not count. Raises as `run` does, and InputError
     where nothing is left to do.
     """
-    from tuner.engine.control import Control
-    from tuner.engine.recovery import recover
-
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster:
         known = last_known(folder)
@@ -115,12 +117,109 @@ def resume(
             raise InputError(f"{folder.shown}: nothing to resume: the search came to its end")
         plan = make_plan(experiment_of(known), cluster)
         params, _ = _prepare(plan, say)
-        recovered = recover(known, lambda: _new_course(plan))
-        for notice in recovered.notices:
-            say(f"NOTICE: {notice}")
-        control = Control(elapsed_before=recovered.elapsed)
-        task = _task(plan, params, Path(known.provenance["working_directory"]))
-        return _search(plan, task, recovered, control, list(listeners), say, lock)
+        return _go_on(known, plan, params, lock, list(listeners), say)
+
+
+def extend(
+    run: str | Path | ResultSet,
+    *,
+    trials: str | int | None = None,
+    max_t: str | int | None = None,
+    wall_clock: str | float | None = None,
+    overrides: Sequence[str] = (),
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Makes a search longer that has come to its end, or was interrupted.
+
+    ``trials``, ``max_t`` and ``wall_clock``: a new value, or ``+20``, ``+1h`` to be added to the old one.
+    ``overrides``: of other keys, such as the trainable's own number of epochs. The searcher keeps all it has learned.
+    Trials that were complete at the old ``max_t``, or that the old budget ended, go on from their checkpoints, as far
+    as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
+
+    Raises InputError where nothing becomes longer, and as `run` does.
+    """
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        known = last_known(folder)
+        changes = [*extension(known, trials, max_t, wall_clock), *overrides]
+        if not changes:
+            raise InputError(f"{folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
+        again = survivors(known, higher=max_t is not None)
+        longer = load_experiment(known.spec, changes, roots=_roots(known))
+        return _reopened(known, again, longer, cluster, lock, list(listeners), say)
+
+
+def retry(
+    run: str | Path | ResultSet,
+    *,
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Runs the failed trials of a search again, from their checkpoints where those were kept.
+
+    Raises InputError where none failed, and as `run` does.
+    """
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        known = last_known(folder)
+        failed = [trial.id for trial in known.trials if trial.status == "failed"]
+        if not failed:
+            raise InputError(f"{folder.shown}: nothing to retry: no trial failed")
+        return _reopened(known, failed, experiment_of(known), cluster, lock, list(listeners), say)
+
+
+def _reopened(
+    known: ResultSet,
+    trials: Sequence[str],
+    experiment: Experiment,
+    cluster: Cluster,
+    lock: Lock,
+    listeners: list[Listener],
+    say: Say,
+) -> ResultSet:
+    """Takes up the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
+
+    The journal comes first: what a kill leaves half done is done again by the same command.
+    """
+    plan = make_plan(experiment, cluster)
+    params, _ = _prepare(plan, say)
+    known.spec = resolved_spec(plan, params)
+    known.provenance |= {"interrupted": True, "trials": plan.trials}
+    journal = JournalWriter(known.folder)
+    journal.append("extended", spec=known.spec)
+    for trial_id in trials:
+        journal.append("reopened", trial=trial_id)
+    journal.close()
+    return _go_on(known, plan, params, lock, listeners, say)
+
+
+def _go_on(
+    known: ResultSet, plan: Plan, params: dict[str, Any], lock: Lock, listeners: list[Listener], say: Say
+) -> ResultSet:
+    """Takes up what is left of a search, from its journal."""
+    from tuner.engine.control import Control
+    from tuner.engine.recovery import recover
+
+    _write_experiment(known)  # one of its files may have been damaged
+    recovered = recover(known, lambda: _new_course(plan))
+    for notice in recovered.notices:
+        say(f"NOTICE: {notice}")
+    control = Control(elapsed_before=recovered.elapsed)
+    task = _task(plan, params, Path(known.provenance["working_directory"]))
+    return _search(plan, task, recovered, control, listeners, say, lock)
+
+
+def _write_experiment(results: ResultSet) -> None:
+    """experiment.yaml and provenance.json."""
+    shown, notices = results.folder.shown, results.notices
+    header = [f"# python -m tuner run {shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
+    results.folder.write(EXPERIMENT, dump_yaml(results.spec, header))
+    write_json(results.folder, PROVENANCE, results.provenance)
 
 
 def _run_name(name: str | None, experiment: str) -> str:
@@ -134,7 +233,11 @@ def _run_name(name: str | None, experiment: str) -> str:
 
 def experiment_of(results: ResultSet) -> Experiment:
     """The experiment that a run was started with."""
-    return load_experiment(results.spec, roots=tuple(map(Path, results.provenance["roots"])))
+    return load_experiment(results.spec, roots=_roots(results))
+
+
+def _roots(results: ResultSet) -> tuple[Path, ...]:
+    return tuple(map(Path, results.provenance["roots"]))
 
 
 def validate(
@@ -203,18 +306,28 @@ def _search(
     lock: Lock,
 ) -> ResultSet:
     from tuner.engine.recorder import Recorder
-    from tuner.journal import JournalWriter
 
     results = begun.results
+    control.say = say
     journal = JournalWriter(results.folder, lock)
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
         listener.started(results)
+
+    def died(process: str) -> None:
+        resume = f"python -m tuner resume {results.folder.shown}"
+        control.give_up(RayLost(f"Ray's process {process} died; to go on where the search was: {resume}"))
+
+    def stuck() -> None:
+        say(f"error: {control.fatal}")
+        os._exit(RayLost.exit_status)  # the journal has all: only the tables are behind
+
     try:
         recorder.begin(begun.stopping)
-        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan):
+        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck):
             attach()
-            _fit(plan, task, recorder, control)
+            with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
+                _fit(plan, task, recorder, control)
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
@@ -249,19 +362,15 @@ def _why_nothing(results: ResultSet) -> str:
 def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
     """Hands the plan to Ray Tune, every option explicit."""
     from ray import tune
-    from ray.tune.stopper import CombinedStopper
 
-    from tuner.engine.control import BudgetStopper
+    from tuner.engine.budget import BudgetStopper
     from tuner.engine.controller import replaces_rays
     from tuner.engine.process import trainable_class
-    from tuner.engine.retries import FailureStopper
 
-    budget = CombinedStopper(
-        BudgetStopper(plan.spec.budget, plan.request.get("GPU", 0), recorder.results, control),
-        FailureStopper(plan.spec.failures, recorder.results, control),
-    )
+    gpus = plan.request.get("GPU", 0)
+    budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
     bundles = tune.PlacementGroupFactory([dict(plan.request)])
-    trainable = tune.with_resources(trainable_class(task), bundles)
+    trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
     folder = recorder.results.folder
     filesystem = None if folder.is_local else folder.filesystem
     tuner = tune.Tuner(
@@ -299,9 +408,8 @@ def _run_config(spec: ExperimentSpec, folder: RunFolder, filesystem: FileSystem 
         storage_path=folder.path,
         storage_filesystem=filesystem,
         checkpoint_config=tune.CheckpointConfig(
-            num_to_keep=spec.checkpoints.keep_per_trial,
-            checkpoint_score_attribute=spec.objective.metric,
-            checkpoint_score_order=spec.objective.mode,
+            num_to_keep=None,  # `tuner.engine.shelf` deletes what may go
+            checkpoint_score_attribute=None,
             checkpoint_at_end=False,
         ),
         failure_config=tune.FailureConfig(max_failures=0),

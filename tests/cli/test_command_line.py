@@ -130,11 +130,13 @@ def test_ctrl_c_twice_ends_at_once_with_a_complete_folder(tmp_path: Path) -> Non
 
 def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None:
     (tmp_path / "my_train.py").write_text(
+        "import os\n"
         "from ray import tune\n"
         "param_space = {'lr': tune.loguniform(1e-4, 1e-1), 'layers': {'size': tune.choice([8, 16])},\n"
         "               'twice': tune.sample_from(lambda spec: spec.config.lr * 2), 'seed': tune.grid_search([0, 1])}\n"
         "def train(config):\n"
         "    assert config['twice'] == config['lr'] * 2\n"
+        "    assert os.environ['CUDA_VISIBLE_DEVICES'] == ''  # a trial without a GPU sees none\n"
         "    for step in range(3):\n"
         "        tune.report({'loss': config['lr'] / (step + 1) + config['layers']['size']})\n"
     )
@@ -164,7 +166,9 @@ def test_import_tuner_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [["-h"], ["run", "--help"], ["best", "-h"], ["schema", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [["-h"], *([verb, "-h"] for verb in ("run", "best", "schema", "replay", "doctor"))]
+)
 def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "tuner", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

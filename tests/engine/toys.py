@@ -177,3 +177,11 @@ def adds_up(config: dict) -> None:
 
 def trade_off(config: dict) -> None:
     report({"score": config["x"], "cost": config["x"] ** 2}, 1)
+
+
+def fails_without_a_file(config: dict) -> None:
+    """All but the smallest x need the file ``needs`` from epoch 2 on."""
+    for epoch in range(resumed_step() + 1, config["epochs"] + 1):
+        if epoch == 2 and config["x"] > 0.1 and not Path(config["needs"]).exists():
+            raise FileNotFoundError(config["needs"])
+        report({"epoch": epoch, "score": -((config["x"] - 0.3) ** 2)}, epoch)

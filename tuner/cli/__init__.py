@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
 import click
 
-from tuner.errors import Interrupted, TunerError, did_you_mean
+from tuner.errors import Interrupted, RayLost, TunerError, did_you_mean
 
 VERBS = {
     "run": "search, and keep the best trial",
-    "resume": "go on with an interrupted search",
+    "resume": "go on with a search that did not come to its end",
+    "extend": "make a search longer: more trials, epochs or time",
+    "retry": "run the failed trials of a search again",
     "validate": "show what a search would do, without starting it",
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",
+    "why": "say what a live or dead run waits for",
     "best": "restore the best trial's model and score it",
+    "replay": "run one recorded trial again in this process, and compare it with the record",
+    "doctor": "check this machine, and an experiment on it, before a search",
     "simulate": "search tabulated learning curves in virtual time, and compare searches",
     "table": "write the learning curves of a finished run as a table for simulate",
     "algorithms": "print which search goes with which scheduler",
@@ -61,6 +67,10 @@ def main() -> None:
         sys.exit(cli.main(prog_name="python -m tuner", standalone_mode=False))
     except TunerError as error:
         click.echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
+        if isinstance(error, RayLost):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_status)
         sys.exit(error.exit_status)
     except click.ClickException as error:
         error.show()

@@ -27,12 +27,11 @@ def command(run_: str, trial: str | None, test: bool, export: str | None, storag
 
     results = load_run(run_, storage)
     best = restore_best(results, trial=trial, test=test, export=export)
+    notices = [*results.notices, *best.notices]
     if as_json:
-        options.print_json(
-            {"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": results.notices}
-        )
+        options.print_json({"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": notices})
         return
-    for notice in results.notices:
+    for notice in notices:
         click.echo(f"NOTICE: {notice}", err=True)
     click.echo(f"trial       {best.trial}")
     for line in config_lines(best.config):

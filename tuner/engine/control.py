@@ -6,23 +6,20 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from ray.tune import Stopper
-
 from tuner.errors import TunerError
-from tuner.results import ResultSet
-from tuner.spec.experiment import Budget
-from tuner.spec.quantities import duration
 
 
 @dataclass
 class Control:
     """State of a running search that its parts share."""
 
+    say: Callable[[str], None] = lambda text: None
+    """Called with what the user must know at once."""
     interrupted: bool = False
     """The user asked once to stop: no trial starts, each running one goes on to its next report."""
     stop_reason: str = ""
@@ -43,6 +40,12 @@ class Control:
         """Seconds since the first trial started, without the time between an interruption and `resume`."""
         return self.elapsed_before + (time.monotonic() - self.started if self.started is not None else 0.0)
 
+    def give_up(self, error: TunerError) -> None:
+        """Ends the search at once, from another thread than the one that runs it."""
+        self.fatal = error
+        self.interrupted = True
+        signal.raise_signal(signal.SIGINT)
+
     @contextlib.contextmanager
     def on_interrupt(self, say: Any) -> Iterator[None]:
         """Within: the first SIGINT or SIGTERM asks running trials to save, the second raises KeyboardInterrupt."""
@@ -62,36 +65,3 @@ class Control:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-class BudgetStopper(Stopper):  # type: ignore[misc]
-    """Ends the whole search when a limit of the budget is reached, and says which."""
-
-    def __init__(self, budget: Budget, gpus_per_trial: float, results: ResultSet, control: Control) -> None:
-        self._budget = budget
-        self._gpus = gpus_per_trial
-        self._results = results
-        self._control = control
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        if not self._control.stop_reason:
-            self._control.stop_reason = self._reached()
-        return bool(self._control.stop_reason)
-
-    def _reached(self) -> str:
-        budget = self._budget
-        if budget.wall_clock is not None and self._control.elapsed >= budget.wall_clock:
-            return f"budget.wall_clock {duration(budget.wall_clock)} is used up"
-        if budget.gpu_hours is not None:
-            used = self._gpus * sum(trial.seconds for trial in self._results.trials) / 3600
-            if used >= budget.gpu_hours:
-                return f"budget.gpu_hours {budget.gpu_hours:g} is used up"
-        best = self._results.best if budget.target is not None else None
-        if best is not None and best.best is not None and budget.target is not None:
-            value = self._results.value(best.best)
-            if not self._results.better(budget.target, value):
-                return f"budget.target {budget.target:g} is reached"
-        return ""

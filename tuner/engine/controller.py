@@ -34,19 +34,23 @@ from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.stopper import CombinedStopper
 
+from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
 from tuner.engine.failing import ActorManager, FailingTrials
 from tuner.engine.failures import MissingMetric
+from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
-from tuner.engine.revival import revive
-from tuner.errors import InputError, TunerError
+from tuner.engine.retries import FailureStopper
+from tuner.engine.revival import pass_over_damaged, revive
+from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.plan import Plan
 
 
 @contextlib.contextmanager
-def replaces_rays(recorder: Recorder, control: Control, budget: Stopper, plan: Plan) -> Iterator[None]:
+def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
     """Within: ``Tuner.fit`` runs on our controller, which goes on with the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
@@ -69,22 +73,30 @@ class Controller(FailingTrials):
     """One search's control loop."""
 
     control: Control
-    budget: Stopper
+    budget: BudgetStopper
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
         self._cache_sized = False
+        self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
+        self._live = Live(self)
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
         if self._ours:
             self._ours.course, self._ours.controller = self.recorder.course, self
-        super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.budget, **options)
+        failures = FailureStopper(self.plan.spec.failures, self.recorder.results, self.control)
+        limits = CombinedStopper(self.budget, failures)
+        super().__init__(callbacks=[*callbacks, self.recorder], stopper=limits, **options)
         self._max_pending_trials = self.slots  # processes that may be starting at once: Ray starts one after the other
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)
         self._go_on()
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        self._live.tick()
 
     @property
     def slots(self) -> int:
@@ -138,17 +150,28 @@ class Controller(FailingTrials):
     # --- who gets a free slot ---
 
     def _maybe_update_trial_queue(self) -> None:
-        if self.control.interrupted:
+        if self.control.interrupted or self._lacks_room():
             return
         while len(self._running_trials) + len(self._pending_trials) < self.slots:
             more = not self._search_alg.is_finished()
             if self._ours and self._ours.fill(more):
                 continue
-            if not more or not self._update_trial_queue(blocking=False):
+            busy = [trial.trial_id for trial in self._running_trials | self._pending_trials]
+            if not more or self.budget.is_spoken_for(busy) or not self._update_trial_queue(blocking=False):
                 break
         if self._ours and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
             for trial in list(self._paused_trials):
                 self.stop_trial(trial)
+
+    def _lacks_room(self) -> bool:
+        """Whether nothing may start because the disk is nearly full; where nothing runs either, the search ends."""
+        self._room_lacks = self.recorder.shelf.lacks_room()
+        if self._room_lacks and not self._running_trials and not self._trial_to_actor:
+            shown = self.recorder.results.folder.shown
+            remedy = f"make room there, or lower the limit; to go on: python -m tuner resume {shown}"
+            self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no trial runs that could end: {remedy}")
+            self.control.interrupted = True
+        return bool(self._room_lacks)
 
     def _schedule_trial_pause(self, trial: RayTrial, should_checkpoint: bool = True) -> None:
         super()._schedule_trial_pause(trial, should_checkpoint)
@@ -211,8 +234,12 @@ class Controller(FailingTrials):
     # --- Ctrl-C: running trials go on to their next checkpoint ---
 
     def _maybe_add_actors(self) -> None:
-        if not self.control.interrupted:
+        if not self.control.interrupted and not self._room_lacks:
             super()._maybe_add_actors()
+
+    def _schedule_trial_restore(self, trial: RayTrial) -> bool:
+        pass_over_damaged(trial, self.recorder)
+        return bool(super()._schedule_trial_restore(trial))
 
     def _execute_action(self, trial: RayTrial, decision: str, after_save: bool = False) -> None:
         if self.control.interrupted and decision == TrialScheduler.CONTINUE and (after_save or not trial.checkpoint):

@@ -11,10 +11,13 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
 from tuner.engine.course import Course
-from tuner.engine.recovery import failed_attempt, reported, save_state
+from tuner.engine.ledger import Ledger
+from tuner.engine.recovery import failed_attempt, known_events, reported, save_state
+from tuner.engine.shelf import COPY, Shelf, forget_checkpoints
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
+from tuner.manifest import damage
 from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, flat_metrics, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
@@ -54,7 +57,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self._history = History(results)
         self._journal = journal
         self._scheduler = scheduler
-        self._checkpoints = checkpoints
+        self.shelf = Shelf(results, checkpoints, self.say)
+        self.ledger = Ledger(results.objectives, scheduler.fidelity)
         self._control = control
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
@@ -63,17 +67,26 @@ class Recorder(Callback):  # type: ignore[misc]
         """Of each trial: what its report that is being digested leads to."""
         self._segments: dict[str, Segment] = {}
         """Of each trial that is being exploited: how it goes on."""
-        self._copied: dict[str, str] = {}
-        """Folders, below the run folder, from which exploited trials go on and have not reported yet."""
+
+    def say(self, text: str) -> None:
+        """Tells the user at once."""
+        self._control.say(f"NOTICE: {text}")
+
+    def notify(self, text: str) -> None:
+        """Tells the user at once, and notes it in the run folder."""
+        self.say(text)
+        self.results.provenance["notices"] = [*self.results.notices, text]
 
     def _write(self, what: str, **fields: Any) -> None:
+        self.ledger.note({"what": what, **fields})
         self._journal.append(what, **fields, elapsed=round(self._control.elapsed, 3))
         self._changed = True
 
     def begin(self, stopping: set[str]) -> None:
-        """Takes the run up, and ends the trials that the scheduler had ended when the driver was killed."""
-        if not self._journal.number:
-            self._write("began", spec=self.results.spec, provenance=self.results.provenance)
+        """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
+        for event in known_events(self.results):
+            self.ledger.note(event)
+        self.shelf.take_stock()
         for trial_id in stopping:
             self.ended(self.results.trial(trial_id))
 
@@ -115,9 +128,9 @@ class Recorder(Callback):  # type: ignore[misc]
             self.decided(ours.id, self.course.report(ours.id, report.step, report.metrics))
         decision = self._decisions.pop(ours.id)
         self._write("reported", **reported(report, decision, segment))
+        replaced = next((r for r in ours.reports if r.step == report.step), None) if ours.steps >= report.step else None
         self._history.reported(report, segment)
-        if ours.id in self._copied and segment is None:
-            self.results.folder.delete(self._copied.pop(ours.id))
+        self.shelf.reported(ours, report, replaced)
         for listener in self._listeners:
             listener.reported(ours, report)
 
@@ -131,8 +144,15 @@ class Recorder(Callback):  # type: ignore[misc]
         copied = copy_for(trial_id, exploit.donor)
         folder.delete(copied)
         replace(folder, path=checkpoint).copy_to(folder / copied)
-        self._copied[trial_id] = copied
+        self.shelf.copied(trial_id, copied)
         return (folder / copied).path
+
+    def lost(self, trial: Trial, checkpoint: str, problem: str, instead: str) -> None:
+        """A checkpoint of ``trial``, below the run folder, is damaged; what is done instead."""
+        self._write("lost", trial=trial.id, checkpoint=checkpoint)
+        self._history.lost(trial.id, checkpoint)
+        self.shelf.lost(trial.id, checkpoint)
+        self.notify(f"trial {trial.label}: checkpoint {self.results.folder.shown}/{checkpoint}: {problem}; {instead}")
 
     def paused(self, trial_id: str) -> None:
         """The trial waits at its rung."""
@@ -158,11 +178,11 @@ class Recorder(Callback):  # type: ignore[misc]
             rung = max((rung for rung in self._scheduler.rungs() if rung <= reached), default=None)
             self._end(trial, "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung)
 
-    def failed_attempt(self, trial_id: str, failure: Failure, retried: bool) -> None:
+    def failed_attempt(self, trial_id: str, failure: Failure) -> None:
         """The trial raised, reported something that cannot be compared, hung, or its process died."""
-        self._write("failed attempt", **failed_attempt(trial_id, failure, retried))
+        self._write("failed attempt", **failed_attempt(trial_id, failure))
         self._history.failed_attempt(trial_id, failure)
-        if retried:
+        if not failure.final:
             self._discard_unreported(self.results.trial(trial_id))
             for listener in self._listeners:
                 listener.retried(self.results.trial(trial_id), failure)
@@ -187,21 +207,9 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
         self._history.ended(trial.id, status, reason, rung)
         self.course.end(trial.id, status == "failed")
-        self._drop_checkpoints()
+        self.shelf.ended(trial)
         for listener in self._listeners:
             listener.ended(trial)
-
-    def _drop_checkpoints(self) -> None:
-        """Deletes the checkpoints of ended trials that are not among the best ``keep_trials``."""
-        ended = [
-            t
-            for t in self.results.trials
-            if t.status in ("completed", "stopped", "failed") and t.best and t.best.checkpoint
-        ]
-        for trial in self.results.surplus(ended, self._checkpoints.keep_trials):
-            for folder in {r.checkpoint for r in trial.reports if r.checkpoint}:
-                self.results.folder.delete(folder)
-            forget_checkpoints(trial, set())
 
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         for listener in self._listeners:
@@ -230,13 +238,23 @@ class Recorder(Callback):  # type: ignore[misc]
             if any(report.checkpoint for report in trial.reports):
                 present = {f"{RAY}/{trial.id}/{name}" for name in (self.results.folder / RAY / trial.id).folders()}
                 forget_checkpoints(trial, present)
+        self._pass_over_damaged()
         self._save()
         self.results.save_best()
+
+    def _pass_over_damaged(self) -> None:
+        """Takes checkpoints that are damaged from the best trial, which may make another one the best."""
+        while (trial := self.results.best) and (best := trial.best) and best.checkpoint:
+            problem = damage(self.results.folder / best.checkpoint)
+            if not problem:
+                break
+            self.lost(trial, best.checkpoint, problem, "the next best one becomes the best")
 
     def leave(self) -> None:
         """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
         interrupted = self._control.interrupted
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
+        self.results.provenance["ended_by"] = self._control.stop_reason
         self._write("left", interrupted=interrupted)
         self._journal.close()
         write_json(self.results.folder, PROVENANCE, self.results.provenance)
@@ -244,13 +262,4 @@ class Recorder(Callback):  # type: ignore[misc]
 
 def copy_for(trial_id: str, donor: str) -> str:
     """Where, below the run folder, the copy of the donor's checkpoint lies from which a trial goes on."""
-    return f"{RAY}/{trial_id}/from_{donor}"
-
-
-def forget_checkpoints(trial: Trial, present: set[str]) -> None:
-    """Takes the checkpoints that are not ``present`` any more out of the trial's reports."""
-    trial.reports = [
-        r if r.checkpoint is None or r.checkpoint in present else replace(r, checkpoint=None) for r in trial.reports
-    ]
-    if trial.best:
-        trial.best = next(r for r in trial.reports if r.step == trial.best.step)
+    return f"{RAY}/{trial_id}/{COPY}{donor}"

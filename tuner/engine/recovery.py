@@ -62,22 +62,24 @@ def load_state(folder: RunFolder) -> tuple[int, float, list[Trial], Course] | No
     return state
 
 
-def recover(results: ResultSet, new_course: Callable[[], Course], from_start: bool = False) -> Recovered:
+def recover(results: ResultSet, new_course: Callable[[], Course]) -> Recovered:
     """The search of the run folder of ``results``, which hold what its tables hold.
 
-    ``from_start``: plays all events, as the scheduler or the budget is another than before.
+    Where the search was extended since the snapshot, all events are played: its scheduler is another one than before.
     """
     folder, journal = results.folder, read_journal(results.folder)
     notices = [f"{folder.shown}: the journal: {journal.damage}; going on from what is left"] * bool(journal.damage)
-    state = None if from_start else load_state(folder)
-    if state is not None and (journal.damage or state[0] <= len(journal.events)):
+    state = load_state(folder)
+    if state is not None and not _extended(journal.events[state[0] :]):
         number, elapsed, trials, course = state
-        fresh = ResultSet(folder, results.spec, results.provenance, trials)
-        return _played(journal.events[number:], fresh, course, elapsed, notices)
+        if journal.damage or number <= len(journal.events):
+            fresh = ResultSet(folder, results.spec, results.provenance, trials)
+            return _played(journal.events[number:], fresh, course, elapsed, notices)
     known = sum(len(trial.reports) for trial in results.trials)
     in_journal = len({(e["trial"], e["step"]) for e in journal.events if e["what"] == "reported"})
-    events = journal.events if in_journal >= known else tuple(events_of(results))
+    events = journal.events
     if in_journal < known:
+        events = (*events_of(results), *(event for event in journal.events if event["what"] == "reopened"))
         notices.append(f"{folder.shown}: recovered from its tables: what the search had decided is decided anew")
     empty = ResultSet(folder, results.spec, results.provenance)
     try:
@@ -86,6 +88,17 @@ def recover(results: ResultSet, new_course: Callable[[], Course], from_start: bo
         notices.append(f"{folder.shown}: {divergence}; it learns from all trials, and goes on with other draws")
         empty = ResultSet(folder, results.spec, results.provenance)
         return _played(events, empty, new_course(), 0.0, notices, adopt=True)
+
+
+def known_events(results: ResultSet) -> Iterable[Event]:
+    """What has happened in the run of ``results``: its journal, or where that knows less, what its tables tell."""
+    events = read_journal(results.folder).events
+    in_journal = len({(event["trial"], event["step"]) for event in events if event["what"] == "reported"})
+    return events if in_journal >= sum(len(trial.reports) for trial in results.trials) else events_of(results)
+
+
+def _extended(events: Iterable[Event]) -> bool:
+    return any(event["what"] == "extended" for event in events)
 
 
 def _played(
@@ -120,6 +133,8 @@ def _played(
             case "asked":
                 if isinstance(action := course.next(event["more"]), Stop):
                     stopping.add(action.trial_id)
+            case "lost":
+                history.lost(trial_id, event["checkpoint"])
             case "paused":
                 history.paused(trial_id)
             case "failed attempt":
@@ -162,15 +177,15 @@ def reported(report: Report, decision: Decision | Exploit, segment: Segment | No
     return fields
 
 
-def failed_attempt(trial_id: str, failure: Failure, retried: bool) -> Event:
+def failed_attempt(trial_id: str, failure: Failure) -> Event:
     """The fields of a failure's event."""
     fields = {"trial": trial_id, "kind": failure.kind, "message": failure.message, "step": failure.step}
-    fields |= {"retried": retried}
+    fields |= {"retried": not failure.final}
     return fields | ({"micro_batch": failure.micro_batch} if failure.micro_batch is not None else {})
 
 
 def _failure(event: Event) -> Failure:
-    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"))
+    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"), not event["retried"])
 
 
 def _report(event: Event) -> Report:
@@ -195,7 +210,7 @@ def events_of(results: ResultSet) -> list[Event]:
             timed.append((max(now, report.timestamp), 1, trial.number, event))
         end = max(now, trial.reports[-1].timestamp if trial.reports else now)
         for failure in trial.failures:
-            event = {"what": "failed attempt", **failed_attempt(trial.id, failure, True)}
+            event = {"what": "failed attempt", **failed_attempt(trial.id, failure)}
             timed.append((end, 1, trial.number, event))
         if trial.status in ("completed", "stopped", "failed"):
             ended = {"trial": trial.id, "status": trial.status, "reason": trial.reason, "rung": trial.rung}

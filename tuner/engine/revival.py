@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import posixpath
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint
@@ -14,7 +15,12 @@ from ray.tune.search import SearchGenerator
 
 from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
-from tuner.results import Report, ResultSet, Trial
+from tuner.manifest import damage
+from tuner.results import RAY, Report, ResultSet, Trial
+from tuner.storage import RunFolder
+
+if TYPE_CHECKING:
+    from tuner.engine.recorder import Recorder
 
 
 def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:
@@ -50,6 +56,34 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
     if latest := revived.latest_checkpoint_result:
         revived.run_metadata.last_result = dict(latest.metrics)
     return revived
+
+
+def pass_over_damaged(ray_trial: RayTrial, recorder: Recorder) -> None:
+    """Lets a trial that is to be restored go on from its latest checkpoint that is whole, or else from its beginning.
+
+    The user is told, and damaged ones are deleted.
+    """
+    manager, results = ray_trial.run_metadata.checkpoint_manager, recorder.results
+    trial = results.trial(ray_trial.trial_id)
+    while (latest := manager.latest_checkpoint_result) is not None:
+        path = latest.checkpoint.path
+        if not (problem := damage(RunFolder(latest.checkpoint.filesystem, path, path))):
+            return
+        name = f"{RAY}/{trial.id}/{posixpath.basename(path)}"
+        before = [report for report in recorder.shelf.own(trial) if report.checkpoint != name]
+        copy = recorder.shelf.copy(trial)
+        if before:
+            source, folder = before[-1], str(before[-1].checkpoint)
+        elif copy and copy != name:
+            source, folder = trial.reports[trial.segments[-1].after - 1], copy
+        else:
+            manager._latest_checkpoint_result = None
+            recorder.lost(trial, name, problem, "the trial starts from its beginning")
+            return
+        manager._latest_checkpoint_result = _saved(source, (results.folder / folder).path, results)
+        recorder.lost(
+            trial, name, problem, f"the trial goes on from {posixpath.basename(folder)}, report {source.step}"
+        )
 
 
 def _exploited(trial: Trial, present: set[str]) -> str | None:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,6 +63,10 @@ def _counts(resource: str) -> bool:
     return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
 
 
+WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
+
+_VITAL = ("gcs_server", "raylet")
+
 _RAY_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results.parquet holds what CSV, JSON and TensorBoard would repeat
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial's process checks, and fails the trial instead of the search
@@ -70,27 +75,71 @@ _RAY_SETTINGS = {
     "TUNE_RESULT_BUFFER_LENGTH": "1",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a trial without a GPU must not see one
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a trial without a GPU must not see one
 }
 
 
 @contextlib.contextmanager
-def ray_up(plan: Plan) -> Iterator[None]:
-    """Within: Ray is up with the resources of the plan, and set up as a search needs it."""
+def ray_up(plan: Plan, died: Callable[[str], None], stuck: Callable[[], None]) -> Iterator[None]:
+    """Within: Ray is up with the resources of the plan, and set up as a search needs it.
+
+    ``died`` is called, from another thread, with the name of a process of Ray's that is gone and without which nothing
+    goes on; Ray itself would wait for a minute and then end this process without a word. ``stuck`` is called where the
+    block has not been left `PATIENCE_S` later, as its thread waits in Ray for what is gone.
+    """
     import ray
 
     before = {name: os.environ.get(name) for name in _RAY_SETTINGS}
     os.environ.update(_RAY_SETTINGS)
     ours = not ray.is_initialized()
+    watch = Watch(died, stuck)
     try:
         if ours:
             _start_ray(plan)
+            watch.start()
         yield
     finally:
-        if ours:
+        watch.ended.set()
+        if watch.lost:
+            _bury_ray()
+        elif ours:
             ray.shutdown()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+class Watch(threading.Thread):
+    """Looks every `WATCH_EVERY_S` whether Ray's own processes are alive."""
+
+    def __init__(self, died: Callable[[str], None], stuck: Callable[[], None]) -> None:
+        super().__init__(name="ray_watch", daemon=True)
+        self._died = died
+        self._stuck = stuck
+        self.ended = threading.Event()
+        self.lost = False
+
+    def run(self) -> None:
+        import ray
+
+        node = ray._private.worker._global_node
+        while not self.ended.wait(WATCH_EVERY_S):
+            gone = [name for name, _ in node.dead_processes() if name in _VITAL]
+            if gone:
+                self.lost = True
+                self._died(gone[0])
+                if not self.ended.wait(PATIENCE_S):
+                    self._stuck()
+                return
+
+
+def _bury_ray() -> None:
+    """Ends what is left of a Ray that cannot be shut down any more: its shutdown would wait for what is gone."""
+    import atexit
+
+    import ray
+
+    atexit.unregister(ray._private.worker.shutdown)
+    ray._private.worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def _start_ray(plan: Plan) -> None:

@@ -106,6 +106,11 @@ class SchedulerSpec(Model):
         """Fidelities at which trials are compared, ascending; the last is where a trial is complete."""
         return ()
 
+    def may_halt(self, before: float, step: float) -> bool:
+        """Whether a trial that went from ``before`` to ``step`` may be paused there, exploited, or complete."""
+        complete = self.fidelity is not None and step >= self.fidelity[1]
+        return complete or any(before < rung <= step for rung in self.rungs())
+
     @property
     def first_rung_moves(self) -> bool:
         """Whether any of `rungs` may become the first one while the search runs."""

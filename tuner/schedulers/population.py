@@ -76,6 +76,9 @@ class PopulationSpec(TimedSpec):
     def changes_configurations(self) -> bool:
         return True
 
+    def may_halt(self, before: float, step: float) -> bool:
+        return step // self.perturbation_interval > before // self.perturbation_interval or step >= self.max_t
+
     def unsuited(self, search: str) -> str | None:
         kind = type(self).model_fields["kind"].default
         if search == "random":

@@ -53,6 +53,10 @@ class RayScheduler(SchedulerSpec):
     def fidelity(self) -> tuple[str, int] | None:
         return None if self.max_t is None else (self.time_attr, self.max_t)
 
+    def may_halt(self, before: float, step: float) -> bool:
+        """Always: what it does to a trial is not known."""
+        return True
+
     def unsimulated(self) -> str:
         return "acts on trials of Ray, which a simulator has not"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
@@ -15,21 +16,55 @@ from tuner.searchers.random import Random
 from tuner.spec.failures import Failures
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
-from tuner.spec.quantities import Seconds
+from tuner.spec.quantities import Seconds, duration
 from tuner.spec.space import Space
 
 
+class Cost(Model):
+    """What the search may cost."""
+
+    per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Price of one GPU for one hour, in any currency."""
+    max: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """The search ends when its GPU hours have cost that much."""
+
+
 class Budget(Model):
-    """When the search ends: at the first limit that is reached. Absent limits do not limit."""
+    """When the search ends: at the first limit that is reached. Absent limits do not limit.
+
+    Limits count over all workers, and go on counting when a search is resumed.
+    """
 
     trials: Annotated[int, Field(ge=1)] | None = None
     """Number of configurations (Ray Tune's num_samples); absent: the whole grid, or 20."""
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    """The scheduler's ``time_attr`` (reports, where it has none) added over all trials; what a trial repeats after a
+    restart counts once."""
     wall_clock: Seconds | None = None
     """Time from the first trial on, in seconds or as 20m, 1h30m."""
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
     """Hours of GPUs held by trials, added over all of them."""
+    cost: Cost | None = None
+    """A limit on the price of the GPU hours."""
     target: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """The search ends when the (first) objective reaches this value."""
+    patience: Annotated[int, Field(ge=1)] | None = None
+    """The search ends when that many trials in a row ended without a new best (with several objectives: without a new
+    point on the front)."""
+
+    def limits(self, holds_gpus: bool) -> Iterator[str]:
+        """The limits other than the number of trials, in words."""
+        idle = "" if holds_gpus else " (never: a trial holds no GPU)"
+        for name, value in self.model_dump(exclude_none=True, exclude={"trials"}).items():
+            match name:
+                case "wall_clock":
+                    yield f"{name} {duration(value)}"
+                case "cost":
+                    yield f"{name} {value['max']:g} at {value['per_gpu_hour']:g} a GPU hour{idle}"
+                case "gpu_hours":
+                    yield f"{name} {value:g}{idle}"
+                case _:
+                    yield f"{name} {value:g}"
 
 
 class Resources(Model):
@@ -60,12 +95,21 @@ class Resources(Model):
 
 
 class Checkpoints(Model):
-    """Which checkpoints stay on disk."""
+    """Which checkpoints are written, and which stay."""
 
     keep_per_trial: Annotated[int, Field(ge=1)] = 1
-    """The best of each trial (its latest is kept besides, while it runs)."""
+    """The best of each trial. Besides, its latest two while it runs or waits, so that it can go on where one of them is
+    damaged, and its latest when it has ended."""
     keep_trials: Annotated[int, Field(ge=1)] = 5
     """Only the best ended trials keep their checkpoints."""
+    max_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """All checkpoints together, in GiB, but for the copy in best/. Beyond it those of ended trials go, of the worst
+    first; the best trial (with several objectives, the front) and trials that run or wait keep what they need."""
+    min_free_gib: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1
+    """While the storage folder's disk has less free, no trial starts; local storage only."""
+    every: Annotated[int, Field(ge=1)] = 1
+    """Of the checkpoints that a trial reports, every that many is written, and those at which its scheduler may pause
+    or end it. The others never reach the storage; best is the best one that was written."""
 
 
 class MlflowTracking(Model):
@@ -130,3 +174,15 @@ class ExperimentSpec(Model):
     def objective(self) -> Objective:
         """The first objective."""
         return self.objectives[0]
+
+    @property
+    def required_metrics(self) -> tuple[tuple[str, str], ...]:
+        """What every report must hold, each with the key of the experiment file that asks for it."""
+        several = len(self.objectives) > 1
+        required = [
+            (objective.metric, f"objective[{i}].metric" if several else "objective.metric")
+            for i, objective in enumerate(self.objectives)
+        ]
+        if self.scheduler.fidelity:
+            required.append((self.scheduler.fidelity[0], "scheduler.time_attr"))
+        return tuple(required)

@@ -12,7 +12,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def _seconds(value: Any) -> Any:
+def seconds(value: Any) -> Any:
     """Seconds from ``20m``, ``1h30m``, ``90s`` or a plain number; anything else is left for pydantic to reject."""
     if isinstance(value, str):
         if not _DURATION.fullmatch(value):
@@ -23,7 +23,7 @@ def _seconds(value: Any) -> Any:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(_seconds),
+    BeforeValidator(seconds),
     Field(gt=0, allow_inf_nan=False),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": "^([0-9.]+[smhd])+$"}]}

@@ -1,0 +1,161 @@
+"""The driver is killed, signalled, doubled, or finds its files damaged: nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.search import SEARCHES, TRIALS, Search, check_complete, experiment, outcome
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Any]]:
+    """What a search finds that nothing happens to, by searcher."""
+    known: dict[str, list[Any]] = {}
+
+    def found(search: str) -> list[Any]:
+        if search not in known:
+            folder = tmp_path_factory.mktemp(search)
+            ran = Search(folder).start(experiment(search))
+            status, said = ran.wait()
+            assert status == 0, said
+            check_complete(ran.run)
+            known[search] = outcome(ran.run)
+        return known[search]
+
+    return found
+
+
+MOMENTS: dict[str, Callable[[Search], bool]] = {
+    "before the first report": lambda s: len(s.events("started")) >= 1,
+    "between reports": lambda s: s.reports() >= 12,
+    "while a checkpoint is written": lambda s: len(list(s.run.glob("ray/*/checkpoint_*"))) and _unreported(s),
+    "after the last trial": lambda s: len(s.events("ended")) == TRIALS,
+}
+
+
+def _unreported(search: Search) -> bool:
+    known = {event["checkpoint"] for event in search.events("reported")}
+    return any(f"ray/{path.parent.name}/{path.name}" not in known for path in search.run.glob("ray/*/checkpoint_*"))
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_at_a_moment_it_ends_as_without(tmp_path: Path, whole: Any, moment: str) -> None:
+    search = Search(tmp_path).start(experiment())
+    search.until(lambda: MOMENTS[moment](search)).kill().finish()
+    check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_killed_again_and_again_it_ends_as_without(tmp_path: Path, whole: Any, kind: str) -> None:
+    search = Search(tmp_path).start(experiment(kind))
+    for n in (5, 14, 22):
+        search.until(lambda n=n: search.reports() >= n).kill().start()
+    status, said = search.wait()
+    assert status == 0, said
+    check_complete(search.run)
+    assert outcome(search.run) == whole(kind)
+
+
+def test_two_workers_killed_lose_nothing(tmp_path: Path) -> None:
+    search = Search(tmp_path).start(experiment(workers=2))
+    search.until(lambda: search.reports() >= 12).kill().finish()
+    check_complete(search.run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_at_the_next_checkpoint(tmp_path: Path, whole: Any, number: int) -> None:
+    search = Search(tmp_path).start(experiment())
+    search.until(lambda: search.reports() >= 12)
+    os.kill(search.pid, number)
+    status, said = search.wait()
+    assert status == 130
+    assert "to go on: python -m tuner resume" in said
+    search.finish()
+    check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+
+
+def test_two_signals_stop_at_once(tmp_path: Path, whole: Any) -> None:
+    search = Search(tmp_path).start(experiment(seconds=0.3))
+    search.until(lambda: search.reports() >= 6)
+    os.kill(search.pid, signal.SIGINT)
+    os.kill(search.pid, signal.SIGINT)
+    status, said = search.wait()
+    assert (status, "Traceback" in said) == (130, False)
+    search.finish()
+    check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+
+
+FILES = ["experiment.yaml", "provenance.json", "trials.csv", "results.parquet", "state.pkl", "journal.jsonl", "run.log"]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder that was left in the middle of a search, with all its files."""
+    search = Search(tmp_path_factory.mktemp("killed")).start(experiment(seconds=0.3))
+    return search.until(lambda: search.reports() >= 26).kill().run
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_cut_off_anywhere(tmp_path: Path, killed: Path, whole: Any, file: str) -> None:
+    search = Search(tmp_path)
+    shutil.copytree(killed, search.run)
+    data = (killed / file).read_bytes()
+    (search.run / file).write_bytes(data[: random.Random(file).randrange(len(data))])
+    search.finish()
+    check_complete(search.run)
+    if file != "journal.jsonl":  # without its end the last decisions are taken again, with other draws
+        assert outcome(search.run) == whole("tpe")
+
+
+def test_rays_own_files_are_not_needed(tmp_path: Path, killed: Path, whole: Any) -> None:
+    search = Search(tmp_path)
+    shutil.copytree(killed, search.run)
+    for path in (search.run / "ray").iterdir():
+        if path.is_file():
+            path.unlink()
+    search.finish()
+    assert outcome(search.run) == whole("tpe")
+
+
+def test_the_journal_alone_is_enough(tmp_path: Path, killed: Path, whole: Any) -> None:
+    search = Search(tmp_path)
+    shutil.copytree(killed, search.run)
+    for file in ("provenance.json", "trials.csv", "results.parquet", "state.pkl"):
+        (search.run / file).unlink()
+    search.finish()
+    check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+
+
+def test_without_any_checkpoint_its_trials_begin_again(tmp_path: Path, killed: Path) -> None:
+    search = Search(tmp_path)
+    shutil.copytree(killed, search.run)
+    shutil.rmtree(search.run / "ray")
+    search.finish()
+    check_complete(search.run)
+
+
+def test_a_second_driver_is_refused_and_the_first_goes_on(tmp_path: Path, whole: Any) -> None:
+    search = Search(tmp_path).start(experiment(seconds=0.2))
+    search.until(lambda: search.reports() >= 3)
+    first = search.process
+    status, said = search.start().wait()
+    assert status == 2
+    assert f"process {first.pid} on " in said
+    assert "Traceback" not in said
+    search.process = first
+    assert search.wait()[0] == 0
+    assert outcome(search.run) == whole("tpe")

@@ -1,0 +1,168 @@
+"""Which checkpoints stay on the storage, without Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_results import new_run
+from tuner.engine import shelf as shelf_module
+from tuner.engine.shelf import GIB, Shelf, superfluous
+from tuner.history import History
+from tuner.results import Report, ResultSet, Segment, Trial
+from tuner.spec.experiment import Checkpoints
+
+KIB = 1024
+
+
+class Run:
+    """A search whose reports come with checkpoints of 1 KiB."""
+
+    def __init__(self, folder: Path, **limits: float) -> None:
+        self.said: list[str] = []
+        self.results: ResultSet = new_run(folder)
+        self.history = History(self.results)
+        self.shelf = Shelf(self.results, Checkpoints.model_validate(limits), self.said.append)
+        self.folder = folder
+
+    def add(self, *values: float) -> Trial:
+        trial = self.history.suggested(f"t{len(self.results.trials) + 1}", {})
+        self.history.started(trial.id)
+        for value in values:
+            self.report(trial, value)
+        return trial
+
+    def report(self, trial: Trial, value: float, step: int | None = None) -> Report:
+        step = step or trial.steps + 1
+        number = len(list((self.folder / "ray" / trial.id).glob("*")))
+        name = f"ray/{trial.id}/checkpoint_{step:03}_{number}"
+        (self.folder / name).mkdir(parents=True)
+        (self.folder / name / "model").write_bytes(b"x" * KIB)
+        report = Report(trial.id, step, float(step), 1e9 + step, {"acc": value}, name)
+        replaced = next((r for r in trial.reports if r.step == step), None)
+        self.history.reported(report)
+        self.shelf.reported(trial, report, replaced)
+        return report
+
+    def end(self, trial: Trial) -> None:
+        self.history.ended(trial.id, "completed", "")
+        self.shelf.ended(trial)
+
+    def kept(self, trial: Trial) -> list[int]:
+        """Steps whose checkpoints the trial's reports name; the storage has the same ones."""
+        named = {report.checkpoint for report in trial.reports if report.checkpoint}
+        assert named == {f"ray/{trial.id}/{path.name}" for path in (self.folder / "ray" / trial.id).glob("check*")}
+        return [report.step for report in trial.reports if report.checkpoint]
+
+
+def test_a_running_trial_keeps_its_best_and_its_latest_two(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r", keep_per_trial=2)
+    trial = run.add(0.1, 0.9, 0.2, 0.8, 0.3, 0.4, 0.5)
+    assert run.kept(trial) == [2, 4, 6, 7]
+    assert trial.best is trial.reports[1]
+    run.end(trial)
+    assert run.kept(trial) == [2, 4, 7]
+
+
+def test_of_equals_the_later_stays(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r")
+    trial = run.add(0.5, 0.5, 0.1, 0.1)
+    assert run.kept(trial) == [2, 3, 4]
+    assert trial.best is trial.reports[1]
+
+
+def test_superfluous_knows_the_mode(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r", "min")
+    held = [Report("t", step, 0.0, 0.0, {"acc": value}, f"c{step}") for step, value in enumerate([3, 1, 4, 2, 5], 1)]
+    assert [r.step for r in superfluous(held, results, 1, ended=False)] == [1, 3]
+    assert [r.step for r in superfluous(held, results, 1, ended=True)] == [1, 3, 4]
+
+
+def test_only_the_best_ended_trials_keep_theirs(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r", keep_trials=2)
+    trials = [run.add(value) for value in (0.1, 0.4, 0.3, 0.2)]
+    for trial in trials[:3]:
+        run.end(trial)
+    assert [run.kept(trial) for trial in trials] == [[], [1], [1], [1]]
+
+
+def test_a_repeated_report_replaces_its_checkpoint(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r", keep_per_trial=9)
+    trial = run.add(0.1, 0.2, 0.3)
+    run.report(trial, 0.25, step=2)
+    assert run.kept(trial) == [1, 2, 3]
+
+
+def test_max_gib_takes_from_the_worst_ended_trials_first(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r", keep_trials=99, max_gib=6 * KIB / GIB)
+    ended = [run.add(value, value / 2) for value in (0.5, 0.9, 0.7)]
+    for trial in ended:
+        run.end(trial)
+    assert [run.kept(trial) for trial in ended] == [[1, 2]] * 3  # 6 KiB
+    running = run.add(0.1)
+    assert [run.kept(trial) for trial in ended] == [[], [1, 2], [1, 2]]
+    run.report(running, 0.2)
+    run.report(running, 0.3)
+    assert [run.kept(trial) for trial in ended] == [[], [1, 2], [1, 2]]  # and two of the running one
+    waiting = run.add(0.1, 0.2)
+    assert [run.kept(trial) for trial in ended] == [[], [1, 2], []]
+    run.history.paused(waiting.id)
+    assert run.said == []
+    more = run.add(0.1)
+    assert run.kept(ended[1]) == [1]  # of the best what it needs
+    assert run.said == []
+    run.report(more, 0.2)
+    run.report(more, 0.3)
+    assert (run.kept(running), run.kept(waiting), run.kept(more)) == ([2, 3], [1, 2], [2, 3])
+    assert len(run.said) == 1
+    told = "the best and the trials that run or wait hold 7.0 KiB, and keep it: raise max_gib"
+    assert run.said[0].startswith(f"checkpoints.max_gib {6 * KIB / GIB:g}: {told}")
+
+
+def test_a_resumed_search_finds_what_is_there(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r", max_gib=2 * KIB / GIB, keep_trials=99)
+    ended, going = run.add(0.5), run.add(0.1, 0.2)
+    run.history.ended(ended.id, "completed", "")
+    (tmp_path / "r/ray" / going.id / "from_t1").mkdir()
+    (tmp_path / "r/ray" / ended.id / "from_t2").mkdir()
+    going.reports[0] = Report(going.id, 1, 1.0, 0.0, {"acc": 0.1}, f"ray/{going.id}/checkpoint_gone")
+    going.segments = [Segment(0, {}), Segment(1, {}, "t1", 1)]
+    again = Shelf(run.results, Checkpoints(max_gib=2 * KIB / GIB), run.said.append)
+    again.take_stock()
+    assert going.reports[0].checkpoint is None
+    assert [report.step for report in again.own(going)] == [2]
+    assert again.copy(going) == f"ray/{going.id}/from_t1"
+    assert again.copy(ended) is None
+    assert not (tmp_path / "r/ray" / ended.id / "from_t2").exists()
+
+
+def test_the_copy_of_a_donors_checkpoint_stays_until_there_are_two_of_its_own(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r")
+    trial = run.add(0.1, 0.2)
+    trial.segments = [Segment(0, {}), Segment(2, {}, "t9", 1)]
+    copy = f"ray/{trial.id}/from_t9"
+    (tmp_path / "r" / copy).mkdir()
+    run.shelf.copied(trial.id, copy)
+    run.report(trial, 0.3)
+    assert run.shelf.copy(trial) == copy
+    run.report(trial, 0.4)
+    assert run.shelf.copy(trial) is None
+    assert not (tmp_path / "r" / copy).exists()
+
+
+def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = [2 * GIB]
+    monkeypatch.setattr(shelf_module, "free_bytes", lambda path: free[0])
+    run = Run(tmp_path / "r", min_free_gib=1.5)
+    assert run.shelf.lacks_room() == ""
+    free[0] = GIB
+    for _ in range(3):
+        assert "has 1.0 GiB free, less than checkpoints.min_free_gib 1.5" in run.shelf.lacks_room()
+    free[0] = 3 * GIB
+    assert [run.shelf.lacks_room(), run.shelf.lacks_room()] == ["", ""]
+    assert [("no trial starts" in text, "there is room again" in text) for text in run.said] == [
+        (True, False),
+        (False, True),
+    ]
+    assert Shelf(run.results, Checkpoints(min_free_gib=0), print).lacks_room() == ""

@@ -1,0 +1,56 @@
+"""``extend RUN``: make a search longer."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.run_argument
+@click.option("--trials", metavar="N", help="Number of configurations: a new total, or +20 for 20 more.")
+@click.option("--max-t", metavar="N", help="The scheduler's max_t, at which a trial is complete: 50, or +20.")
+@click.option("--wall-clock", metavar="TIME", help="The budget's wall_clock: 2h, or +1h.")
+@options.overrides
+@options.storage
+@options.address
+@options.as_json
+def command(
+    run_: str,
+    trials: str | None,
+    max_t: str | None,
+    wall_clock: str | None,
+    overrides: tuple[str, ...],
+    storage: str,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Make a finished or interrupted search longer: more trials, more epochs, more time.
+
+    Example: python -m tuner extend runs/quickstart-20260101-120000 --trials +20 --max-t 50 --set params.epochs=50
+
+    The searcher keeps all it has learned. Trials that were complete, or that the budget ended, go on from their
+    checkpoints as far as these were kept (checkpoints.keep_trials), if the scheduler lets them. A trainable that counts
+    its own epochs needs more of them, too: --set params.epochs=50.
+    """
+    from tuner.cli.run import on_screen
+    from tuner.loading import find_run, last_known
+    from tuner.runner import experiment_of, extend
+
+    on_screen(
+        experiment_of(last_known(find_run(run_, storage))),
+        storage,
+        as_json,
+        lambda listeners, say: extend(
+            run_,
+            trials=trials,
+            max_t=max_t,
+            wall_clock=wall_clock,
+            overrides=overrides,
+            storage=storage,
+            address=address,
+            listeners=listeners,
+            say=say,
+        ),
+    )

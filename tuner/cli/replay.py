@@ -1,0 +1,70 @@
+"""``replay RUN TRIAL``: run one recorded trial again, and compare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli import options
+
+if TYPE_CHECKING:
+    from tuner.agreement import Difference
+    from tuner.results import Report
+
+DIFFERS = 3
+"""Exit status when the trial does not give what was recorded."""
+
+
+@click.command()
+@options.run_argument
+@click.argument("trial", metavar="TRIAL")
+@click.option("--until", type=int, metavar="N", help="End after report N.")
+@click.option("--pdb", "debug", is_flag=True, help="Start the debugger where the trial raises.")
+@options.storage
+@options.as_json
+def command(run_: str, trial: str, until: int | None, debug: bool, storage: str, as_json: bool) -> None:
+    """Run trial TRIAL of RUN (its id, or its number) again, in this process and without Ray, and compare each report.
+
+    Same configuration, prepared parameters, seed, working directory and number of threads: on the same machine with
+    the same packages every metric is the same to the last bit, unless the training itself is left to chance. A
+    breakpoint() in the training works.
+
+    Example: python -m tuner replay runs/quickstart-20260101-120000 5
+
+    Exit status: 0 it agrees; 2 the trial cannot be replayed; 3 it differs.
+    """
+    if debug and as_json:
+        raise click.UsageError("--pdb and --json both need stdout: choose one")
+    from tuner.loading import load_run
+    from tuner.replay import fails_by_itself, find_trial, replay
+    from tuner.report.terminal import config_line, metrics_line
+
+    results = load_run(run_, storage)
+    found = find_trial(results, trial)
+    click.echo(f"trial {found.label}, {found.status}: {config_line(found.config)}", err=True)
+    if found.status == "failed":
+        click.echo(f"recorded after report {found.steps}: {found.reason}", err=True)
+
+    def show(report: Report, differences: list[Difference]) -> None:
+        line = metrics_line({"step": report.step, **report.metrics})
+        telling = [f"differs: {difference}" for difference in differences if not difference.measured]
+        click.echo("  ".join([line, *telling]), err=True)
+
+    def on_error(error: BaseException) -> None:
+        if not fails_by_itself(error):
+            return
+        import pdb
+        import traceback
+
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        if debug:
+            pdb.post_mortem(error.__traceback__)
+
+    done = replay(results, found, until=until, show=show, on_error=on_error)
+    if as_json:
+        options.print_json(done.as_json())
+    else:
+        click.echo("\n".join(done.describe()))
+    if not done.agrees:
+        click.get_current_context().exit(DIFFERS)

@@ -1,0 +1,32 @@
+"""``why RUN``: why a search does not go on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.run_argument
+@options.storage
+@options.as_json
+def command(run_: str, storage: str, as_json: bool) -> None:
+    """Say what a live or dead run waits for: the run itself, its last event, and each trial that has not ended.
+
+    Example: python -m tuner why runs/quickstart-20260101-120000
+    """
+    from tuner.loading import find_run, last_known
+    from tuner.report.terminal import aligned
+    from tuner.why import explain
+
+    verdict = explain(last_known(find_run(run_, storage)))
+    if as_json:
+        told = [{"trial": trial.id, "number": trial.number, "why": why} for trial, why in verdict.trials]
+        options.print_json(asdict(verdict) | {"trials": told})
+        return
+    click.echo(f"run: {verdict.run}\nlast event: {verdict.last_event}")
+    if verdict.trials:
+        click.echo(aligned([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials]))

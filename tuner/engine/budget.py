@@ -1,0 +1,116 @@
+"""The limits of a search: when it ends, and when no new trial starts because the running ones will use up a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ray.tune import Stopper
+
+from tuner.engine.control import Control
+from tuner.engine.ledger import Ledger
+from tuner.results import ResultSet
+from tuner.schedulers.base import SchedulerSpec
+from tuner.spec.experiment import Budget
+from tuner.spec.quantities import duration
+
+
+class BudgetStopper(Stopper):  # type: ignore[misc]
+    """Ends the whole search at the first report by which a limit of the budget is reached, and says which.
+
+    Besides, no new trial starts while what is left of a limit is spoken for, see `is_spoken_for`.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        scheduler: SchedulerSpec,
+        gpus_per_trial: float,
+        results: ResultSet,
+        ledger: Ledger,
+        control: Control,
+    ) -> None:
+        self._budget = budget
+        self._scheduler = scheduler
+        self._rungs = scheduler.rungs()
+        self._gpus = gpus_per_trial
+        self._results = results
+        self._ledger = ledger
+        self._control = control
+        self._told = ""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        if not self._control.stop_reason:
+            self._end(self._reached())
+        return bool(self._control.stop_reason)
+
+    def is_spoken_for(self, running: Collection[str]) -> bool:
+        """Whether no new trial may start beside the ``running`` ones.
+
+        That is so while they will use up the rest of ``epochs``, ``gpu_hours`` or ``cost``: each is expected to go on
+        to its next rung (without rungs to ``max_t``; without either, as far as completed trials went on average), and
+        an epoch to take the mean seconds of an epoch so far. Time passes for all trials at once: of ``wall_clock`` as
+        much must be left as a new trial needs, at that pace, to its first rung (without rungs, for one epoch). Where
+        it is not, and no trial runs, the search ends.
+        """
+        limit = self._spoken_for(sum(self._to_go(self._ledger.epoch(trial)) for trial in running))
+        if limit and limit != self._told:
+            self._told = limit
+            self._control.say(
+                f"NOTICE: {limit}: the running trials will use up what is left: no other starts meanwhile"
+            )
+        if limit:
+            return True
+        wall_clock = self._budget.wall_clock
+        first = (self._rungs[0] if self._rungs else 1) * self._ledger.seconds_per_epoch
+        if wall_clock is None or self._control.elapsed + first < wall_clock:
+            return False
+        if not running:
+            self._end(f"budget.wall_clock {duration(wall_clock)}: what is left is too short for another trial")
+        return True
+
+    def _end(self, reason: str) -> None:
+        if reason:
+            self._control.stop_reason = reason
+            self._control.say(f"the search ends: {reason}")
+
+    def _to_go(self, epoch: float) -> float:
+        """Epochs that a trial at ``epoch`` is expected to go on."""
+        if self._rungs:
+            return next((rung - epoch for rung in self._rungs if rung > epoch), 0.0)
+        length = self._scheduler.fidelity[1] if self._scheduler.fidelity else self._ledger.usual_length
+        return max(0.0, length - epoch)
+
+    def _spoken_for(self, epochs: float) -> str:
+        """The limit that ``epochs`` more will use up; empty where there is none."""
+        budget, hours = self._budget, self._gpu_hours(epochs * self._ledger.seconds_per_epoch)
+        if budget.epochs is not None and self._ledger.epochs + epochs >= budget.epochs:
+            return f"budget.epochs {budget.epochs}"
+        if budget.gpu_hours is not None and hours >= budget.gpu_hours:
+            return f"budget.gpu_hours {budget.gpu_hours:g}"
+        if budget.cost is not None and hours * budget.cost.per_gpu_hour >= budget.cost.max:
+            return f"budget.cost.max {budget.cost.max:g}"
+        return ""
+
+    def _gpu_hours(self, more_seconds: float = 0.0) -> float:
+        """Held so far, and by trials that run ``more_seconds``."""
+        return self._gpus * (self._ledger.seconds + more_seconds) / 3600
+
+    def _reached(self) -> str:
+        budget = self._budget
+        if limit := self._spoken_for(0.0):
+            price = f" ({self._gpu_hours():.3g} GPU hours)" if limit.startswith("budget.cost") else ""
+            return f"{limit} is used up{price}"
+        if budget.wall_clock is not None and self._control.elapsed >= budget.wall_clock:
+            return f"budget.wall_clock {duration(budget.wall_clock)} is used up"
+        best = self._results.best if budget.target is not None else None
+        if best is not None and best.best is not None and budget.target is not None:
+            value = self._results.value(best.best)
+            if not self._results.better(budget.target, value):
+                return f"budget.target {budget.target:g} is reached"
+        if budget.patience is not None and self._ledger.fruitless >= budget.patience:
+            return f"budget.patience {budget.patience}: as many trials in a row ended without a new best"
+        return ""

@@ -1,0 +1,84 @@
+"""What a search has used and found so far, counted event by event: the same while it runs and from its journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.journal import Event
+from tuner.spec.objective import Objective
+
+REPORTS = "training_iteration"
+
+
+class Ledger:
+    """Adds up over all trials, those of the time before a search was resumed included."""
+
+    def __init__(self, objectives: tuple[Objective, ...], fidelity: tuple[str, int] | None) -> None:
+        self._objectives = objectives
+        self._name = fidelity[0] if fidelity else REPORTS
+        self.epochs = 0.0
+        """Of the scheduler's ``time_attr``, or reports; what a trial repeats after a restart counts once."""
+        self.seconds = 0.0
+        """That trials ran; what a trial repeats counts again, as it takes the resources again."""
+        self.fruitless = 0
+        """Trials in a row that ended without having made a new best, since the latest new best."""
+        self._front: list[tuple[float, ...]] = []
+        self._fruitful: set[str] = set()
+        """Trials that made a new best."""
+        self._at: dict[str, dict[int, tuple[float, float]]] = {}
+        """Of each trial and report: epoch and seconds of the trial."""
+        self._base: dict[str, float] = {}
+        """Of each trial that went on from another one's checkpoint and has not reported since: the epoch of that."""
+        self._completed: list[float] = []
+
+    def note(self, event: Event) -> None:
+        """Takes account of an event of the journal."""
+        match event["what"]:
+            case "reported":
+                self._reported(event["trial"], event["step"], event["seconds"], event["metrics"], event.get("segment"))
+            case "ended":
+                self.fruitless += event["trial"] not in self._fruitful
+                if event["status"] == "completed":
+                    self._completed.append(self.epoch(event["trial"]))
+
+    def epoch(self, trial_id: str) -> float:
+        """How far the trial has come."""
+        at = self._at.get(trial_id)
+        return self._base.get(trial_id, at[next(reversed(at))][0] if at else 0.0)
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Mean over all trials; 0 before the first report."""
+        return self.seconds / self.epochs if self.epochs else 0.0
+
+    @property
+    def usual_length(self) -> float:
+        """Mean epochs of the completed trials; 0 while there are none."""
+        return sum(self._completed) / len(self._completed) if self._completed else 0.0
+
+    def _reported(
+        self, trial_id: str, step: int, seconds: float, metrics: dict[str, Any], segment: dict[str, Any] | None
+    ) -> None:
+        at = self._at.setdefault(trial_id, {})
+        epoch = float(step if self._name == REPORTS else metrics.get(self._name, step))
+        epoch_before, seconds_before = at.get(step - 1, (0.0, 0.0))
+        if step not in at:
+            self.epochs += max(0.0, epoch - self._base.pop(trial_id, epoch_before))
+        self.seconds += max(0.0, seconds - seconds_before)
+        at[step] = epoch, seconds
+        if segment is not None and segment["donor"] is not None and self._name != REPORTS:
+            self._base[trial_id] = self._taken(segment["donor"], segment["donor_step"])
+        self._compare(trial_id, metrics)
+
+    def _taken(self, donor: str, step: int) -> float:
+        """The epoch of the donor's checkpoint of report ``step``; of one that it took over itself, that one's."""
+        at = self._at[donor]
+        return self.epoch(donor) if step == next(reversed(at)) else at[step][0]
+
+    def _compare(self, trial_id: str, metrics: dict[str, Any]) -> None:
+        """Whether the trial made a new best: a value, or with several objectives a point, that no other reaches."""
+        point = tuple(o.sign * float(metrics[o.metric]) for o in self._objectives)
+        if not any(all(a >= b for a, b in zip(other, point, strict=True)) for other in self._front):
+            self._front = [o for o in self._front if any(a > b for a, b in zip(o, point, strict=True))] + [point]
+            self._fruitful.add(trial_id)
+            self.fruitless = 0

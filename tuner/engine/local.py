@@ -1,0 +1,181 @@
+"""One trial in this very process, without Ray around it: for a replay and for a debugger.
+
+``ray.tune.report``, ``get_checkpoint`` and ``get_context`` ask one module of Ray for the session of the process. Ray's
+own cannot be made without a node and a storage, so `Session` stands in its place while the function runs: whatever way
+the user's code imported these names, they find it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.air._internal.torch_utils import contains_tensor
+from ray.train._internal import session as ray_session
+from threadpoolctl import threadpool_limits
+
+from tuner.engine.failures import BadReport
+from tuner.engine.handover import Process, threads
+from tuner.engine.process import NO_REPORT, TrialTask, checked, run_function
+from tuner.errors import TunerError
+from tuner.results import RAY, flat_metrics
+
+Take = Callable[[int, dict[str, Any]], bool]
+"""Gets the number of a report, from 1, and its metrics; says whether the trial goes on."""
+
+
+class _Over(SystemExit):
+    """Raised in the user's function at its last report, as Ray ends one: ``except Exception`` lets it pass."""
+
+
+@dataclass
+class Session:
+    """What Ray's functions for trials find: the part of Ray's ``_TrainSession`` that they use."""
+
+    task: TrialTask
+    take: Take
+    trial_id: str
+    trial_resources: Any
+    trial_dir: str
+    """A folder of its own, which holds the latest checkpoint."""
+    reports: int = 0
+    broken: TunerError | None = None
+    """Why the latest report cannot be compared: the trial fails with it."""
+    over: bool = False
+    """Whether the function was ended at its latest report."""
+    loaded_checkpoint: Any = None
+    experiment_name: str = RAY
+    run_id: None = None
+    world_rank: None = None
+    local_rank: None = None
+    node_rank: None = None
+    world_size: None = None
+    local_world_size: None = None
+    _state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trial_name(self) -> str:
+        return f"Trial_{self.trial_id}"
+
+    def get_state(self, key: str) -> Any:
+        return self._state.get(key)
+
+    def set_state(self, key: str, value: Any) -> None:
+        self._state[key] = value
+
+    def report(self, metrics: dict[str, Any], checkpoint: Any = None) -> None:
+        """What ``ray.tune.report`` does, with the same errors; the checkpoint before this one is deleted."""
+        if "torch" in sys.modules and contains_tensor(metrics):
+            raise ValueError("a report holds a torch tensor, which Ray refuses: report plain numbers, tensor.item()")
+        if self.over:  # the function caught what ended it, and went on
+            raise _Over
+        self.reports += 1
+        if checkpoint is not None:
+            latest = Path(self.trial_dir, f"checkpoint_{self.reports:06}")
+            checkpoint.to_directory(str(latest))
+            for other in Path(self.trial_dir).glob("checkpoint_*"):
+                if other != latest:
+                    shutil.rmtree(other)
+            self.loaded_checkpoint = tune.Checkpoint.from_directory(str(latest))
+        try:
+            self.over = not self.take(self.reports, flat_metrics(checked(self.task, self.reports, metrics)))
+        except TunerError as error:
+            self.broken, self.over = error, True
+        if self.over:
+            raise _Over
+
+
+def run_here(
+    task: TrialTask,
+    config: dict[str, Any],
+    take: Take,
+    *,
+    trial_id: str,
+    request: Mapping[str, float],
+    on_error: Callable[[BaseException], None] = lambda error: None,
+) -> BaseException | None:
+    """Runs one trial of ``task`` in this process, and gives the process back with what `_given_back` names.
+
+    As in a process that Ray starts for it, with the resources ``request``: the same seed, working directory, import
+    path and number of threads, no GPU where it asks for none. The function sees no checkpoint at its start; those
+    that it reports are deleted at the end. What it prints goes to stderr.
+
+    Returns why the trial failed: what the function raised, or a BadReport; None where it did not. ``on_error`` is
+    called with that while directory and environment are still the trial's.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-trial-") as folder,
+        _given_back(),
+        threadpool_limits(threads(task.cpu)),  # libraries loaded from here on read the environment
+    ):
+        if not request.get("GPU"):
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        bundles = tune.PlacementGroupFactory([dict(request)])
+        session = Session(task, take, trial_id, bundles, folder)
+        error: BaseException | None = None
+        try:
+            with _in_place_of_rays(session), _prints_to_stderr():
+                run_function(Process(), task, config, session.report)
+        except _Over:
+            error = session.broken
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's function may raise anything: it is told
+            error = raised
+        if error is None and not session.reports:
+            error = BadReport(NO_REPORT)
+        if error is not None:
+            on_error(error)
+        return error
+
+
+@contextlib.contextmanager
+def _in_place_of_rays(session: Session) -> Iterator[None]:
+    before = ray_session._session
+    ray_session._session = session
+    try:
+        yield
+    finally:
+        ray_session._session = before
+
+
+@contextlib.contextmanager
+def _given_back() -> Iterator[None]:
+    """Puts back what a trial changes: environment, directory, import path, modules, warnings, torch's threads."""
+    environment, directory, path, arguments = dict(os.environ), Path.cwd(), list(sys.path), list(sys.argv)
+    modules, torch = dict(sys.modules), sys.modules.get("torch")
+    thread_count = torch.get_num_threads() if torch else 0
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
+        os.chdir(directory)
+        sys.path[:], sys.argv[:] = path, arguments
+        sys.modules.update(modules)
+        if torch:
+            torch.set_num_threads(thread_count)
+
+
+@contextlib.contextmanager
+def _prints_to_stderr() -> Iterator[None]:
+    """Within, all that this process and its children write to stdout goes to stderr: stdout holds the result only."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

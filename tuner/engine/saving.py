@@ -1,0 +1,62 @@
+"""Between ``ray.tune.report`` and Ray Tune, in a trial's process: which checkpoints are written, with their manifests.
+
+The manifest is put into the folder that the trainable reported, before Ray copies that folder to the storage. A folder
+that the trainable keeps for itself therefore gets this one file; where it cannot be written, the checkpoint has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from numbers import Real
+from typing import Any
+
+from ray.train._internal.session import _TrainSession
+from ray.tune import Checkpoint
+from ray.tune.result import TRAINING_ITERATION
+
+from tuner.manifest import write_manifest
+from tuner.schedulers.base import SchedulerSpec
+from tuner.storage import RunFolder
+
+
+class Saving:
+    """Takes the place of the session's ``report``."""
+
+    def __init__(self, session: _TrainSession, every: int, scheduler: SchedulerSpec) -> None:
+        self._every = every
+        self._scheduler = scheduler
+        self._name = scheduler.fidelity[0] if scheduler.fidelity else TRAINING_ITERATION
+        self._pass_on = session.report
+        session.report = self.report
+        self.begin({})
+
+    def begin(self, metrics: dict[str, Any]) -> None:
+        """Another trial starts, or goes on from the checkpoint that came with ``metrics``."""
+        self._number = int(metrics.get(TRAINING_ITERATION, 0))
+        self._step = _number(metrics.get(self._name), 0.0)
+        self._skipped = 0
+
+    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
+        """As ``ray.tune.report``; a checkpoint that is not to be written does not reach Ray."""
+        self._number += 1
+        before = self._step
+        self._step = _number({**metrics, TRAINING_ITERATION: self._number}.get(self._name), before)
+        if checkpoint is not None and not self._is_due(before):
+            checkpoint = None
+        if checkpoint is not None:
+            with contextlib.suppress(OSError):  # a folder that the trainable may only read
+                write_manifest(RunFolder(checkpoint.filesystem, checkpoint.path, checkpoint.path))
+        self._pass_on(metrics, checkpoint=checkpoint)
+
+    def _is_due(self, before: float) -> bool:
+        """Counts from the last one that was written, as a trial that is restarted goes on from there."""
+        self._skipped += 1
+        if self._skipped < self._every and not self._scheduler.may_halt(before, self._step):
+            return False
+        self._skipped = 0
+        return True
+
+
+def _number(value: Any, default: float) -> float:
+    """``value``, if it is a number: whether it may be reported is checked elsewhere."""
+    return float(value) if isinstance(value, Real) else default

@@ -1,0 +1,204 @@
+"""The checkpoints of a run on its storage: which stay, which go, and whether there is room for more.
+
+Ray Tune keeps the best checkpoints of each trial by itself, and nothing else: 160 trials fill a disk (ray#9865). Here
+Ray deletes none, and the same rules hold for the whole search, while it runs and when it is resumed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from tuner.manifest import size_of
+from tuner.results import RAY, Report, ResultSet, Trial
+from tuner.spec.experiment import Checkpoints
+from tuner.spec.quantities import size
+
+GIB = 2**30
+ENDED = ("completed", "stopped", "failed")
+COPY = "from_"
+"""How the names of copies of another trial's checkpoint begin."""
+
+
+def free_bytes(path: str) -> int:
+    """Bytes that can be written on the disk of ``path``."""
+    return shutil.disk_usage(path).free
+
+
+def superfluous(held: Sequence[Report], results: ResultSet, keep: int, ended: bool) -> list[Report]:
+    """Which of a trial's checkpoints may go; ``held``: the reports that have one, in their order.
+
+    Its best ``keep`` stay (of equals the later), and its latest two, of which it goes on from the second where the
+    first is damaged; of a trial that has ``ended`` its latest.
+    """
+    ranked = sorted(held, key=lambda report: (results.point(report)[0], report.step))
+    stay = {report.step for report in (*ranked[-keep:], *held[-1 if ended else -2 :])}
+    return [report for report in held if report.step not in stay]
+
+
+class Shelf:
+    """Deletes what may go as checkpoints come and trials end."""
+
+    def __init__(self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None]) -> None:
+        self._results = results
+        self._limits = limits
+        self._say = say
+        self._held: dict[str, list[Report]] = {}
+        """Of each trial: its reports whose checkpoints are on the storage."""
+        self._copies: dict[str, str] = {}
+        """Of each trial that went on from another's checkpoint: the copy of it, below the run folder."""
+        self._bytes: dict[str, int] = {}
+        """By folder below the run folder; empty without ``max_gib``."""
+        self._told_full = False
+        self._told_lack = False
+
+    # --- what there is ---
+
+    def take_stock(self) -> None:
+        """Finds what is on the storage, and forgets the checkpoints that are not there any more."""
+        for trial in self._results.trials:
+            folder = self._results.folder / RAY / trial.id
+            named = trial.segments or any(report.checkpoint for report in trial.reports)
+            present = folder.folders() if named else []
+            forget_checkpoints(trial, {f"{RAY}/{trial.id}/{name}" for name in present})
+            self._held[trial.id] = [report for report in trial.reports if report.checkpoint]
+            for name in present:
+                if name.startswith(COPY) and trial.status in ENDED:
+                    self._forget(f"{RAY}/{trial.id}/{name}")
+                elif name.startswith(COPY):
+                    self.copied(trial.id, f"{RAY}/{trial.id}/{name}")
+            for report in self._held[trial.id]:
+                self._measure(str(report.checkpoint))
+
+    def copied(self, trial_id: str, folder: str) -> None:
+        """The trial goes on from another's checkpoint, of which ``folder`` is a copy."""
+        self._copies[trial_id] = folder
+        self._measure(folder)
+
+    def reported(self, trial: Trial, report: Report, replaced: Report | None) -> None:
+        """A report came, in place of ``replaced`` where the trial repeats what it had done."""
+        if replaced is not None and replaced.checkpoint:
+            self._delete(trial, [replaced])
+        if report.checkpoint is None:
+            return
+        held = self._held.setdefault(trial.id, [])
+        held.append(report)
+        self._measure(report.checkpoint)
+        own = self.own(trial)
+        if trial.id in self._copies and len(own) > 1:  # until then the copy is what it goes on from in need
+            self._forget(self._copies.pop(trial.id))
+        self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, ended=False))
+        self._keep_to_limit()
+
+    def ended(self, trial: Trial) -> None:
+        """Nothing of ``trial`` will run any more."""
+        if trial.id in self._copies:
+            self._forget(self._copies.pop(trial.id))
+        held = self._held.get(trial.id, [])
+        self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, ended=True))
+        for other in self._results.surplus(self._ended(), self._limits.keep_trials):
+            self._delete(other, self._held[other.id])
+        self._keep_to_limit()
+
+    def lost(self, trial_id: str, checkpoint: str) -> None:
+        """A checkpoint is damaged."""
+        self._held[trial_id] = [report for report in self._held.get(trial_id, []) if report.checkpoint != checkpoint]
+        if self._copies.get(trial_id) == checkpoint:
+            del self._copies[trial_id]
+        self._forget(checkpoint)
+
+    # --- what a trial goes on from ---
+
+    def own(self, trial: Trial) -> list[Report]:
+        """Its reports whose checkpoints it may go on from: those made since it last went on from another trial."""
+        after = trial.segments[-1].after if trial.segments else 0
+        return [report for report in self._held.get(trial.id, []) if report.step > after]
+
+    def copy(self, trial: Trial) -> str | None:
+        """The copy of another trial's checkpoint that it last went on from, below the run folder, while it is kept."""
+        return self._copies.get(trial.id)
+
+    # --- limits ---
+
+    def lacks_room(self) -> str:
+        """Why no trial may start: the disk is nearly full; empty where one may. Says it once, and when it is over."""
+        folder, limit = self._results.folder, self._limits.min_free_gib
+        free = free_bytes(folder.path) if folder.is_local and limit else None
+        if free is None or free >= limit * GIB:
+            if self._told_lack:
+                self._say(f"{folder.shown}: there is room again: trials start")
+                self._told_lack = False
+            return ""
+        reason = f"{folder.shown}: its disk has {size(free)} free, less than checkpoints.min_free_gib {limit:g}"
+        if not self._told_lack:
+            self._say(f"{reason}: no trial starts until there is room; running ones go on")
+            self._told_lack = True
+        return reason
+
+    def _keep_to_limit(self) -> None:
+        """Deletes checkpoints of ended trials, the worst first, until all are within ``max_gib``."""
+        if self._limits.max_gib is None or not self._is_over():
+            return
+        front = {trial.id for trial in self._results.front}
+        ranked = self._results.rank(self._ended())[::-1]
+        for trial in ranked:
+            if trial.id not in front and self._is_over():
+                self._delete(trial, self._held[trial.id])
+        for trial in ranked:
+            if trial.id in front and self._is_over():
+                best = trial.best.checkpoint if trial.best else None
+                self._delete(trial, [report for report in self._held[trial.id] if report.checkpoint != best])
+        if self._is_over() and not self._told_full:
+            self._told_full = True
+            self._say(
+                f"checkpoints.max_gib {self._limits.max_gib:g}: the best and the trials that run or wait hold "
+                f"{size(sum(self._bytes.values()))}, and keep it: raise max_gib, or lower keep_per_trial or "
+                f"resources.max_concurrent_trials"
+            )
+
+    def _is_over(self) -> bool:
+        return sum(self._bytes.values()) > (self._limits.max_gib or 0) * GIB
+
+    def _ended(self) -> list[Trial]:
+        """Ended trials that have checkpoints."""
+        return [trial for trial in self._results.trials if trial.status in ENDED and self._held.get(trial.id)]
+
+    # --- the storage ---
+
+    def _measure(self, folder: str) -> None:
+        if self._limits.max_gib is not None:
+            self._bytes[folder] = size_of(self._results.folder / folder)
+
+    def _delete(self, trial: Trial, reports: Iterable[Report]) -> None:
+        gone = {report.checkpoint for report in reports if report.checkpoint}
+        if not gone:
+            return
+        for folder in gone:
+            self._forget(folder)
+        kept = [report for report in self._held.get(trial.id, []) if report.checkpoint not in gone]
+        self._held[trial.id] = kept
+        _take_out(trial, gone)
+
+    def _forget(self, folder: str) -> None:
+        self._bytes.pop(folder, None)
+        self._results.folder.delete(folder)
+
+
+def forget_checkpoints(trial: Trial, present: set[str]) -> None:
+    """Takes the checkpoints that are not ``present`` any more out of the trial's reports."""
+    _take_out(trial, {report.checkpoint for report in trial.reports if report.checkpoint} - present)
+
+
+def _take_out(trial: Trial, gone: set[str]) -> None:
+    """Its reports no longer name the checkpoints in ``gone``; the best stays the best."""
+    left = len(gone)
+    for index in range(len(trial.reports) - 1, -1, -1):  # from the latest, which are the likely ones
+        if not left:
+            break
+        report = trial.reports[index]
+        if report.checkpoint in gone:
+            left -= 1
+            trial.reports[index] = replace(report, checkpoint=None)
+            if trial.best is report or (trial.best and trial.best.step == report.step):
+                trial.best = trial.reports[index]

@@ -1,0 +1,67 @@
+"""What it takes to make a search longer: the overrides of its experiment, and the trials that go on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.results import ResultSet
+from tuner.spec.quantities import seconds
+
+
+def extension(
+    results: ResultSet, trials: str | int | None, max_t: str | int | None, wall_clock: str | float | None
+) -> list[str]:
+    """The overrides that make it so much longer; a text with ``+`` adds to what there was.
+
+    Raises InputError where a value is no number, or nothing becomes longer.
+    """
+    scheduler, budget = results.spec["scheduler"], results.spec["budget"]
+    found = []
+    if trials is not None:
+        found.append(f"budget.trials={_longer('--trials', trials, budget['trials'], whole=True)}")
+    if max_t is not None:
+        if "max_t" not in scheduler:
+            raise InputError(
+                f"--max-t: scheduler {scheduler['kind']} has no max_t: its trials end with their function; "
+                f"give more epochs by a parameter of the trainable, in a new run"
+            )
+        found.append(f"scheduler.max_t={_longer('--max-t', max_t, scheduler['max_t'], whole=True)}")
+    if wall_clock is not None:
+        found.append(f"budget.wall_clock={_longer('--wall-clock', wall_clock, budget.get('wall_clock'), whole=False)}")
+    return found
+
+
+def _longer(option: str, text: str | float, before: float | None, whole: bool) -> str:
+    written = str(text).strip()
+    added = written.startswith("+")
+    try:
+        value = int(written) if whole else seconds(float(written) if _is_number(written) else written.lstrip("+"))
+    except ValueError as error:
+        raise InputError(f"{option}: {text!r} is not a {'whole number' if whole else 'duration'}: {error}") from None
+    if added and before is None:
+        raise InputError(f"{option}: {text!r}: there was no limit to add to; give the whole of it")
+    after = value + (before or 0) if added else value
+    if before is not None and after <= before:
+        raise InputError(f"{option}: {text!r}: it was {before:g}, and {after:g} is not longer")
+    return f"{after:.15g}"
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\+?\d+(\.\d+)?", text) is not None
+
+
+def survivors(results: ResultSet, higher: bool) -> list[str]:
+    """Ended trials that may go on in a longer search: ``higher``, those that were complete; those out of budget."""
+    return [
+        trial.id
+        for trial in results.trials
+        if any(report.checkpoint for report in trial.reports)
+        and ((higher and _was_complete(trial.status, trial.reason)) or trial.reason.startswith("budget."))
+    ]
+
+
+def _was_complete(status: Any, reason: str) -> bool:
+    """Whether the scheduler ended it at ``max_t``: one whose function came to its end has no reason."""
+    return status == "completed" and bool(reason)

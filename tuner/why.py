@@ -1,0 +1,141 @@
+"""Why a search does not go on: what each of its trials waits for, and what would help."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.journal import Event, read_journal
+from tuner.lock import holder
+from tuner.machine import describe
+from tuner.results import LIVE, ResultSet, Trial
+from tuner.spec.quantities import duration
+
+_STALE_S = 30.0
+"""A driver that is alive says so more often than that."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run stands."""
+
+    state: str
+    """``running``, ``silent`` (its process lives and does not answer), ``dead``, ``interrupted`` or ``finished``."""
+    run: str
+    """That in words, with what would help."""
+    last_event: str
+    trials: tuple[tuple[Trial, str], ...]
+    """Each trial that has not ended, with what it waits for."""
+
+
+def explain(results: ResultSet) -> Verdict:
+    """``results`` as they are on disk; whether their process lives is asked of the lock."""
+    folder = results.folder
+    events = read_journal(folder).events
+    live = _live(results)
+    held = holder(folder)
+    state, words = _run(results, held, live)
+    open_trials = [t for t in results.trials if t.status not in ("completed", "stopped", "failed")]
+    known = {t.id for t in results.trials}
+    ended = {e["trial"] for e in events if e["what"] == "ended"}
+    for event in events:
+        if event["what"] == "suggested" and event["trial"] not in known:
+            open_trials.append(Trial(event["trial"], len(results.trials) + len(open_trials) + 1, event["config"]))
+    waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials if t.id not in ended)
+    return Verdict(state, words, _last(results, events), waiting)
+
+
+def _live(results: ResultSet) -> Mapping[str, Any]:
+    if not results.folder.exists(LIVE):
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(results.folder.read(LIVE))
+    except ValueError:
+        return {}
+    return found
+
+
+def _run(results: ResultSet, held: Mapping[str, Any] | None, live: Mapping[str, Any]) -> tuple[str, str]:
+    resume = f"python -m tuner resume {results.folder.shown}"
+    interrupted = results.provenance.get("interrupted")
+    if held is not None:
+        who = f"process {held.get('pid', '?')} on {held.get('host', '?')}"
+        silent = time.time() - live.get("time", held.get("time", 0.0))
+        if silent < _STALE_S:
+            return "running", f"running: {who}"
+        return "silent", (
+            f"{who} has said nothing for {duration(silent)}: its Ray may be gone or the machine overloaded; see "
+            f"{results.folder.shown}/run.log, or end it (kill -INT {held.get('pid', 'PID')}) and go on: {resume}"
+        )
+    if interrupted is False:
+        by = results.provenance.get("ended_by")
+        return "finished", f"finished: the search came to its end{f' ({by})' if by else ''}"
+    if interrupted:
+        return "interrupted", f"interrupted; to go on: {resume}"
+    return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to go on: {resume}"
+
+
+def _last(results: ResultSet, events: tuple[Event, ...]) -> str:
+    if not events:
+        return "nothing has happened yet"
+    event = events[-1]
+    trial = results.get(event.get("trial", ""))
+    whose = f" trial {trial.label if trial else event['trial']}" if "trial" in event else ""
+    since = f"{duration(event.get('elapsed', 0.0))} into the search"
+    match event["what"]:
+        case "reported":
+            return f"reported{whose} step {event['step']}, then {event['decision']}, {since}"
+        case "ended":
+            return f"ended{whose} {event['status']} {event['reason']}".rstrip() + f", {since}"
+        case "left":
+            return f"left {'interrupted' if event['interrupted'] else 'at its end'}, {since}"
+    return f"{event['what']}{whose}, {since}"
+
+
+def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]) -> str:
+    if state not in ("running", "silent"):
+        if trial.steps:
+            return f"stopped after step {trial.steps}; goes on from its last checkpoint when the run is resumed"
+        return "has not reported; starts when the run is resumed"
+    told = live.get("trials", {}).get(trial.id)
+    if told is None:
+        return "is about to be queued"
+    since = duration(max(time.time() - told["since"], 0.0))
+    match told["state"]:
+        case "running":
+            return f"runs, {f'step {trial.steps}' if trial.steps else 'no report yet'}"
+        case "starting":
+            return f"its process is starting ({since})"
+        case "paused":
+            return f"waits at its rung ({since}): goes on when it is among the best there; {_unblocks_pause(live)}"
+    return f"queued for {since}: {_missing(live)}"
+
+
+def _unblocks_pause(live: Mapping[str, Any]) -> str:
+    return (
+        "more trials are still to come"
+        if live.get("more")
+        else "no more trials come: decided when the running ones end"
+    )
+
+
+def _missing(live: Mapping[str, Any]) -> str:
+    """What a queued trial lacks: a resource that no node has, one that is all in use, or a slot."""
+    request, nodes, available = live["request"], live["nodes"], live["available"]
+    for name, amount in request.items():
+        most = max((node.get(name, 0.0) for node in nodes), default=0.0)
+        if most < amount:
+            have = describe({name: most}) if most else f"no {name}"
+            return (
+                f"needs {describe({name: amount})}, and no node that is alive has more than {have}: "
+                f"a node was lost, or has yet to come"
+            )
+    for name, amount in request.items():
+        if available.get(name, 0.0) < amount:
+            total = sum(node.get(name, 0.0) for node in nodes)
+            have = describe({name: total})
+            return f"needs {describe({name: amount})}; the cluster has {have}, all in use until a trial ends"
+    return f"all {live['slots']} slots are taken until a trial ends"
