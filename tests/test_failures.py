@@ -395,10 +395,9 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
         history.failed_attempt("a", failure)
     journal.close()
 
-    for from_start in (False, True):
-        found = recover(load_run(folder), new_course, from_start).results.trial("a")
-        assert found.failures == [DEAD, Failure("GPU memory", "m", 2, 16)]
-        assert found.micro_batch == 16
+    found = recover(load_run(folder), new_course).results.trial("a")
+    assert found.failures == [DEAD, Failure("GPU memory", "m", 2, 16)]
+    assert found.micro_batch == 16
     results.trial("a").reports.append(Report("a", 1, 1.0, 1.0, {"score": 1.0}))
     results.save()
     assert load_run(folder).trials[0].failures == results.trials[0].failures

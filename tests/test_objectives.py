@@ -424,9 +424,10 @@ def test_a_trial_that_cannot_be_restored(results: ResultSet, name: str, words: l
     ],
 )
 def test_every_objective_of_a_report_is_checked(metrics: dict[str, Any], why: str) -> None:
-    from tuner.engine.process import BadReport, TrialProcess
+    from tuner.engine.failures import BadReport
+    from tuner.engine.process import TrialTask, checked
 
-    process = SimpleNamespace(task=SimpleNamespace(required=plan().required_metrics), _reports=2)
+    task = TrialTask("m:f", (), Path(), {}, plan().required_metrics, seed=0, cpu=1)
     with pytest.raises(BadReport, match=f"report 2: {why}"):
-        TrialProcess._check(process, metrics)  # type: ignore[arg-type]
-    TrialProcess._check(process, {"acc": 0.5, "size": 1})  # type: ignore[arg-type]
+        checked(task, 2, metrics)
+    assert checked(task, 2, {"acc": 0.5, "size": 1}) == {"acc": 0.5, "size": 1}

@@ -13,6 +13,7 @@ import pytest
 from tuner import load_run, restore_best, resume, run
 from tuner.engine import shelf
 from tuner.errors import EnvironmentFailure, Interrupted
+from tuner.failure import Failure
 from tuner.manifest import damage
 from tuner.results import Report, ResultSet, Trial
 from tuner.storage import RunFolder
@@ -48,6 +49,7 @@ class At:
         if len(self.reports) == self.n:
             self.what()
 
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
     def finished(self, results: ResultSet) -> None: ...

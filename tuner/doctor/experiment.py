@@ -22,6 +22,7 @@ from tuner.doctor.finding import Finding
 from tuner.doctor.system import DISK_ERROR, disk
 from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
+from tuner.failure import Failure
 from tuner.machine import this_machine
 from tuner.manifest import size_of
 from tuner.plan import Plan, make_plan
@@ -120,6 +121,7 @@ class _Watch:
         if self.first_s is None:
             self.first_s = time.monotonic() - self.begun
 
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
     def ended(self, trial: Trial) -> None: ...
     def tick(self) -> None: ...
     def finished(self, results: ResultSet) -> None: ...
