@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,8 @@ RETRY, FAIL, STOP = Verdict("retry"), Verdict("fail"), Verdict("stop")
         ({"on_oom": "reduce_batch"}, GPU, [REDUCED], 1, RETRY),
         ({"on_oom": "reduce_batch"}, GPU, [REDUCED, GPU], 1, FAIL),  # twice the same
         ({"on_oom": "reduce_batch"}, DEAD, [REDUCED, REDUCED, DEAD], 1, RETRY),  # reductions are not counted
+        ({}, RAISED, [RAISED, replace(RAISED, final=True)], None, RETRY),  # it was reopened
+        ({"retries": 1}, DEAD, [DEAD, replace(DEAD, final=True), DEAD], None, FAIL),
     ],
 )
 def test_whether_a_trial_is_tried_again(
@@ -388,7 +391,7 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
     history.suggested("a", config)
     results.save()
     for failure in (DEAD, Failure("GPU memory", "m", 2, 16)):
-        journal.append("failed attempt", **failed_attempt("a", failure, True))
+        journal.append("failed attempt", **failed_attempt("a", failure))
         history.failed_attempt("a", failure)
     journal.close()
 

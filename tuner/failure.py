@@ -25,6 +25,8 @@ class Failure:
     """Number of the latest report that the attempt had made, counted over restarts; 0 where there was none."""
     micro_batch: int | None = None
     """The smaller micro-batch with which the trial goes on; None where nothing changes."""
+    final: bool = False
+    """Whether the trial was not tried again (until a user reopened it: then it counts anew)."""
 
     def __str__(self) -> str:
         told = self.message if self.kind in ("process died", "node lost") else f"{self.kind}: {self.message}"

@@ -366,16 +366,13 @@ def _why_nothing(results: ResultSet) -> str:
 def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
     """Hands the plan to Ray Tune, every option explicit."""
     from ray import tune
-    from ray.tune.stopper import CombinedStopper
 
     from tuner.engine.budget import BudgetStopper
     from tuner.engine.controller import replaces_rays
     from tuner.engine.process import trainable_class
-    from tuner.engine.retries import FailureStopper
 
     gpus = plan.request.get("GPU", 0)
     budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
-    stopper = CombinedStopper(budget, FailureStopper(plan.spec.failures, recorder.results, control))
     bundles = tune.PlacementGroupFactory([dict(plan.request)])
     trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
     folder = recorder.results.folder
@@ -385,7 +382,7 @@ def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> N
         tune_config=_tune_config(plan, recorder.course),
         run_config=_run_config(plan.spec, folder, filesystem),
     )
-    with replaces_rays(recorder, control, budget, stopper, plan):
+    with replaces_rays(recorder, control, budget, plan):
         tuner.fit()
 
 

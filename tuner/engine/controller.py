@@ -34,6 +34,7 @@ from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.stopper import CombinedStopper
 
 from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
@@ -42,6 +43,7 @@ from tuner.engine.failing import ActorManager, FailingTrials
 from tuner.engine.failures import MissingMetric
 from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
+from tuner.engine.retries import FailureStopper
 from tuner.engine.revival import pass_over_damaged, revive
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.failure import Failure
@@ -49,14 +51,12 @@ from tuner.plan import Plan
 
 
 @contextlib.contextmanager
-def replaces_rays(
-    recorder: Recorder, control: Control, budget: BudgetStopper, stopper: Stopper, plan: Plan
-) -> Iterator[None]:
+def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
     """Within: ``Tuner.fit`` runs on our controller, which goes on with the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
     """
-    members = {"recorder": recorder, "control": control, "budget": budget, "stopper": stopper, "plan": plan}
+    members = {"recorder": recorder, "control": control, "budget": budget, "plan": plan}
     ours = type("Controller", (Controller,), members)
     with (
         mock.patch.multiple(ray.tune.tune, TuneController=ours, ExperimentAnalysis=_no_analysis),
@@ -75,8 +75,6 @@ class Controller(FailingTrials):
 
     control: Control
     budget: BudgetStopper
-    stopper: Stopper
-    """Of the budget and of the failures."""
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
@@ -88,7 +86,9 @@ class Controller(FailingTrials):
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
         if self._ours:
             self._ours.course, self._ours.controller = self.recorder.course, self
-        super().__init__(callbacks=[*callbacks, self.recorder], stopper=self.stopper, **options)
+        failures = FailureStopper(self.plan.spec.failures, self.recorder.results, self.control)
+        limits = CombinedStopper(self.budget, failures)
+        super().__init__(callbacks=[*callbacks, self.recorder], stopper=limits, **options)
         self._max_pending_trials = self.slots  # processes that may be starting at once: Ray starts one after the other
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:

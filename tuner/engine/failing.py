@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
         found = verdict(rules, failure, ours.failures, reducible)
-        failure = Failure(failure.kind, failure.message, failure.step, found.micro_batch)
-        self.recorder.failed_attempt(trial.trial_id, failure, found.action == "retry")
+        failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")
+        self.recorder.failed_attempt(trial.trial_id, failure)
         if found.action == "retry":
             self._try_again(trial, exception, ours.micro_batch)
             return

@@ -180,11 +180,11 @@ class Recorder(Callback):  # type: ignore[misc]
             rung = max((rung for rung in self._scheduler.rungs() if rung <= reached), default=None)
             self._end(trial, "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung)
 
-    def failed_attempt(self, trial_id: str, failure: Failure, retried: bool) -> None:
+    def failed_attempt(self, trial_id: str, failure: Failure) -> None:
         """The trial raised, reported something that cannot be compared, hung, or its process died."""
-        self._write("failed attempt", **failed_attempt(trial_id, failure, retried))
+        self._write("failed attempt", **failed_attempt(trial_id, failure))
         self._history.failed_attempt(trial_id, failure)
-        if retried:
+        if not failure.final:
             self._discard_unreported(self.results.trial(trial_id))
             for listener in self._listeners:
                 listener.retried(self.results.trial(trial_id), failure)

@@ -177,15 +177,15 @@ def reported(report: Report, decision: Decision | Exploit, segment: Segment | No
     return fields
 
 
-def failed_attempt(trial_id: str, failure: Failure, retried: bool) -> Event:
+def failed_attempt(trial_id: str, failure: Failure) -> Event:
     """The fields of a failure's event."""
     fields = {"trial": trial_id, "kind": failure.kind, "message": failure.message, "step": failure.step}
-    fields |= {"retried": retried}
+    fields |= {"retried": not failure.final}
     return fields | ({"micro_batch": failure.micro_batch} if failure.micro_batch is not None else {})
 
 
 def _failure(event: Event) -> Failure:
-    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"))
+    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"), not event["retried"])
 
 
 def _report(event: Event) -> Report:
@@ -210,7 +210,7 @@ def events_of(results: ResultSet) -> list[Event]:
             timed.append((max(now, report.timestamp), 1, trial.number, event))
         end = max(now, trial.reports[-1].timestamp if trial.reports else now)
         for failure in trial.failures:
-            event = {"what": "failed attempt", **failed_attempt(trial.id, failure, True)}
+            event = {"what": "failed attempt", **failed_attempt(trial.id, failure)}
             timed.append((end, 1, trial.number, event))
         if trial.status in ("completed", "stopped", "failed"):
             ended = {"trial": trial.id, "status": trial.status, "reason": trial.reason, "rung": trial.rung}

@@ -36,6 +36,7 @@ def verdict(rules: Failures, failure: Failure, before: Sequence[Failure], micro_
     ``micro_batch``: the one that the attempt had; None where the trainable declares none.
     """
     retry, fail = Verdict("retry"), Verdict("fail")
+    before = before[max((i + 1 for i, past in enumerate(before) if past.final), default=0) :]
     match failure.kind:
         case "node lost":
             return retry
@@ -83,5 +84,7 @@ class FailureStopper(Stopper):  # type: ignore[misc]
             return bool(self._control.stop_reason)
         failed = self._results.count("failed")
         ended = failed + self._results.count("completed") + self._results.count("stopped")
-        self._control.stop_reason = self._rules.limit_reached(failed, ended)
-        return bool(self._control.stop_reason)
+        if reason := self._rules.limit_reached(failed, ended):
+            self._control.stop_reason = reason
+            self._control.say(f"the search ends: {reason}")
+        return bool(reason)
