@@ -57,7 +57,7 @@ def survivors(results: ResultSet, higher: bool) -> list[str]:
     return [
         trial.id
         for trial in results.trials
-        if any(report.checkpoint for report in trial.reports)
+        if any(report.checkpoint and results.folder.exists(report.checkpoint) for report in trial.reports)
         and ((higher and _was_complete(trial.status, trial.reason)) or trial.reason.startswith("budget."))
     ]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.failure import Failure
+from tuner.journal import Event
 from tuner.results import Report, ResultSet, Segment, Status, Trial
 
 INTERRUPTED = "interrupted"
@@ -89,3 +90,34 @@ class History:
         """An ended trial may go on."""
         trial = self.results.trial(trial_id)
         trial.status, trial.reason, trial.rung = ("paused" if trial.reports else "pending"), "", None
+
+    def apply(self, event: Event) -> None:
+        """An event as the journal has it; those that change nothing here are passed over."""
+        trial_id = event.get("trial", "")
+        match event["what"]:
+            case "suggested":
+                self.suggested(trial_id, event["config"])
+            case "started":
+                self.started(trial_id)
+            case "reported":
+                self.reported(_report(event), Segment(**event["segment"]) if "segment" in event else None)
+            case "lost":
+                self.lost(trial_id, event["checkpoint"])
+            case "paused":
+                self.paused(trial_id)
+            case "failed attempt":
+                self.failed_attempt(trial_id, _failure(event))
+            case "ended":
+                self.ended(trial_id, event["status"], event["reason"], event["rung"])
+            case "reopened":
+                self.reopened(trial_id)
+
+
+def _report(event: Event) -> Report:
+    return Report(
+        event["trial"], event["step"], event["seconds"], event["timestamp"], event["metrics"], event["checkpoint"]
+    )
+
+
+def _failure(event: Event) -> Failure:
+    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"), not event["retried"])

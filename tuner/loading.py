@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.failure import Failure
+from tuner.history import History
 from tuner.journal import JOURNAL, read_journal
 from tuner.lock import LOCK
 from tuner.results import (
@@ -106,7 +107,7 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
 
 
 def last_known(folder: RunFolder) -> ResultSet:
-    """What the tables of a run folder hold; where one of them is damaged, the run without its trials.
+    """What is known of a run, also of one that runs or was killed, whose tables are behind its journal.
 
     The experiment is the journal's: half a YAML file may be a whole one. Raises EnvironmentFailure where neither the
     journal nor the files say what it was.
@@ -122,7 +123,13 @@ def last_known(folder: RunFolder) -> ResultSet:
             results.provenance["interrupted"] = events[-1]["interrupted"]
     specs = [event["spec"] for event in events if event["what"] in ("began", "extended")]
     results.spec = specs[-1] if specs else results.spec
-    return results
+    if not events or events[-1]["what"] == "left":
+        return results
+    told = History(ResultSet(folder, results.spec, results.provenance))
+    for event in events:
+        told.apply(event)
+    behind = sum(len(t.reports) for t in results.trials) <= sum(len(t.reports) for t in told.results.trials)
+    return told.results if behind else results
 
 
 def _checked(value: Any, *keys: str) -> dict[str, Any]:

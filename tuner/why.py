@@ -32,19 +32,14 @@ class Verdict:
 
 
 def explain(results: ResultSet) -> Verdict:
-    """``results`` as they are on disk; whether their process lives is asked of the lock."""
+    """``results`` are those of the journal (`tuner.loading.last_known`); the lock knows whether their process lives."""
     folder = results.folder
     events = read_journal(folder).events
     live = _live(results)
     held = holder(folder)
     state, words = _run(results, held, live)
     open_trials = [t for t in results.trials if t.status not in ("completed", "stopped", "failed")]
-    known = {t.id for t in results.trials}
-    ended = {e["trial"] for e in events if e["what"] == "ended"}
-    for event in events:
-        if event["what"] == "suggested" and event["trial"] not in known:
-            open_trials.append(Trial(event["trial"], len(results.trials) + len(open_trials) + 1, event["config"]))
-    waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials if t.id not in ended)
+    waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials)
     return Verdict(state, words, _last(results, events), waiting)
 
 

@@ -123,29 +123,17 @@ def _played(
                 elif (suggested := course.suggest(trial_id)) != config:
                     raise Diverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
                 course.add(trial_id, config)
-                history.suggested(trial_id, config)
-            case "started":
-                history.started(trial_id)
             case "reported":
                 decision = course.report(trial_id, event["step"], event["metrics"])
                 (stopping.add if decision is Decision.STOP else stopping.discard)(trial_id)
-                history.reported(_report(event), _segment(event))
             case "asked":
                 if isinstance(action := course.next(event["more"]), Stop):
                     stopping.add(action.trial_id)
-            case "lost":
-                history.lost(trial_id, event["checkpoint"])
-            case "paused":
-                history.paused(trial_id)
-            case "failed attempt":
-                history.failed_attempt(trial_id, _failure(event))
             case "ended":
                 stopping.discard(trial_id)
                 if index not in again:
                     course.end(trial_id, event["status"] == "failed")
-                history.ended(trial_id, event["status"], event["reason"], event["rung"])
-            case "reopened":
-                history.reopened(trial_id)
+        history.apply(event)
     return Recovered(results, course, elapsed, notices, stopping)
 
 
@@ -182,20 +170,6 @@ def failed_attempt(trial_id: str, failure: Failure) -> Event:
     fields = {"trial": trial_id, "kind": failure.kind, "message": failure.message, "step": failure.step}
     fields |= {"retried": not failure.final}
     return fields | ({"micro_batch": failure.micro_batch} if failure.micro_batch is not None else {})
-
-
-def _failure(event: Event) -> Failure:
-    return Failure(event["kind"], event["message"], event["step"], event.get("micro_batch"), not event["retried"])
-
-
-def _report(event: Event) -> Report:
-    return Report(
-        event["trial"], event["step"], event["seconds"], event["timestamp"], event["metrics"], event["checkpoint"]
-    )
-
-
-def _segment(event: Event) -> Segment | None:
-    return Segment(**event["segment"]) if "segment" in event else None
 
 
 def events_of(results: ResultSet) -> list[Event]:
