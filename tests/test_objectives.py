@@ -309,6 +309,8 @@ def progress_of(results: ResultSet) -> list[str]:
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None, release=lambda: None)
     view = _Lines(screen, SimpleNamespace(spec=None))  # type: ignore[arg-type]
+    for shown in results.trials:
+        shown.best = None
     view.started(results)
     for shown in results.trials:
         for report in shown.reports:

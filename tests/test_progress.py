@@ -58,3 +58,18 @@ def test_what_early_stopping_saved_is_said_where_trials_can_be_stopped(tmp_path:
         assert savings_of(tmp_path / kind, kind) == ["5 of 8 epochs run: 38% saved by stopping early"]
     for kind in ("pbt", "pb2"):
         assert savings_of(tmp_path / kind, kind) == []
+
+
+def test_who_led_before_a_resume_still_leads(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r")
+    trial(results, 0.9)
+    said: list[str] = []
+    screen = SimpleNamespace(say=said.append, take=lambda results: None)
+    view = _Lines(screen, SimpleNamespace(spec=None))  # type: ignore[arg-type]
+    results.provenance |= {"trials": 4, "slots": 1, "seed": 0}
+    view.started(results)
+    for value in (0.5, 0.95):
+        new = trial(results, value)
+        assert new.best is not None
+        view.reported(new, new.best)
+    assert [line.split("s] ")[1][:30] for line in said[1:]] == ["trial #3 (id3) takes the lead,"]

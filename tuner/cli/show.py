@@ -19,10 +19,10 @@ def command(run_: str, storage: str, as_json: bool) -> None:
     Example: python -m tuner show runs/quickstart-20260101-120000
     """
     from tuner.cli.run import summary
-    from tuner.loading import load_run
+    from tuner.loading import find_run, last_known
     from tuner.report.terminal import overview
 
-    results = load_run(run_, storage)
+    results = last_known(find_run(run_, storage))
     if as_json:
         trials = [
             {

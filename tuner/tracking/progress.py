@@ -107,6 +107,7 @@ class _Progress:
 
     def started(self, results: ResultSet) -> None:
         self._results = results
+        self._front = {trial.id: results.point(trial.best) for trial in results.front if trial.best}
         self._screen.take(results)
 
     def reported(self, trial: Trial, report: Report) -> None:
