@@ -1,0 +1,97 @@
+"""What it costs that nothing is lost: the journal while a search runs, and the time until a resumed search goes on.
+
+    python tests/benchmarks/resuming.py [--rounds 5] [--trials 1000]
+
+1. The quickstart (30 trials, digits, two at a time) with and without journal and snapshots, in turn, each in a process
+   of its own; from the first trial's start to the end of the search. Without: `JournalWriter.append`, its syncing and
+   `save_state` do nothing. Ratio of each pair; median and spread.
+2. A search of ``--trials`` and 10 more trials that report once, killed with kill -9 when ``--trials`` have ended:
+   seconds from `python -m tuner resume` to the start of the next trial, for random search and for TPE; with Ray's start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.faults.search import Search, experiment  # noqa: E402
+
+QUICKSTART = """
+import sys, time
+from tuner import journal, run
+import tuner.engine.recorder as recorder
+if sys.argv[1] == "without":
+    journal.JournalWriter.append = lambda self, what, **fields: None
+    journal.JournalWriter.sync = lambda self, now=False: None
+    recorder.save_state = lambda *arguments: None
+overrides = {"budget.wall_clock": "1h"}
+results = run("experiments/quickstart.yaml", overrides, storage=sys.argv[2], name="q", say=lambda text: None)
+print(results.provenance["elapsed_s"])
+"""
+
+
+def quickstart(how: str) -> float:
+    """Seconds from the first trial's start to the search's end."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", QUICKSTART, how, folder]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[-1])
+
+
+def resumed_after(search: str, trials: int) -> float:
+    """Seconds from the start of ``resume`` to the start of the next trial."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec: dict[str, Any] = experiment(search, workers=2, seconds=0.0)
+        spec |= {"budget": {"trials": trials + 10}, "scheduler": {"kind": "fifo"}, "checkpoints": {"keep_trials": 5}}
+        spec["params"]["epochs"] = 1
+        hurt = Search(Path(folder)).start(spec)
+        hurt.until(lambda: _count(hurt, "ended") >= trials, timeout=3600).kill()
+        known = _count(hurt, "started")
+        begun = time.monotonic()
+        hurt.start().until(lambda: _count(hurt, "started") > known, timeout=300)
+        seconds = time.monotonic() - begun
+        hurt.kill()
+        return seconds
+
+
+def _count(search: Search, what: str) -> int:
+    """Events of that kind. Looks seldom, and reads no line as JSON, which would slow the search down."""
+    time.sleep(0.1)
+    file = search.run / "journal.jsonl"
+    return file.read_bytes().count(f'"what":"{what}"'.encode()) if file.exists() else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=1000)
+    arguments = parser.parse_args()
+    for search in ("random", "tpe"):
+        seconds = resumed_after(search, arguments.trials)
+        print(f"resume after {arguments.trials} trials, {search}: {seconds:.1f} s", flush=True)
+    ratios = []
+    for number in range(arguments.rounds):
+        order = ("with", "without") if number % 2 else ("without", "with")
+        took = {how: quickstart(how) for how in order}
+        ratios.append(took["with"] / took["without"])
+        print(json.dumps(took), flush=True)
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+    print(
+        f"quickstart with the journal / without: median {statistics.median(ratios):.3f} ({spread}), {len(ratios)} pairs"
+    )
+
+
+if __name__ == "__main__":
+    main()
