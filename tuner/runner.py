@@ -1,4 +1,4 @@
-"""Runs a search: ``Plan`` → Ray Tune → ``ResultSet``. The only module that calls ``Tuner.fit``."""
+"""Runs a search: ``Plan`` → Ray Tune → ``ResultSet``. The verbs that start or take up one."""
 
 from __future__ import annotations
 
@@ -21,23 +21,17 @@ from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
-from tuner.schedulers.ray import RayScheduler
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE, RunFolder
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
-    from ray.tune import RunConfig, TuneConfig
-
     from tuner.engine.control import Control
-    from tuner.engine.course import Course
     from tuner.engine.process import TrialTask
-    from tuner.engine.recorder import Listener, Recorder
+    from tuner.engine.recorder import Listener
     from tuner.engine.recovery import Recovered
     from tuner.machine import Cluster
-    from tuner.spec.experiment import ExperimentSpec
 
 Say = Callable[[str], None]
 
@@ -83,6 +77,7 @@ def _begin(
     lock: Lock,
 ) -> ResultSet:
     from tuner.engine.control import Control
+    from tuner.engine.fit import new_course, task_of
     from tuner.engine.recovery import Recovered
 
     spec = resolved_spec(plan, params)
@@ -92,8 +87,8 @@ def _begin(
     journal.close()
     _write_experiment(results)
     results.save()
-    task = _task(plan, params, Path.cwd())
-    return _search(plan, task, Recovered(results, _new_course(plan), 0.0), Control(), listeners, say, lock)
+    task = task_of(plan, params, Path.cwd())
+    return _search(plan, task, Recovered(results, new_course(plan), 0.0), Control(), listeners, say, lock)
 
 
 def resume(
@@ -203,14 +198,15 @@ def _go_on(
 ) -> ResultSet:
     """Takes up what is left of a search, from its journal."""
     from tuner.engine.control import Control
+    from tuner.engine.fit import new_course, task_of
     from tuner.engine.recovery import recover
 
     _write_experiment(known)  # one of its files may have been damaged
-    recovered = recover(known, lambda: _new_course(plan))
+    recovered = recover(known, lambda: new_course(plan))
     for notice in recovered.notices:
         say(f"NOTICE: {notice}")
     control = Control(elapsed_before=recovered.elapsed)
-    task = _task(plan, params, Path(known.provenance["working_directory"]))
+    task = task_of(plan, params, Path(known.provenance["working_directory"]))
     return _search(plan, task, recovered, control, listeners, say, lock)
 
 
@@ -273,29 +269,6 @@ def _prepare(plan: Plan, say: Say) -> tuple[dict[str, Any], list[str]]:
     return merge(params, prepared), notices
 
 
-def _task(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialTask:
-    from tuner.engine.process import TrialTask
-
-    return TrialTask(
-        trainable=plan.spec.trainable,
-        roots=plan.experiment.roots,
-        working_directory=working_directory,
-        params=params,
-        required=plan.required_metrics,
-        seed=plan.seed,
-        cpu=plan.spec.resources.cpu,
-    )
-
-
-def _new_course(plan: Plan) -> Course:
-    from tuner.engine.course import Course
-
-    spec, task = plan.spec, plan.task
-    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.build(task)
-    return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name)
-
-
 def _search(
     plan: Plan,
     task: TrialTask,
@@ -305,6 +278,7 @@ def _search(
     say: Say,
     lock: Lock,
 ) -> ResultSet:
+    from tuner.engine.fit import fit
     from tuner.engine.recorder import Recorder
 
     results = begun.results
@@ -327,7 +301,7 @@ def _search(
         with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck):
             attach()
             with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
-                _fit(plan, task, recorder, control)
+                fit(plan, task, recorder, control)
     except KeyboardInterrupt:
         control.interrupted = True
     finally:
@@ -335,9 +309,10 @@ def _search(
             recorder.finish()
             write_report(results)
             recorder.leave()
-        except (OSError, KeyboardInterrupt) as error:  # the journal has all that could be written
-            if control.fatal is None:
-                control.storage_lost(results.folder, error)
+        except KeyboardInterrupt:  # the journal has all that could be written
+            control.interrupted = True
+        except OSError as error:
+            control.storage_lost(results.folder, error)
         for listener in listeners:
             listener.finished(results)
     if control.fatal:
@@ -361,61 +336,3 @@ def _why_nothing(results: ResultSet) -> str:
     example = next(t for t in results.trials if t.reason == reason)
     log = f"{results.folder.shown}/{RAY}/{example.id}/{TRIAL_LOG}"
     return f"all {results.count('failed')} trials failed; {count} of them with: {reason} (log: {log})"
-
-
-def _fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
-    """Hands the plan to Ray Tune, every option explicit."""
-    from ray import tune
-
-    from tuner.engine.budget import BudgetStopper
-    from tuner.engine.controller import replaces_rays
-    from tuner.engine.process import trainable_class
-
-    gpus = plan.request.get("GPU", 0)
-    budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
-    bundles = tune.PlacementGroupFactory([dict(plan.request)])
-    trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
-    folder = recorder.results.folder
-    filesystem = None if folder.is_local else folder.filesystem
-    tuner = tune.Tuner(
-        trainable,
-        tune_config=_tune_config(plan, recorder.course),
-        run_config=_run_config(plan.spec, folder, filesystem),
-    )
-    with replaces_rays(recorder, control, budget, plan):
-        tuner.fit()
-
-
-def _tune_config(plan: Plan, course: Course) -> TuneConfig:
-    from ray import tune
-
-    from tuner.engine.decisions import Decisions
-    from tuner.engine.suggestions import Suggestions
-
-    spec = plan.spec
-    rays = spec.scheduler if isinstance(spec.scheduler, RayScheduler) else None
-    return tune.TuneConfig(
-        search_alg=Suggestions(course),
-        scheduler=rays.build_ray(spec.objective.metric, plan.task.mode) if rays else Decisions(),
-        num_samples=plan.trials,
-        max_concurrent_trials=None,  # the controller counts
-        reuse_actors=not spec.resources.fresh_process,
-        trial_dirname_creator=lambda trial: trial.trial_id,
-    )
-
-
-def _run_config(spec: ExperimentSpec, folder: RunFolder, filesystem: FileSystem | None) -> RunConfig:
-    from ray import tune
-
-    return tune.RunConfig(
-        name=RAY,
-        storage_path=folder.path,
-        storage_filesystem=filesystem,
-        checkpoint_config=tune.CheckpointConfig(
-            num_to_keep=None,  # `tuner.engine.shelf` deletes what may go
-            checkpoint_score_attribute=None,
-            checkpoint_at_end=False,
-        ),
-        failure_config=tune.FailureConfig(max_failures=0),
-        verbose=0,
-    )

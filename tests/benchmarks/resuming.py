@@ -6,7 +6,7 @@
    of its own; from the first trial's start to the end of the search. Without: `JournalWriter.append`, its syncing and
    `save_state` do nothing. Ratio of each pair; median and spread.
 2. A search of ``--trials`` and 10 more trials that report once, killed with kill -9 when ``--trials`` have ended:
-   seconds from `python -m tuner resume` to the start of the next trial, for random search and for TPE; with Ray's start.
+   seconds from `python -m tuner resume`, Ray and all, to the start of the next trial, for random search and for TPE.
 """
 
 from __future__ import annotations

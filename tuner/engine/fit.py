@@ -1,0 +1,88 @@
+"""The plan of a search as Ray Tune's: the only module that calls ``Tuner.fit``. Imported when a search starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyarrow.fs import FileSystem
+from ray import tune
+
+from tuner.engine.budget import BudgetStopper
+from tuner.engine.control import Control
+from tuner.engine.controller import replaces_rays
+from tuner.engine.course import Course
+from tuner.engine.decisions import Decisions
+from tuner.engine.process import TrialTask, trainable_class
+from tuner.engine.recorder import Recorder
+from tuner.engine.suggestions import Suggestions
+from tuner.plan import Plan
+from tuner.results import RAY
+from tuner.schedulers.ray import RayScheduler
+from tuner.storage import RunFolder
+
+
+def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialTask:
+    """What the trials of the plan have in common; ``params`` as the trainable's ``prepare`` left them."""
+    return TrialTask(
+        trainable=plan.spec.trainable,
+        roots=plan.experiment.roots,
+        working_directory=working_directory,
+        params=params,
+        required=plan.required_metrics,
+        seed=plan.seed,
+        cpu=plan.spec.resources.cpu,
+    )
+
+
+def new_course(plan: Plan) -> Course:
+    """A searcher and a scheduler that have seen nothing."""
+    spec, task = plan.spec, plan.task
+    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
+    scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.build(task)
+    return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name)
+
+
+def fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
+    """Hands the plan to Ray Tune, every option explicit, and returns when the search has ended."""
+    gpus = plan.request.get("GPU", 0)
+    budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
+    bundles = tune.PlacementGroupFactory([dict(plan.request)])
+    trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
+    folder = recorder.results.folder
+    filesystem = None if folder.is_local else folder.filesystem
+    tuner = tune.Tuner(
+        trainable,
+        tune_config=_tune_config(plan, recorder.course),
+        run_config=_run_config(folder, filesystem),
+    )
+    with replaces_rays(recorder, control, budget, plan):
+        tuner.fit()
+
+
+def _tune_config(plan: Plan, course: Course) -> tune.TuneConfig:
+    spec = plan.spec
+    rays = spec.scheduler if isinstance(spec.scheduler, RayScheduler) else None
+    return tune.TuneConfig(
+        search_alg=Suggestions(course),
+        scheduler=rays.build_ray(spec.objective.metric, plan.task.mode) if rays else Decisions(),
+        num_samples=plan.trials,
+        max_concurrent_trials=None,  # the controller counts
+        reuse_actors=not spec.resources.fresh_process,
+        trial_dirname_creator=lambda trial: trial.trial_id,
+    )
+
+
+def _run_config(folder: RunFolder, filesystem: FileSystem | None) -> tune.RunConfig:
+    return tune.RunConfig(
+        name=RAY,
+        storage_path=folder.path,
+        storage_filesystem=filesystem,
+        checkpoint_config=tune.CheckpointConfig(
+            num_to_keep=None,  # `tuner.engine.shelf` deletes what may go
+            checkpoint_score_attribute=None,
+            checkpoint_at_end=False,
+        ),
+        failure_config=tune.FailureConfig(max_failures=0),
+        verbose=0,
+    )
