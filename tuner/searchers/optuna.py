@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Sampler = Literal["tpe", "gp", "cmaes", "qmc", "nsga2"]
 
-_HISTORY: dict[Sampler, int] = {"tpe": 500, "gp": 150, "cmaes": 500, "qmc": 500, "nsga2": 500}
+_HISTORY: dict[Sampler, int] = {"tpe": 250, "gp": 150, "cmaes": 500, "qmc": 500, "nsga2": 500}
 """Default of ``max_history``. Fitting costs tpe 15 ms at 500 trials and 100 ms at 10,000, gp 0.1 s at 150 and 1.5 s at
 500 (6 parameters, one core); the others only read the list."""
 
@@ -46,8 +46,9 @@ class Optuna(SearchSpec):
 
     kind: Literal["optuna"] = "optuna"
     sampler: Sampler = "tpe"
-    """All take the last value of a trial that a scheduler stopped for its result. ``tpe``: tree-structured Parzen
-    estimator (Bergstra et al. 2011; multivariate: Falkner et al. 2018). ``gp``: Gaussian process with log expected
+    """``tpe`` and ``gp`` model the values at one fidelity, the highest at which ``n_startup_trials`` trials reported; the
+    others take the last value of a trial that a scheduler stopped, as do all with several objectives. ``tpe``:
+    tree-structured Parzen estimator (Bergstra et al. 2011; multivariate: Falkner et al. 2018). ``gp``: Gaussian process with log expected
     improvement; for few, costly trials and up to some 20 parameters. ``cmaes``: evolution strategy with covariance
     adaptation (Hansen 2016) over the numeric parameters, of which it needs one; each choice is modelled by itself by
     TPE. ``qmc``: scrambled Sobol sequence, learns nothing and covers the space more evenly than random search.
@@ -64,8 +65,8 @@ class Optuna(SearchSpec):
     """Trials of one generation of ``nsga2``, which is evolved from the best so many; the others ignore it."""
     max_history: int | None = Field(default=None, ge=50)
     """The most ended trials that a model is fitted to, so that a suggestion never costs more: when there are more, half
-    as many stay, namely the best quarter of ``max_history`` and the latest. Absent: 500, ``gp`` 150; for ``nsga2`` it
-    is at least four times ``population_size``."""
+    as many stay, namely the best quarter of ``max_history`` and the latest. Absent: 500, ``tpe`` 250, ``gp`` 150; for
+    ``nsga2`` it is at least four times ``population_size``."""
 
     def build(self, task: Task) -> Searcher:
         from tuner.searchers import optuna_study
@@ -75,7 +76,8 @@ class Optuna(SearchSpec):
             history = max(history, 4 * self.population_size)
         storage: optuna_study.TrialStorage = optuna_study.ForgetfulStorage(history)
         if self.sampler in ("tpe", "gp") and len(task.modes) == 1:
-            storage = optuna_study.OneFidelityStorage(task, history, enough=self.n_startup_trials)
+            repeats = self.sampler == "gp"
+            storage = optuna_study.OneFidelityStorage(task, history, self.n_startup_trials, repeats)
         with optuna_study.quiet():
             common = task, self._sampler(task), storage, self.n_startup_trials
             match self.sampler:
