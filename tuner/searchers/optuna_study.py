@@ -205,9 +205,9 @@ class OneFidelityStorage(TrialStorage):
     As in BOHB (Falkner et al. 2018). Values of different fidelities do not compare: a model of the last values takes
     the first trials of ASHA, which run to the end as there was nothing to compare them with, for good ones, and asks
     for their neighbours for ever. Trials that reached b are complete with their value there, also when they still run;
-    those that have not yet are pending; those that ended before, or failed, are not shown. Nor, without ``repeats``, are
-    trials with the very value of one before them: where a metric is coarse, or a table answers, they would make a crowd
-    of one observation for a kernel density (12 tasks of LCBench, 5 seeds, TPE, ASHA with grace period 3: regret
+    those that have not yet are pending; those that ended before, or failed, are not shown. Nor, without ``repeats``,
+    are trials with the very value of one before them: where a metric is coarse, or a table answers, they would make a
+    crowd of one observation for a kernel density (12 tasks of LCBench, 5 seeds, TPE, ASHA with grace period 3: regret
     0.058 ± 0.006 with them, 0.044 ± 0.008 without).
     """
 
