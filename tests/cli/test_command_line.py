@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -46,86 +44,6 @@ def test_quickstart_gives_a_model_that_best_restores(tmp_path: Path) -> None:
     shown = tuner("show", f"{tmp_path}/q").stdout
     assert found["best"]["trial"] in shown
     assert "saved by stopping early" in shown
-
-
-SLOW = """
-trainable: {toys}:quadratic
-params: {{epochs: 8, seconds: 0.2}}
-search_space: {{x: {{grid_search: [0.1, 0.2, 0.3, 0.4]}}}}
-objective: {{metric: score, mode: max}}
-search: {{kind: grid}}
-scheduler: {{kind: asha, time_attr: epoch, max_t: 8, reduction_factor: 2, grace_period: 8}}
-resources: {{gpu: 0}}
-"""
-
-
-def start_slow(folder: Path) -> subprocess.Popen[str]:
-    (folder / "slow.yaml").write_text(SLOW.format(toys=TOYS))
-    command = [sys.executable, "-m", "tuner", "run", "slow.yaml", "--name", "slow"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("runs/slow/ray/*/checkpoint_*")):
-        assert time.monotonic() < deadline, "no checkpoint came"
-        assert started.poll() is None, started.communicate()
-        time.sleep(0.05)
-    return started
-
-
-def rows(folder: Path) -> list[tuple[str, int]]:
-    import pandas as pd
-
-    frame = pd.read_parquet(folder / "runs/slow/results.parquet")
-    return list(zip(frame.trial_id, frame.training_iteration, strict=True))
-
-
-def test_ctrl_c_once_saves_and_resume_goes_on(tmp_path: Path) -> None:
-    from tuner import load_run
-
-    started = start_slow(tmp_path)
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=60)
-    assert started.returncode == 130, said
-    assert "to go on: python -m tuner resume runs/slow" in said
-    paused = load_run(tmp_path / "runs/slow")
-    assert {trial.status for trial in paused.trials} == {"paused"}
-    assert all(trial.reports[-1].checkpoint for trial in paused.trials)
-    assert paused.best is not None
-    assert (tmp_path / "runs/slow/best/checkpoint/state.json").exists()
-
-    done = tuner("resume", "runs/slow", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["trials"]["completed"] == 4
-    reported = rows(tmp_path)
-    assert len(reported) == len(set(reported)) == 32
-    again = load_run(tmp_path / "runs/slow")
-    assert [trial.id for trial in again.trials][: len(paused.trials)] == [trial.id for trial in paused.trials]
-    for before, after in zip(paused.trials, again.trials, strict=False):
-        assert after.reports[: before.steps] == [
-            r if r.checkpoint == a.checkpoint else a for r, a in zip(before.reports, after.reports, strict=False)
-        ]
-    assert again.best.config == {"x": 0.3}
-
-    finished = tuner("resume", "runs/slow", cwd=tmp_path)
-    assert finished.returncode == 2
-    assert "nothing to resume" in finished.stderr
-
-
-def test_ctrl_c_twice_ends_at_once_with_a_complete_folder(tmp_path: Path) -> None:
-    from tuner import load_run
-
-    started = start_slow(tmp_path)
-    started.send_signal(signal.SIGINT)
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=30)
-    assert started.returncode == 130, said
-    assert "Traceback" not in said
-    assert load_run(tmp_path / "runs/slow").best is not None
-    done = tuner("resume", "runs/slow", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(rows(tmp_path)) == len(set(rows(tmp_path))) == 32
 
 
 def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None:

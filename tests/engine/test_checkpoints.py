@@ -18,7 +18,7 @@ from tuner.manifest import damage
 from tuner.results import Report, ResultSet, Trial
 from tuner.storage import RunFolder
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent
 GRID = {"search": {"kind": "grid"}, "search_space": {"x": {"grid_search": [0.1, 0.3]}}}
 

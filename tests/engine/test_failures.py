@@ -14,7 +14,7 @@ from tuner.journal import read_journal
 from tuner.results import ResultSet, Trial
 from tuner.storage import RunFolder
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 
 
 def search(folder: Path, ways: list[str], failures: dict[str, Any], **keys: Any) -> ResultSet:
