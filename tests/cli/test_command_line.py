@@ -60,7 +60,7 @@ def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None
     )
     (tmp_path / "mine.yaml").write_text(
         "trainable: my_train.py:train\nsearch_space: my_train:param_space\nobjective: {metric: loss, mode: min}\n"
-        "budget: {trials: 4}\nresources: {gpu: 0}\n"
+        "search: {kind: random, seed: 1}\nbudget: {trials: 4}\nresources: {gpu: 0}\n"
     )
     done = tuner("run", "mine.yaml", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
