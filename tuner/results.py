@@ -133,6 +133,11 @@ class Trial:
     def label(self) -> str:
         return f"#{self.number} ({self.id})"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it will run any more."""
+        return self.status in ("completed", "stopped", "failed")
+
 
 @dataclass
 class ResultSet:
@@ -359,6 +364,11 @@ def _json(value: Any) -> bytes:
 def write_json(folder: RunFolder, name: str, value: Any) -> None:
     """Writes ``value`` as a JSON file; what JSON cannot hold is written as its ``repr``."""
     folder.write(name, _json(value))
+
+
+def how_to_resume(folder: RunFolder) -> str:
+    """The command that goes on with the run in ``folder``."""
+    return f"python -m tuner resume {folder.shown}"
 
 
 def new_run_name(name: str) -> str:

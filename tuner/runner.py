@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from tuner.lock import Lock, locked
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
-from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, new_run_name, write_json
+from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, how_to_resume, new_run_name, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
 from tuner.spec.reader import Experiment, load_experiment
@@ -105,11 +106,9 @@ def resume(
     scheduler go on with all that they had seen; the time between does not count. Raises as `run` does, and InputError
     where nothing is left to do.
     """
-    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
-    with locked(folder) as lock, cluster_at(address) as cluster:
-        known = last_known(folder)
+    with _taken_up(run, storage, address) as (known, cluster, lock):
         if known.provenance.get("interrupted") is False:
-            raise InputError(f"{folder.shown}: nothing to resume: the search came to its end")
+            raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
         plan = make_plan(experiment_of(known), cluster)
         params, _ = _prepare(plan, say)
         return _go_on(known, plan, params, lock, list(listeners), say)
@@ -136,12 +135,10 @@ def extend(
 
     Raises InputError where nothing becomes longer, and as `run` does.
     """
-    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
-    with locked(folder) as lock, cluster_at(address) as cluster:
-        known = last_known(folder)
+    with _taken_up(run, storage, address) as (known, cluster, lock):
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
-            raise InputError(f"{folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
+            raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
         again = survivors(known, higher=max_t is not None)
         longer = load_experiment(known.spec, changes, roots=_roots(known))
         return _reopened(known, again, longer, cluster, lock, list(listeners), say)
@@ -159,13 +156,21 @@ def retry(
 
     Raises InputError where none failed, and as `run` does.
     """
-    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
-    with locked(folder) as lock, cluster_at(address) as cluster:
-        known = last_known(folder)
+    with _taken_up(run, storage, address) as (known, cluster, lock):
         failed = [trial.id for trial in known.trials if trial.status == "failed"]
         if not failed:
-            raise InputError(f"{folder.shown}: nothing to retry: no trial failed")
+            raise InputError(f"{known.folder.shown}: nothing to retry: no trial failed")
         return _reopened(known, failed, experiment_of(known), cluster, lock, list(listeners), say)
+
+
+@contextlib.contextmanager
+def _taken_up(
+    run: str | Path | ResultSet, storage: str, address: str | None
+) -> Iterator[tuple[ResultSet, Cluster, Lock]]:
+    """Within: no other process works on ``run``, of which this is known, and the cluster is connected to."""
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        yield last_known(folder), cluster, lock
 
 
 def _reopened(
@@ -289,8 +294,8 @@ def _search(
         listener.started(results)
 
     def died(process: str) -> None:
-        resume = f"python -m tuner resume {results.folder.shown}"
-        control.give_up(RayLost(f"Ray's process {process} died; to go on where the search was: {resume}"))
+        go_on = how_to_resume(results.folder)
+        control.give_up(RayLost(f"Ray's process {process} died; to go on where the search was: {go_on}"))
 
     def stuck() -> None:
         say(f"error: {control.fatal}")
@@ -321,7 +326,7 @@ def _search(
         ended = len(results.trials) - results.count("paused") - results.count("pending")
         raise Interrupted(
             f"interrupted: {ended} trials ended, {results.count('paused')} paused; "
-            f"to go on: python -m tuner resume {results.folder.shown}"
+            f"to go on: {how_to_resume(results.folder)}"
         )
     if results.best is None:
         raise NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)])))

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.journal import Event, read_journal
 from tuner.lock import holder
 from tuner.machine import describe
-from tuner.results import LIVE, ResultSet, Trial
+from tuner.results import LIVE, ResultSet, Trial, how_to_resume
 from tuner.spec.quantities import duration
 
 _STALE_S = 30.0
@@ -38,7 +38,7 @@ def explain(results: ResultSet) -> Verdict:
     live = _live(results)
     held = holder(folder)
     state, words = _run(results, held, live)
-    open_trials = [t for t in results.trials if t.status not in ("completed", "stopped", "failed")]
+    open_trials = [t for t in results.trials if not t.has_ended]
     waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials)
     return Verdict(state, words, _last(results, events), waiting)
 
@@ -54,7 +54,7 @@ def _live(results: ResultSet) -> Mapping[str, Any]:
 
 
 def _run(results: ResultSet, held: Mapping[str, Any] | None, live: Mapping[str, Any]) -> tuple[str, str]:
-    resume = f"python -m tuner resume {results.folder.shown}"
+    resume = how_to_resume(results.folder)
     interrupted = results.provenance.get("interrupted")
     if held is not None:
         who = f"process {held.get('pid', '?')} on {held.get('host', '?')}"

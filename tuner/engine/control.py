@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tuner.errors import EnvironmentFailure, TunerError
+from tuner.results import how_to_resume
 from tuner.storage import RunFolder
 
 
@@ -61,7 +62,7 @@ class Control:
 
     def storage_lost(self, folder: RunFolder, error: object) -> None:
         """``folder`` cannot be written any more."""
-        remedy = f"mend that; to go on where the search was: python -m tuner resume {folder.shown}"
+        remedy = f"mend that; to go on where the search was: {how_to_resume(folder)}"
         self.fatal = EnvironmentFailure(f"{folder.shown} cannot be written: {error}; {remedy}")
         self.interrupted = True
 

@@ -48,6 +48,7 @@ from tuner.engine.revival import pass_over_damaged, revive
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.failure import Failure
 from tuner.plan import Plan
+from tuner.results import how_to_resume
 
 
 @contextlib.contextmanager
@@ -115,7 +116,7 @@ class Controller(FailingTrials):
         results, search = self.recorder.results, self._search_alg
         search._counter = len(results.trials)
         for trial in results.trials:
-            if trial.status in ("completed", "stopped", "failed"):
+            if trial.has_ended:
                 continue
             revived = revive(trial, results, search)
             self.add_trial(revived)
@@ -172,8 +173,8 @@ class Controller(FailingTrials):
         """Whether nothing may start because the disk is nearly full; where nothing runs either, the search ends."""
         self._room_lacks = self.recorder.shelf.lacks_room()
         if self._room_lacks and not self._running_trials and not self._trial_to_actor:
-            shown = self.recorder.results.folder.shown
-            remedy = f"make room there, or lower the limit; to go on: python -m tuner resume {shown}"
+            resume = how_to_resume(self.recorder.results.folder)
+            remedy = f"make room there, or lower the limit; to go on: {resume}"
             self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no trial runs that could end: {remedy}")
             self.control.interrupted = True
         return bool(self._room_lacks)

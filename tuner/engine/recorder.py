@@ -143,7 +143,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """
         folder = self.results.folder
         self._segments[trial_id] = Segment(after, dict(exploit.configuration), exploit.donor, donor_step)
-        copied = copy_for(trial_id, exploit.donor)
+        copied = f"{RAY}/{trial_id}/{COPY}{exploit.donor}"
         folder.delete(copied)
         replace(folder, path=checkpoint).copy_to(folder / copied)
         self.shelf.copied(trial_id, copied)
@@ -263,8 +263,3 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("left", interrupted=interrupted)
         self._journal.close()
         write_json(self.results.folder, PROVENANCE, self.results.provenance)
-
-
-def copy_for(trial_id: str, donor: str) -> str:
-    """Where, below the run folder, the copy of the donor's checkpoint lies from which a trial goes on."""
-    return f"{RAY}/{trial_id}/{COPY}{donor}"

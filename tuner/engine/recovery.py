@@ -75,11 +75,9 @@ def recover(results: ResultSet, new_course: Callable[[], Course]) -> Recovered:
         if journal.damage or number <= len(journal.events):
             fresh = ResultSet(folder, results.spec, results.provenance, trials)
             return _played(journal.events[number:], fresh, course, elapsed, notices)
-    known = sum(len(trial.reports) for trial in results.trials)
-    in_journal = len({(e["trial"], e["step"]) for e in journal.events if e["what"] == "reported"})
     events = journal.events
-    if in_journal < known:
-        events = (*events_of(results), *(event for event in journal.events if event["what"] == "reopened"))
+    if _knows_less(events, results):
+        events = (*events_of(results), *(event for event in events if event["what"] == "reopened"))
         notices.append(f"{folder.shown}: recovered from its tables: what the search had decided is decided anew")
     empty = ResultSet(folder, results.spec, results.provenance)
     try:
@@ -93,8 +91,13 @@ def recover(results: ResultSet, new_course: Callable[[], Course]) -> Recovered:
 def known_events(results: ResultSet) -> Iterable[Event]:
     """What has happened in the run of ``results``: its journal, or where that knows less, what its tables tell."""
     events = read_journal(results.folder).events
-    in_journal = len({(event["trial"], event["step"]) for event in events if event["what"] == "reported"})
-    return events if in_journal >= sum(len(trial.reports) for trial in results.trials) else events_of(results)
+    return events_of(results) if _knows_less(events, results) else events
+
+
+def _knows_less(events: Iterable[Event], results: ResultSet) -> bool:
+    """Whether a journal lacks reports that the tables have."""
+    told = {(event["trial"], event["step"]) for event in events if event["what"] == "reported"}
+    return len(told) < sum(len(trial.reports) for trial in results.trials)
 
 
 def _extended(events: Iterable[Event]) -> bool:
@@ -186,7 +189,7 @@ def events_of(results: ResultSet) -> list[Event]:
         for failure in trial.failures:
             event = {"what": "failed attempt", **failed_attempt(trial.id, failure)}
             timed.append((end, 1, trial.number, event))
-        if trial.status in ("completed", "stopped", "failed"):
+        if trial.has_ended:
             ended = {"trial": trial.id, "status": trial.status, "reason": trial.reason, "rung": trial.rung}
             timed.append((end, 2, trial.number, {"what": "ended", **ended}))
     return [event for *_, event in sorted(timed, key=lambda item: item[:3])]

@@ -15,6 +15,7 @@ from ray.tune.search import SearchGenerator
 
 from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
+from tuner.engine.shelf import COPY
 from tuner.manifest import damage
 from tuner.results import RAY, Report, ResultSet, Trial
 from tuner.storage import RunFolder
@@ -90,7 +91,7 @@ def _exploited(trial: Trial, present: set[str]) -> str | None:
     """The copy of a donor's checkpoint from which the trial goes on, if it has not reported since it got it."""
     if not trial.segments or trial.segments[-1].after != trial.steps:
         return None
-    name = f"from_{trial.segments[-1].donor}"
+    name = f"{COPY}{trial.segments[-1].donor}"
     return name if name in present else None
 
 

@@ -16,7 +16,6 @@ from tuner.spec.experiment import Checkpoints
 from tuner.spec.quantities import size
 
 GIB = 2**30
-ENDED = ("completed", "stopped", "failed")
 COPY = "from_"
 """How the names of copies of another trial's checkpoint begin."""
 
@@ -64,7 +63,7 @@ class Shelf:
             forget_checkpoints(trial, {f"{RAY}/{trial.id}/{name}" for name in present})
             self._held[trial.id] = [report for report in trial.reports if report.checkpoint]
             for name in present:
-                if name.startswith(COPY) and trial.status in ENDED:
+                if name.startswith(COPY) and trial.has_ended:
                     self._forget(f"{RAY}/{trial.id}/{name}")
                 elif name.startswith(COPY):
                     self.copied(trial.id, f"{RAY}/{trial.id}/{name}")
@@ -163,7 +162,7 @@ class Shelf:
 
     def _ended(self) -> list[Trial]:
         """Ended trials that have checkpoints."""
-        return [trial for trial in self._results.trials if trial.status in ENDED and self._held.get(trial.id)]
+        return [trial for trial in self._results.trials if trial.has_ended and self._held.get(trial.id)]
 
     # --- the storage ---
 
