@@ -13,7 +13,7 @@ from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.ledger import Ledger
 from tuner.engine.recovery import failed_attempt, known_events, reported, save_state
-from tuner.engine.shelf import COPY, Shelf, forget_checkpoints
+from tuner.engine.shelf import COPY, Shelf
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
@@ -239,10 +239,6 @@ class Recorder(Callback):  # type: ignore[misc]
                 self._history.paused(trial.id, INTERRUPTED)
             elif trial.status == "pending":
                 trial.reason = self._control.stop_reason or "interrupted before it started"
-        for trial in self.results.trials:
-            if any(report.checkpoint for report in trial.reports):
-                present = {f"{RAY}/{trial.id}/{name}" for name in (self.results.folder / RAY / trial.id).folders()}
-                forget_checkpoints(trial, present)
         self._pass_over_damaged()
         self._save()
         self.results.save_best()
