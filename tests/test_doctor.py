@@ -313,6 +313,7 @@ def test_a_trial_of_three_steps_is_run_end_to_end(experiment: Write) -> None:
 
 
 @pytest.mark.usefixtures("ray_session")
+@pytest.mark.faults
 def test_what_a_search_would_stumble_over_is_told(experiment: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     found = checks(experiment(EPOCHS.format(epochs=2, fails=0)), "scheduler={kind: median, time_attr: step, max_t: 9}")
     assert found["data"].level == "warning"
@@ -349,6 +350,7 @@ def train(config):
 
 
 @pytest.mark.usefixtures("ray_session")
+@pytest.mark.faults
 def test_a_trial_that_takes_too_long_is_ended(experiment: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = next(text for text in doctor_experiment._AS_A_TEST if text.startswith("scheduler"))
     monkeypatch.setattr(doctor_experiment, "_AS_A_TEST", (scheduler, "budget={trials: 1, wall_clock: 2}"))

@@ -134,8 +134,7 @@ def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str,
     check(config)
     device = fastest_device()
     images = image_data.load(config.dataset, config.data_dir)
-    model = build(config, images.classes).to(device, memory_format=torch.channels_last)
-    model.load_state_dict(checkpointing.read(checkpoint)["model"])
+    model = load_model(config, checkpoint).to(device)
     if split == "test":
         x, y = _on_device(images.x_test, images.y_test, device)
         ids = torch.arange(len(x))
@@ -145,6 +144,17 @@ def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str,
     precision = fastest_precision(device, config.precision)
     accuracy, loss = score(model, x, y, ids.to(device), precision)
     return {f"{split}_accuracy": accuracy, f"{split}_loss": loss}
+
+
+def load_model(config: Config, checkpoint: Path) -> nn.Module:
+    """The model in a checkpoint directory, on the CPU, in channels-last layout and evaluation mode."""
+    if isinstance(config, dict):
+        config = Config(**config)
+    check(config)
+    classes = image_data.load(config.dataset, config.data_dir).classes
+    model = build(config, classes).to(memory_format=torch.channels_last)
+    model.load_state_dict(checkpointing.read(checkpoint)["model"])
+    return model.eval()
 
 
 def prepare(config: Config) -> dict[str, object]:

@@ -90,11 +90,19 @@ def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str,
         config = Config(**config)
     if split not in ("val", "test"):
         raise ValueError(f"split: {split!r}; allowed: val, test")
+    model = load_model(config, checkpoint)
+    accuracy, loss = score(model, *load(config.split_seed)[split])
+    return {f"{split}_accuracy": accuracy, f"{split}_loss": loss}
+
+
+def load_model(config: Config, checkpoint: Path) -> nn.Module:
+    """The model in a checkpoint directory, in evaluation mode."""
+    if isinstance(config, dict):
+        config = Config(**config)
     check(config)
     model = build(config)
     model.load_state_dict(checkpointing.read(checkpoint)["model"])
-    accuracy, loss = score(model, *load(config.split_seed)[split])
-    return {f"{split}_accuracy": accuracy, f"{split}_loss": loss}
+    return model.eval()
 
 
 def prepare(config: Config) -> dict[str, object]:

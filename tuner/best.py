@@ -67,7 +67,7 @@ def restore_best(
     Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
     """
     found, notices = _whole(_kept(results) if trial is None else _restorable(results, trial))
-    trainable = load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
+    trainable = _trainable_of(results)
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     with _on_disk(found.checkpoint) as checkpoint:
@@ -79,6 +79,23 @@ def restore_best(
         if export:
             _export(best, checkpoint, Path(export))
     return best
+
+
+def best_model(results: ResultSet) -> tuple[str, Any]:
+    """The best trial's id, and its model: a ``torch.nn.Module`` from the trainable's ``load_model``.
+
+    Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
+    """
+    found, _ = _whole(_kept(results))
+    trainable = _trainable_of(results)
+    if not trainable.can_load_model:
+        raise InputError(f"{trainable.reference}: its module has no load_model(config, checkpoint)")
+    with _on_disk(found.checkpoint) as checkpoint:
+        return found.trial, trainable.load_model(found.config, checkpoint)
+
+
+def _trainable_of(results: ResultSet) -> Trainable:
+    return load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import os
 import pickle
 import time
 import zlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,21 +104,47 @@ class JournalWriter:
 
 def read_journal(folder: RunFolder) -> Journal:
     """All events up to the first line that is not whole."""
-    events: list[Event] = []
-    size = 0
-    for line in _lines(folder):
-        event = _parsed(line)
-        if event is None or event.get("n") != len(events) + 1:
-            return Journal(tuple(events), size, f"line {len(events) + 1} is damaged")
-        events.append(event)
-        size += len(line)
-    return Journal(tuple(events), size, "")
+    reader = JournalReader(folder)
+    events = tuple(reader.new())
+    return Journal(events, reader.size, f"line {len(events) + 1} is damaged" if reader.rest else "")
 
 
-def _lines(folder: RunFolder) -> Iterator[bytes]:
-    names: Iterable[str] = [f"{JOURNAL}.jsonl"] if folder.exists(f"{JOURNAL}.jsonl") else _segments(folder)
-    for name in names:
-        yield from folder.read(name).splitlines(keepends=True)
+class JournalReader:
+    """Reads a journal that another process may be writing."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._number = 0
+        self._segment = ""
+        """The latest that was read."""
+        self.size = 0
+        """Bytes of the events that were read."""
+        self.rest = b""
+        """What follows them: a line that is being written, or is damaged, and all after it."""
+
+    def new(self) -> list[Event]:
+        """The events since the call before, up to the first line that is not whole."""
+        events: list[Event] = []
+        lines = (self.rest + self._more()).splitlines(keepends=True)
+        for line in lines:
+            event = _parsed(line)
+            if event is None or event.get("n") != self._number + 1:
+                break
+            self._number += 1
+            self.size += len(line)
+            events.append(event)
+        self.rest = b"".join(lines[len(events) :])
+        return events
+
+    def _more(self) -> bytes:
+        """What was appended since the call before."""
+        if self._folder.exists(f"{JOURNAL}.jsonl"):
+            with self._folder.filesystem.open_input_file((self._folder / f"{JOURNAL}.jsonl").path) as file:
+                file.seek(self.size + len(self.rest))
+                return bytes(file.read())
+        names = [name for name in _segments(self._folder) if name > self._segment]
+        self._segment = names[-1] if names else self._segment
+        return b"".join(map(self._folder.read, names))
 
 
 def _segments(folder: RunFolder) -> list[str]:

@@ -6,6 +6,7 @@ import csv
 import difflib
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,7 +14,7 @@ from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.failure import Failure
 from tuner.history import History
-from tuner.journal import JOURNAL, read_journal
+from tuner.journal import JOURNAL, Event, read_journal
 from tuner.lock import LOCK
 from tuner.results import (
     EXPERIMENT,
@@ -106,13 +107,14 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
     return results
 
 
-def last_known(folder: RunFolder) -> ResultSet:
+def last_known(folder: RunFolder, events: Sequence[Event] | None = None) -> ResultSet:
     """What is known of a run, also of one that runs or was killed, whose tables are behind its journal.
 
-    The experiment is the journal's: half a YAML file may be a whole one. Raises EnvironmentFailure where neither the
-    journal nor the files say what it was.
+    ``events``: the journal's, where they are read already. The experiment is the journal's: half a YAML file may be a
+    whole one. Raises EnvironmentFailure where neither the journal nor the files say what it was.
     """
-    events = read_journal(folder).events
+    if events is None:
+        events = read_journal(folder).events
     try:
         results = load_run(folder)
     except EnvironmentFailure:

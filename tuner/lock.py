@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tuner.errors import InputError
@@ -18,53 +18,69 @@ LOCK = "run.lock"
 STALE_AFTER_S = 60.0
 """A lock on an object store, which no kernel takes away from a dead process, is renewed more often than that."""
 
+_LOOK_EVERY_S = 0.2
+
 
 class Lock:
     """Held by this process; on object stores only as long as `renew` is called."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, name: str = LOCK) -> None:
         self._folder = folder
+        self._name = name
         self._renewed = 0.0
         self.renew()
 
     def renew(self) -> None:
         """Says again that this process is alive, where nobody else would know."""
         if not self._folder.is_local and time.monotonic() > self._renewed + STALE_AFTER_S / 4:
-            self._folder.write(LOCK, _holder())
+            self._folder.write(self._name, _holder())
             self._renewed = time.monotonic()
 
 
 @contextlib.contextmanager
-def locked(folder: RunFolder) -> Iterator[Lock]:
-    """Within: no other process gets the lock of ``folder``, unless this one dies. Raises InputError where one has it.
+def locked(folder: RunFolder, name: str = LOCK, patience: float = 0.0) -> Iterator[Lock]:
+    """Within: no other process gets the lock ``name`` of ``folder``, unless this one dies.
 
-    On a local file system the kernel holds the lock, and drops it with the process, however that ends.
+    Raises InputError where one still has it after ``patience`` seconds. On a local file system the kernel holds the
+    lock, and drops it with the process, however that ends.
     """
-    if not folder.is_local:
-        yield from _renewed(folder)
-        return
+    acquire = _from_kernel if folder.is_local else _by_object
+    give_up = time.monotonic() + patience
+    while True:
+        try:
+            release = acquire(folder, name)
+            break
+        except InputError:
+            if time.monotonic() >= give_up:
+                raise
+        time.sleep(_LOOK_EVERY_S)
+    try:
+        yield Lock(folder, name)
+    finally:
+        release()
+
+
+def _from_kernel(folder: RunFolder, name: str) -> Callable[[], None]:
     import fcntl
 
-    file = os.open(folder.local_path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    file = os.open(folder.local_path / name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise _taken(folder, os.read(file, 4096)) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, _holder(), 0)
-        yield Lock(folder)
-    finally:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held = os.read(file, 4096)
         os.close(file)
+        raise _taken(folder, held) from None
+    os.ftruncate(file, 0)
+    os.pwrite(file, _holder(), 0)
+    return lambda: os.close(file)
 
 
-def _renewed(folder: RunFolder) -> Iterator[Lock]:
-    if folder.exists(LOCK):
-        held = folder.read(LOCK)
+def _by_object(folder: RunFolder, name: str) -> Callable[[], None]:
+    if folder.exists(name):
+        held = folder.read(name)
         if time.time() < _read(held).get("time", 0.0) + STALE_AFTER_S:
             raise _taken(folder, held)
-    yield Lock(folder)
-    folder.filesystem.delete_file((folder / LOCK).path)
+    return lambda: folder.filesystem.delete_file((folder / name).path)
 
 
 def holder(folder: RunFolder) -> dict[str, Any] | None:

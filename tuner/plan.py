@@ -194,6 +194,8 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         samples = [] if unmet else _samples(spec.search_space)
     except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
         problems.append(experiment.problem(("search_space",), f"cannot be sampled: {type(error).__name__}: {error}"))
+    if trainable is not None:
+        problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
         problems += _config_problems(experiment, trainable, samples)
     request = _request(spec.resources, cluster)
@@ -222,6 +224,18 @@ def _samples(space: Space) -> list[dict[str, Any]]:
 
     generator = np.random.default_rng(0)
     return [space.sample(generator) for _ in range(SAMPLES)]
+
+
+def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator[Problem]:
+    """Why there would be no model to register."""
+    tracking, path = experiment.spec.tracking.mlflow, ("tracking", "mlflow", "register")
+    if tracking is None or tracking.register_as is None:
+        return
+    if not trainable.can_load_model:
+        missing = f"needs a function load_model(config, checkpoint) in the module of {trainable.reference}"
+        yield experiment.problem(path, f"{missing}, which returns the torch.nn.Module of a checkpoint")
+    if len(experiment.spec.objectives) > 1:
+        yield experiment.problem(path, "needs one objective: several leave a front, and no single best model")
 
 
 def _config_problems(experiment: Experiment, trainable: Trainable, samples: list[dict[str, Any]]) -> list[Problem]:

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "panda
 def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[str, Any]:
     """The content of provenance.json."""
     return {
+        "id": uuid.uuid4().hex,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
         "working_directory": str(Path.cwd()),

@@ -52,7 +52,8 @@ def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}/")
         else:
-            yield f"{prefix}{name}", value
+            plain = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+            yield f"{prefix}{name}", value.item() if plain else value
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,11 @@ class Trial:
     @property
     def seconds(self) -> float:
         return self.reports[-1].seconds if self.reports else 0.0
+
+    @property
+    def first_config(self) -> dict[str, Any]:
+        """The one that it was suggested with."""
+        return self.segments[0].config if self.segments else self.config
 
     def config_at(self, step: int) -> dict[str, Any]:
         """The configuration in force at report ``step``."""

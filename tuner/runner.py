@@ -26,6 +26,8 @@ from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE, RunFolder
+from tuner.tracking import check_reachable
+from tuner.tracking.process import TrackingProcess
 
 if TYPE_CHECKING:
     from tuner.engine.control import Control
@@ -62,6 +64,7 @@ def run(
         folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
         if begun(folder):
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
+        check_reachable(plan.spec.tracking, folder.parent, say)
         with folder.created():
             params, notices = _prepare(plan, say)
         with locked(folder) as lock:
@@ -289,6 +292,8 @@ def _search(
     results = begun.results
     control.say = say
     journal = JournalWriter(results.folder, lock)
+    if plan.spec.tracking.places:
+        listeners = [*listeners, TrackingProcess(say)]
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
         listener.started(results)

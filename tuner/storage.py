@@ -45,6 +45,12 @@ class RunFolder:
         return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(self.shown, name))
 
     @property
+    def parent(self) -> RunFolder:
+        """The folder that holds it."""
+        path, shown = (posixpath.dirname(text.rstrip("/")) for text in (self.path, self.shown))
+        return RunFolder(self.filesystem, path, shown or path)
+
+    @property
     def is_local(self) -> bool:
         """Whether it lies on this machine's own file system."""
         from pyarrow.fs import LocalFileSystem

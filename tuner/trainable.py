@@ -57,6 +57,17 @@ class Trainable:
             metrics = function(self.make_config(config), checkpoint, **extra)
         return {name: float(value) for name, value in metrics.items()}
 
+    @property
+    def can_load_model(self) -> bool:
+        return self._optional("load_model") is not None
+
+    def load_model(self, config: Configuration, checkpoint: Path) -> Any:
+        """The ``torch.nn.Module`` in ``checkpoint``."""
+        function = self._optional("load_model")
+        assert function is not None, "ask can_load_model first"
+        with user_code(self.roots):
+            return function(self.make_config(config), checkpoint)
+
     def prepare(self, config: Configuration) -> Configuration:
         """Runs the module's ``prepare``; the parameters that it replaces for every trial (none without it)."""
         function = self._optional("prepare")

@@ -74,6 +74,7 @@ def test_more_trials_alone(tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").provenance["interrupted"] is False
 
 
+@pytest.mark.faults
 def test_failed_trials_run_again_and_the_others_do_not(tmp_path: Path) -> None:
     """The trainable fails at epoch 2 as long as a file is missing."""
     flag = tmp_path / "now it works"

@@ -34,17 +34,15 @@ PROMOTION = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_
 
 def test_promoted_trials_go_on_from_their_checkpoint(tmp_path: Path) -> None:
     results = search(tmp_path, "quadratic", PROMOTION)
-    reached = sorted(trial.steps for trial in results.trials)
-    assert set(reached) == {1, 3, 9}
-    assert reached.count(9) <= reached.count(3) + reached.count(9) <= 6
+    assert {trial.steps for trial in results.trials} == {1, 3, 9}
+    ranked = sorted(results.trials, key=lambda trial: abs(trial.config["x"] - 0.3))
+    assert all(trial.steps > 1 for trial in ranked[:4])  # others too, which were among the best when they reported
     for trial in results.trials:
         assert [report.metrics["epoch"] for report in trial.reports] == list(range(1, trial.steps + 1))
         assert trial.status == ("completed" if trial.steps == 9 else "stopped")
         assert trial.rung == (None if trial.steps == 9 else trial.steps)
-    complete = [trial for trial in results.trials if trial.steps == 9]
-    qualities = sorted(-((trial.config["x"] - 0.3) ** 2) for trial in results.trials)
-    assert max(-((trial.config["x"] - 0.3) ** 2) for trial in complete) == qualities[-1]
-    assert results.best in complete
+    assert ranked[0].steps == 9
+    assert results.best is ranked[0]
 
 
 def test_a_trainable_without_checkpoints_is_told_so_at_its_first_rung(tmp_path: Path) -> None:

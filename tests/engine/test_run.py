@@ -84,6 +84,7 @@ def test_a_value_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
     assert results.best.best.metrics["score"] == 0.7
 
 
+@pytest.mark.faults
 def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
     ways = ["fine", "raise", "nan", "inf", "none", "text", "bool", "exit", "kill", "silent", "later nan", "fine too"]
     once = {"failures": {"retries": 0}}
@@ -111,6 +112,7 @@ def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
     assert "Traceback" in log
 
 
+@pytest.mark.faults
 def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     space = {"how": {"choice": ["raise", "nan", "exit", "fine"]}}
     block = {"kind": "optuna", "sampler": "tpe", "seed": 1}
@@ -123,6 +125,7 @@ def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     assert results.count("failed") > 0
 
 
+@pytest.mark.faults
 def test_all_trials_failing_ends_with_the_most_frequent_error(tmp_path: Path) -> None:
     with pytest.raises(NoUsableResult, match=r"all 3 trials failed; 2 of them with: RuntimeError: a broken"):
         search(

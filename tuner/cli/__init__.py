@@ -20,6 +20,8 @@ VERBS = {
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",
     "why": "say what a live or dead run waits for",
+    "ui": "open the MLflow UI on a run, or on all runs in a storage folder",
+    "track": "send a run to MLflow, or to where it is tracked",
     "best": "restore the best trial's model and score it",
     "replay": "run one recorded trial again in this process, and compare it with the record",
     "doctor": "check this machine, and an experiment on it, before a search",

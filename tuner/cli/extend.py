@@ -40,7 +40,6 @@ def command(
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage))),
-        storage,
         as_json,
         lambda listeners, say: extend(
             run_,

@@ -25,7 +25,6 @@ def command(run_: str, storage: str, address: str | None, as_json: bool) -> None
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage))),
-        storage,
         as_json,
         lambda listeners, say: resume(run_, storage=storage, address=address, listeners=listeners, say=say),
     )

@@ -24,7 +24,6 @@ def command(run_: str, failed: bool, storage: str, address: str | None, as_json:
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage))),
-        storage,
         as_json,
         lambda listeners, say: retry(run_, storage=storage, address=address, listeners=listeners, say=say),
     )

@@ -42,7 +42,6 @@ def command(
     experiment = load_experiment(file, overrides)
     on_screen(
         experiment,
-        storage,
         as_json,
         lambda listeners, say: run(
             experiment, name=name, storage=storage, address=address, listeners=listeners, say=say
@@ -50,14 +49,13 @@ def command(
     )
 
 
-def on_screen(experiment: Experiment, storage: str, as_json: bool, search: Search) -> None:
+def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
     """Runs ``search`` with its progress on the terminal, and prints its result."""
-    from tuner.tracking import listeners_of
     from tuner.tracking.progress import Screen
 
     with Screen() as screen:
         try:
-            search([screen.progress(experiment), *listeners_of(experiment.spec, storage)], screen.say)
+            search([screen.progress(experiment)], screen.say)
         finally:
             results = screen.results
             if results is not None:

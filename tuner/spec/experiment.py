@@ -18,6 +18,7 @@ from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
 from tuner.spec.quantities import Seconds, duration
 from tuner.spec.space import Space
+from tuner.spec.tracking import Tracking
 
 
 class Cost(Model):
@@ -110,21 +111,6 @@ class Checkpoints(Model):
     every: Annotated[int, Field(ge=1)] = 1
     """Of the checkpoints that a trial reports, every that many is written, and those at which its scheduler may pause
     or end it. The others never reach the storage; best is the best one that was written."""
-
-
-class MlflowTracking(Model):
-    """One MLflow run for the search, a nested one for each trial."""
-
-    uri: str | None = None
-    """Tracking server or database; absent: ``sqlite`` file ``mlflow.db`` in the storage folder."""
-    experiment: str | None = None
-    """MLflow experiment; absent: the name of this experiment."""
-
-
-class Tracking(Model):
-    """Where trials are recorded besides the run folder."""
-
-    mlflow: MlflowTracking | None = None
 
 
 def check_name(name: str) -> str:

@@ -1,18 +1,39 @@
-"""Listeners of a run: progress on the terminal, and trackers that record trials elsewhere."""
+"""Where a run is seen: progress on the terminal, and mirrors that hold it elsewhere, sent by a process of their own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from tuner.engine.recorder import Listener
-    from tuner.spec.experiment import ExperimentSpec
+from tuner.errors import EnvironmentFailure
+from tuner.results import ResultSet
+from tuner.spec.tracking import Tracking
+from tuner.storage import RunFolder
+from tuner.tracking.mirror import Mirror
 
 
-def listeners_of(spec: ExperimentSpec, storage: str) -> list[Listener]:
-    """The trackers that an experiment asks for."""
-    if spec.tracking.mlflow is None:
-        return []
-    from tuner.tracking.mlflow import MlflowTracker
+def mirrors_of(tracking: Tracking, results: ResultSet) -> list[Mirror]:
+    """Those that an experiment asks for. Raises InputError where one cannot be made for this run."""
+    mirrors: list[Mirror] = []
+    if tracking.mlflow is not None:
+        from tuner.tracking.mlflow import MlflowMirror
 
-    return [MlflowTracker(spec.tracking.mlflow, spec.name, storage)]
+        mirrors.append(MlflowMirror(tracking.mlflow, results))
+    return mirrors
+
+
+def check_reachable(tracking: Tracking, storage: RunFolder, say: Callable[[str], None]) -> None:
+    """Raises EnvironmentFailure where a mirror that is required cannot be used; says so of one that is not."""
+    from tuner.tracking.reachable import check_mlflow, check_wandb
+
+    checks: list[tuple[bool, Callable[[], None]]] = []
+    if (mlflow := tracking.mlflow) is not None:
+        checks.append((mlflow.required, lambda: check_mlflow(mlflow.uri, storage)))
+    if (wandb := tracking.wandb) is not None:
+        checks.append((wandb.required, lambda: check_wandb(wandb.mode)))
+    for required, check in checks:
+        try:
+            check()
+        except EnvironmentFailure as error:
+            if required:
+                raise
+            say(f"NOTICE: {error}")

@@ -1,0 +1,32 @@
+"""``track RUN``: send a run to MLflow."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.run_argument
+@click.option("--mlflow", "uri", metavar="URI", help="Send it there, whatever its experiment file says.")
+@options.storage
+@options.as_json
+def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
+    """Send a run to where its experiment says it is tracked; without a word of that to MLflow beside the run folders.
+
+    What is there already is not sent again: after this, that place holds exactly what the run folder holds.
+
+    Example: python -m tuner track runs/quickstart-20260101-120000 --mlflow http://localhost:5000
+    """
+    from tuner.loading import find_run, last_known
+    from tuner.tracking.sending import send
+
+    results = last_known(find_run(run_, storage))
+    places = send(results, uri)
+    reports = sum(len(trial.reports) for trial in results.trials)
+    if as_json:
+        sent = {"run": results.name, "trials": len(results.trials), "reports": reports}
+        options.print_json(sent | {"places": [mirror.name for mirror in places]})
+    for mirror in places if not as_json else ():
+        click.echo(f"{mirror.name} holds {results.name}: {len(results.trials)} trials, {reports} reports")

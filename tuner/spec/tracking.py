@@ -1,0 +1,65 @@
+"""Where a run is recorded besides its folder."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from tuner.spec.model import Model
+
+
+class MlflowTracking(Model):
+    """One MLflow run for the search, a nested one for each trial."""
+
+    uri: str | None = None
+    """Tracking server (``http://…``) or database (``sqlite:///…``, ``postgresql://…``); absent: the ``sqlite`` file
+    ``mlflow.db`` in the storage folder, which needs no server."""
+
+    @field_validator("uri")
+    @classmethod
+    def _server_or_database(cls, uri: str | None) -> str | None:
+        if uri is not None and not re.match(r"(https?|sqlite|postgresql|mysql|mssql|databricks)(\+\w+)?(://|$)", uri):
+            raise ValueError(
+                f"{uri!r} is neither a server (http://host:port) nor a database (sqlite:///path, postgresql://…)"
+            )
+        return uri
+
+    experiment: Annotated[str, Field(min_length=1)] | None = None
+    """MLflow experiment; absent: the name of this experiment."""
+    register_as: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="register")
+    """Name in MLflow's model registry that the best trial's model gets a version of; the trainable's module needs
+    ``load_model(config, checkpoint)``."""
+    required: bool = True
+    """Whether a search that begins while MLflow cannot be used is refused (or goes on without it)."""
+
+
+class TensorboardTracking(Model):
+    """One folder of event files for each trial, in ``tensorboard`` in the run folder."""
+
+
+class WandbTracking(Model):
+    """One Weights & Biases run for each trial, all in one group."""
+
+    project: Annotated[str, Field(min_length=1)] | None = None
+    """Absent: the name of this experiment."""
+    entity: str | None = None
+    """User or team; absent: wandb's default."""
+    mode: Literal["offline", "online"] = "online"
+    """``offline``: files in ``wandb`` in the run folder, which ``wandb sync`` sends."""
+    required: bool = True
+    """Whether a search that begins while W&B cannot be used is refused (or goes on without it)."""
+
+
+class Tracking(Model):
+    """Where trials are recorded besides the run folder."""
+
+    mlflow: MlflowTracking | None = None
+    tensorboard: TensorboardTracking | None = None
+    wandb: WandbTracking | None = None
+
+    @property
+    def places(self) -> int:
+        """How many there are."""
+        return sum(place is not None for place in (self.mlflow, self.tensorboard, self.wandb))

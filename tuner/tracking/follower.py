@@ -1,0 +1,168 @@
+"""The process that sends a running search to its mirrors: it reads the journal, so that the search never waits for it.
+
+    python -m tuner.tracking.follower RUN
+
+A process and not a thread: importing MLflow and writing to it takes seconds of one core, in which a thread would hold
+up the loop that drives the search. The journal is its spool: what a server that is away does not get stays there. Its
+stdin ends when the run folder is complete, or with the search's process when that is killed. On stdout it says one
+JSON object a line: a ``notice`` for the user, and in the end what is ``missing``: why not all could be sent, or ''.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tuner.errors import EnvironmentFailure, InputError
+from tuner.history import History
+from tuner.journal import JournalReader
+from tuner.loading import last_known
+from tuner.lock import locked
+from tuner.results import ResultSet, Trial
+from tuner.spec.tracking import Tracking
+from tuner.storage import RunFolder
+from tuner.tracking import mirrors_of
+from tuner.tracking.mirror import Mirror
+
+LOCK = "tracking.lock"
+
+_EVERY_S = 1.0
+"""How often the journal is looked at."""
+
+_RETRY_S = 5.0
+"""How long a mirror that failed is left alone."""
+
+_TRIES = 3
+"""How often the last word is tried."""
+
+_PATIENCE_S = 60.0
+"""How long a follower waits for the one of the same run before it."""
+
+
+@dataclass
+class Delivery:
+    """What one mirror has not got yet."""
+
+    mirror: Mirror
+    say: Callable[[str], None]
+    waiting: set[str] = field(default_factory=set)
+    """Trials of which something is new."""
+    trouble: str = ""
+    """Why it failed last; empty where it works."""
+    _opened: bool = False
+    _not_before: float = 0.0
+
+    def send(self, results: ResultSet) -> None:
+        """Sends what waits, unless it failed just now."""
+        if not self.waiting or time.monotonic() < self._not_before:
+            return
+        sending = [results.trial(trial) for trial in self.waiting]
+        if self._try(results, lambda: self.mirror.send(results, sending)):
+            self.waiting.clear()
+
+    def close(self, results: ResultSet) -> str:
+        """Sends all; why that failed, or ''."""
+        for left in range(_TRIES - 1, -1, -1):
+            if self._try(results, lambda: self.mirror.close(results)):
+                return ""
+            time.sleep(_RETRY_S if left else 0)
+        return self.trouble
+
+    def _try(self, results: ResultSet, act: Callable[[], None]) -> bool:
+        try:
+            if not self._opened:
+                self.mirror.open(results)
+                self._opened = True
+            act()
+        except EnvironmentFailure as error:
+            if not self.trouble:
+                self.say(f"{error}; the search goes on, and what is missing is sent when it can be")
+            self.trouble, self._opened = str(error), False  # a request may have been answered, and the answer lost
+            self._not_before = time.monotonic() + _RETRY_S
+            return False
+        if self.trouble:
+            self.say(f"{self.mirror.name} is back; what was missing is sent")
+        self.trouble = ""
+        return True
+
+
+class Follower:
+    """Plays the journal of a run as it grows."""
+
+    def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._reader = JournalReader(folder)
+        self._results = last_known(folder, self._reader.new())
+        self._history = History(self._results)
+        tracking = Tracking.model_validate(self._results.spec["tracking"])
+        self._deliveries = [Delivery(mirror, say) for mirror in mirrors_of(tracking, self._results)]
+        self._changed(trial for trial in self._results.trials)
+
+    def _changed(self, trials: Iterable[Trial]) -> None:
+        names = {trial.id for trial in trials}
+        for delivery in self._deliveries:
+            delivery.waiting |= names
+
+    def step(self) -> None:
+        """Reads on, and sends what is new."""
+        touched = {}
+        for event in self._reader.new():
+            self._history.apply(event)
+            if trial := self._results.get(event.get("trial", "")):
+                touched[trial.id] = trial
+        self._changed(touched.values())
+        for delivery in self._deliveries:
+            delivery.send(self._results)
+
+    def finish(self) -> str:
+        """Sends all that the run folder holds; what could not be sent and why, or ''."""
+        results = last_known(self._folder)
+        return "; ".join(filter(None, [delivery.close(results) for delivery in self._deliveries]))
+
+
+def main() -> None:
+    """Follows the run of the command line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the search, which says when it is over
+    os.nice(10)  # trials come first
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # what was lost is sent again with all that waits
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    over = threading.Event()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+
+    def answer(what: str, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the search was killed: nobody reads
+            answers.write(json.dumps({what: text}) + "\n")
+
+    try:
+        missing = follow(RunFolder.at(sys.argv[1]), over, lambda text: answer("notice", text))
+    except (EnvironmentFailure, InputError) as error:
+        missing = str(error)
+    answer("missing", missing)
+
+
+def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None]) -> str:
+    """Sends the search of ``folder`` until it is ``over``; what could not be sent and why, or ''."""
+    with locked(folder, LOCK, _PATIENCE_S) as lock:  # another one may still be sending what a killed search left
+        follower = Follower(folder, say)
+        while not over.wait(_EVERY_S):
+            lock.renew()
+            follower.step()
+        return follower.finish()
+
+
+if __name__ == "__main__":
+    main()

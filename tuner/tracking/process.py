@@ -1,0 +1,89 @@
+"""The search's side of `tuner.tracking.follower`."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.failure import Failure
+from tuner.results import Report, ResultSet, Trial
+
+_QUIET_S = 3.0
+"""The user is told when the last of it takes longer."""
+
+
+class TrackingProcess:
+    """A listener of the search that starts the follower, passes on what it says, and waits for its end."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._answers: queue.SimpleQueue[dict[str, str] | None] = queue.SimpleQueue()
+        self._missing = "the process that sends it has died; see the run's log"
+
+    def started(self, results: ResultSet) -> None:
+        folder = results.folder
+        location = str(folder.local_path) if folder.is_local else folder.shown
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([_ROOT, os.environ.get("PYTHONPATH", "")])}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tuner.tracking.follower", location],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,  # it outlives a search that is killed, and settles what is left
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(json.loads(line))
+        self._answers.put(None)
+
+    def tick(self) -> None:
+        while not self._answers.empty():
+            self._take(self._answers.get())
+
+    def _take(self, answer: dict[str, str] | None) -> bool:
+        """Whether more will come."""
+        if answer is None:
+            return False
+        self._missing = answer.get("missing", self._missing)
+        if notice := answer.get("notice"):
+            self._say(f"NOTICE: {notice}")
+        return True
+
+    def _next_answer(self) -> dict[str, str] | None:
+        try:
+            return self._answers.get(timeout=_QUIET_S)
+        except queue.Empty:
+            self._say("sending the rest of the run to where it is tracked; Ctrl-C does not wait for it")
+            return self._answers.get()
+
+    def finished(self, results: ResultSet) -> None:
+        assert self._process.stdin is not None
+        again = f"python -m tuner track {results.folder.shown}"
+        self._process.stdin.close()
+        try:
+            while self._take(self._next_answer()):
+                pass
+        except KeyboardInterrupt:
+            self._say(f"process {self._process.pid} still sends the rest; if it is stopped too: {again}")
+            return
+        self._process.wait()
+        if self._missing:
+            self._say(f"NOTICE: not all was sent: {self._missing}; to send it: {again}")
+
+    def reported(self, trial: Trial, report: Report) -> None: ...
+    def retried(self, trial: Trial, failure: Failure) -> None: ...
+    def ended(self, trial: Trial) -> None: ...
+
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+"""Where the follower finds this package, installed or not."""

@@ -1,0 +1,35 @@
+"""Sends a run that no process searches any more."""
+
+from __future__ import annotations
+
+from tuner.errors import InputError
+from tuner.lock import holder, locked
+from tuner.results import ResultSet
+from tuner.spec.tracking import MlflowTracking, Tracking
+from tuner.tracking import mirrors_of
+from tuner.tracking.follower import LOCK
+from tuner.tracking.mirror import Mirror
+
+
+def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:
+    """Brings the mirrors of a run up to date, and returns them.
+
+    ``mlflow_uri``: of the MLflow to send to in place of what the experiment asks for. Raises InputError where a process
+    searches, which sends by itself, and EnvironmentFailure where a mirror cannot be used.
+    """
+    if holder(results.folder) is not None:
+        raise InputError(f"{results.folder.shown}: the search runs, and sends what happens by itself")
+    mirrors = mirrors_of(tracking_of(results, mlflow_uri), results)
+    with locked(results.folder, LOCK, patience=60):
+        for mirror in mirrors:
+            mirror.open(results)
+            mirror.close(results)
+    return mirrors
+
+
+def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:
+    """What the experiment of a run asks for; MLflow beside the run folders where it asks for nothing."""
+    tracking = Tracking.model_validate(results.spec.get("tracking", {}))
+    if mlflow_uri is not None:
+        return Tracking(mlflow=(tracking.mlflow or MlflowTracking()).model_copy(update={"uri": mlflow_uri}))
+    return tracking if tracking.places else Tracking(mlflow=MlflowTracking())

@@ -1,0 +1,112 @@
+"""The MLflow UI on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+from tuner.errors import EnvironmentFailure, InputError
+from tuner.loading import find_run, last_known
+from tuner.lock import holder
+from tuner.storage import RunFolder
+from tuner.tracking.mlflow import DATABASE, MlflowMirror, default_uri
+from tuner.tracking.sending import tracking_of
+
+_HOST = "127.0.0.1"
+_STARTS_WITHIN_S = 120.0
+
+
+@dataclass
+class Page:
+    """A page of the MLflow UI."""
+
+    uri: str
+    path: str
+    """Of the page, below the server's address."""
+    _server: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @contextlib.contextmanager
+    def served(self, port: int | None) -> Iterator[str]:
+        """Within: the page's address answers.
+
+        Raises InputError where ``port`` is taken, EnvironmentFailure where the server does not come up.
+        """
+        if self.uri.startswith(("http://", "https://")):
+            yield f"{self.uri.rstrip('/')}/{self.path}"
+            return
+        chosen = _free(port)
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self.uri]
+        command += ["--host", _HOST, "--port", str(chosen), "--workers", "1"]
+        with tempfile.TemporaryFile() as log:
+            self._server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                _wait_until_it_answers(f"http://{_HOST}:{chosen}/health", self._server, log)
+                yield f"http://{_HOST}:{chosen}/{self.path}"
+            finally:
+                self._server.terminate()
+                self._server.wait()
+
+    def wait(self) -> None:
+        """Until the server ends, or Ctrl-C; not at all for a server that is not ours."""
+        if self._server is not None:
+            with contextlib.suppress(KeyboardInterrupt):
+                self._server.wait()
+
+
+def page_of_run(run: str, storage: str) -> Page:
+    """The page of a search, which is sent first where MLflow does not hold all of it."""
+    results = last_known(find_run(run, storage))
+    options = tracking_of(results).mlflow
+    if options is None:
+        raise InputError(f"{results.folder.shown} is not tracked by MLflow: python -m tuner track {run} --mlflow URI")
+    mirror = MlflowMirror(options, results)
+    mirror.open(results)
+    if holder(results.folder) is None:
+        mirror.close(results)
+    return Page(mirror.uri, mirror.page)
+
+
+def page_of_storage(storage: str) -> Page:
+    """The page of all searches beside whose folders the database lies."""
+    folder = RunFolder.at(storage)
+    uri = default_uri(folder)
+    if not folder.exists(DATABASE):
+        raise InputError(
+            f"{folder.shown} holds no {DATABASE}: no search there was tracked in it; "
+            f"python -m tuner ui RUN sends one there and shows it"
+        )
+    return Page(uri, "")
+
+
+def _free(port: int | None) -> int:
+    """``port``, or one that is free. Raises InputError where it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port or 0))
+        except OSError as error:
+            raise InputError(f"--port {port}: {error.strerror}; choose another, or none: a free one is taken") from None
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    deadline = time.monotonic() + _STARTS_WITHIN_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        if server.poll() is not None:
+            break
+        time.sleep(0.2)
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    raise EnvironmentFailure(f"the MLflow server did not come up: {lines[-1] if lines else 'it said nothing'}")
