@@ -25,7 +25,6 @@ from tuner.report.html import page
 from tuner.report.terminal import headline, overview
 from tuner.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, Report, ResultSet, Trial, write_json
 from tuner.spec.document import dump_yaml
-from tuner.spec.experiment import MlflowTracking
 from tuner.spec.objective import (
     Objective,
     compared,
@@ -37,7 +36,6 @@ from tuner.spec.objective import (
 )
 from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
-from tuner.tracking.mlflow import MlflowTracker
 from tuner.tracking.progress import _Lines
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
@@ -337,31 +335,6 @@ def test_progress_names_who_takes_the_lead(tmp_path: Path) -> None:
         "trial #1 (id1) takes the lead, acc 0.5 at step 1: lr 0.1",
         "trial #2 (id2) takes the lead, acc 0.7 at step 2: lr 0.2",
     ]
-
-
-@pytest.mark.parametrize(
-    ("objective", "metrics", "tag"),
-    [
-        (TWO, {"best_acc": 0.9, "best_size": 10.0}, {"pareto_front": "id3, id1, id2"}),
-        (TWO[0], {"best_acc": 0.9}, {"best_trial": "id3"}),
-        (TWO[1], {"best_size": 9.0}, {"best_trial": "id1"}),
-    ],
-)
-def test_mlflow_gets_the_front(
-    results: ResultSet, monkeypatch: pytest.MonkeyPatch, objective: Any, metrics: dict[str, float], tag: dict[str, str]
-) -> None:
-    results.spec["objective"] = objective
-    results.trials[0].best = results.trials[0].reports[0 if objective == TWO[1] else 1]
-    logged: list[Any] = []
-    monkeypatch.setattr(MlflowTracker, "_log", lambda tracker, *arguments: logged.append(arguments))
-    tracker = MlflowTracker(MlflowTracking(uri="sqlite://"), "n", ".")
-    tracker._parent, tracker._written = "parent", {trial.id for trial in results.trials}
-    tracker._client = SimpleNamespace(set_terminated=lambda *arguments: logged.append(arguments))  # type: ignore[assignment]
-    tracker.finished(results)
-    ((run, numbers, params, tags), end) = logged
-    assert (run, params, tags, end) == ("parent", {}, tag, ("parent", "FINISHED"))
-    assert {name: value for name, value, _ in numbers} == metrics
-    assert all(report.metrics[name.removeprefix("best_")] == value for name, value, report in numbers)
 
 
 # --- restoring one of the front ----------------------------------------------------------------------------------

@@ -265,24 +265,3 @@ def test_storage_may_be_a_uri(tmp_path: Path) -> None:
         name="run",
     )
     assert load_run(f"file://{tmp_path}/store/run").best.config == {"x": 0.3}
-
-
-def test_mlflow_holds_what_the_run_folder_holds(tmp_path: Path) -> None:
-    from mlflow import MlflowClient
-
-    from tuner.spec.reader import load_experiment
-    from tuner.tracking import listeners_of
-
-    space = {"x": {"grid_search": [0.1, 0.3]}}
-    loaded = load_experiment(
-        experiment("quadratic", space, search={"kind": "grid"}, tracking={"mlflow": {"experiment": "toy"}})
-    )
-    results = run(loaded, storage=tmp_path, name="run", listeners=listeners_of(loaded.spec, str(tmp_path)))
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
-    children = {r.data.tags["trial"]: r for r in runs if "mlflow.parentRunId" in r.data.tags}
-    assert len(runs) == 3
-    for trial in results.trials:
-        history = client.get_metric_history(children[trial.id].info.run_id, "score")
-        assert [(m.step, m.value) for m in history] == [(r.step, r.metrics["score"]) for r in trial.reports]
-        assert children[trial.id].info.status == "FINISHED"
