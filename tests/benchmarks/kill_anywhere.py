@@ -70,7 +70,7 @@ def moment(search: Search, draw: random.Random, expected: Whole) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             search.process.wait(seconds)
         return f"after {seconds:.2f} s"
-    size = draw.randint(written(search), expected.journal)
+    size = draw.randint(min(written(search), expected.journal), expected.journal)
     while written(search) < size and search.process.poll() is None:
         time.sleep(0.001)
     time.sleep(draw.uniform(0.0, 0.05))

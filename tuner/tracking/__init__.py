@@ -18,6 +18,14 @@ def mirrors_of(tracking: Tracking, results: ResultSet) -> list[Mirror]:
         from tuner.tracking.mlflow import MlflowMirror
 
         mirrors.append(MlflowMirror(tracking.mlflow, results))
+    if tracking.tensorboard is not None:
+        from tuner.tracking.tensorboard import TensorboardMirror
+
+        mirrors.append(TensorboardMirror(results))
+    if tracking.wandb is not None:
+        from tuner.tracking.wandb import WandbMirror
+
+        mirrors.append(WandbMirror(tracking.wandb, results))
     return mirrors
 
 
