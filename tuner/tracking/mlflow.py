@@ -87,8 +87,9 @@ class MlflowMirror:
         from mlflow.entities import ViewType
 
         with self._reaching():
-            self._client: MlflowClient = MlflowClient(self.uri)
-            self._id = self._experiment_id()
+            with self._alone():
+                self._client: MlflowClient = MlflowClient(self.uri)
+                self._id = self._experiment_id()
             known, token = [], None
             while token != "":
                 of_run = f"tags.`{RUN_TAG}` = '{identity(results)}'"
@@ -100,6 +101,14 @@ class MlflowMirror:
             parents = [run for run in known if TRIAL_TAG not in run.data.tags]
             self._held = {run.data.tags[TRIAL_TAG]: _held(run) for run in known if TRIAL_TAG in run.data.tags}
             self._parent = _held(parents[0]) if parents else self._new_parent(results)
+
+    def _alone(self) -> contextlib.AbstractContextManager[object]:
+        """Within: no other search makes the tables of the same file, or the same experiment."""
+        if not self.uri.startswith("sqlite:///"):
+            return contextlib.nullcontext()
+        from filelock import FileLock
+
+        return FileLock(self.uri.removeprefix("sqlite:///") + ".lock")
 
     def _experiment_id(self) -> str:
         known = self._client.get_experiment_by_name(self._experiment)

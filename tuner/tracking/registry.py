@@ -36,6 +36,7 @@ def register(client: MlflowClient, name: str, run: str, results: ResultSet) -> N
         mlflow.pytorch.save_model(
             model,
             f"{scratch}/{_FOLDER}",
+            serialization_format="pickle",  # the other one, pt2, needs an example of the input
             code_paths=_code(model),
             pip_requirements=[f"{package}=={versions[package]}" for package in ("torch",) if package in versions],
         )
