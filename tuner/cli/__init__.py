@@ -21,6 +21,7 @@ VERBS = {
     "show": "show one run and its trials",
     "why": "say what a live or dead run waits for",
     "best": "restore the best trial's model and score it",
+    "confirm": "train the best configurations again with fresh seeds",
     "export": "write a run as an Optuna study",
     "replay": "run one recorded trial again in this process, and compare it with the record",
     "doctor": "check this machine, and an experiment on it, before a search",
