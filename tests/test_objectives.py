@@ -37,8 +37,8 @@ from tuner.spec.objective import (
 )
 from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
+from tuner.tracking.lines import Lines
 from tuner.tracking.mlflow import MlflowTracker
-from tuner.tracking.progress import _Lines
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
 WEIGHTED = [TWO[0] | {"weight": 2.0}, TWO[1] | {"weight": 0.5}]
@@ -308,7 +308,7 @@ def progress_of(results: ResultSet) -> list[str]:
     """What the line view says while the trials of ``results`` report."""
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None, release=lambda: None)
-    view = _Lines(screen, SimpleNamespace(spec=None))  # type: ignore[arg-type]
+    view = Lines(screen)  # type: ignore[arg-type]
     for shown in results.trials:
         shown.best = None
     view.started(results)

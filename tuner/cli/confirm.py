@@ -37,7 +37,7 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
     from tuner.loading import find_run, last_known
     from tuner.retraining import retraining
     from tuner.tracking import listeners_of
-    from tuner.tracking.progress import Screen
+    from tuner.tracking.screen import Screen
 
     results = last_known(find_run(run_, storage))
     experiment = retraining(results, top, seeds).experiment

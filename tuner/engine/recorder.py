@@ -18,7 +18,7 @@ from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
 from tuner.manifest import damage
-from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, flat_metrics, write_json
+from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, Used, flat_metrics, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 
@@ -215,6 +215,7 @@ class Recorder(Callback):  # type: ignore[misc]
             listener.ended(trial)
 
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
+        self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.seconds)
         for listener in self._listeners:
             listener.tick()
         with self._control.storing(self.results.folder):
