@@ -148,6 +148,8 @@ class ResultSet:
     """The experiment as it was run (experiment.yaml)."""
     provenance: dict[str, Any]
     trials: list[Trial] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """What of the run folder is missing or damaged, a line a file, so that these results hold less than the run."""
     _by_id: dict[str, Trial] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
