@@ -162,6 +162,8 @@ class ResultSet:
     trials: list[Trial] = field(default_factory=list)
     used: Used | None = None
     """While it runs in this process; None for one that was read."""
+    unreadable: list[str] = field(default_factory=list)
+    """What of the run folder is missing or damaged, a line a file, so that these results hold less than the run."""
     _by_id: dict[str, Trial] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

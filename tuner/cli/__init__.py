@@ -19,6 +19,8 @@ VERBS = {
     "validate": "show what a search would do, without starting it",
     "list": "list the runs in a storage folder",
     "show": "show one run and its trials",
+    "report": "write a run as one HTML page",
+    "compare": "put several runs side by side",
     "why": "say what a live or dead run waits for",
     "best": "restore the best trial's model and score it",
     "confirm": "train the best configurations again with fresh seeds",

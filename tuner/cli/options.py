@@ -31,6 +31,22 @@ address = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
+page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page (default: in the run folder).")
+
+
+def write_page(target: str, text: str) -> None:
+    """Writes an HTML page. Raises EnvironmentFailure where that is not possible."""
+    from tuner.errors import EnvironmentFailure
+    from tuner.storage import RunFolder
+
+    folder, _, name = target.rpartition("/")
+    try:
+        RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())
+    except OSError as error:
+        reason = " ".join(str(error).split())
+        raise EnvironmentFailure(f"{target} cannot be written: {reason}; choose another file with -o FILE") from None
+
+
 def print_json(value: Any) -> None:
     """The result of a verb, alone on stdout."""
     click.echo(json.dumps(value, indent=2, default=repr))

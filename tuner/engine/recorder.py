@@ -11,8 +11,9 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
 from tuner.engine.course import Course
+from tuner.engine.events import failed_attempt, known_events, reported
 from tuner.engine.ledger import Ledger
-from tuner.engine.recovery import failed_attempt, known_events, reported, save_state
+from tuner.engine.recovery import save_state
 from tuner.engine.shelf import COPY, Shelf
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History

@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.algorithms import changes_configurations
@@ -69,20 +70,44 @@ def objectives_line(results: ResultSet, separator: str = ", ") -> str:
     return separator.join(map(str, results.objectives))
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What early stopping saved."""
+
+    spent: int
+    """In units of the scheduler's ``time_attr``, as `full`."""
+    full: int
+    """What the same trials would have taken up to ``max_t``."""
+    unit: str
+    seconds: float
+    """Of trial time, at the mean pace of the run."""
+
+
+def saved(results: ResultSet) -> Saved | None:
+    """None where no scheduler stops early, or nothing was reported."""
+    scheduler = results.spec.get("scheduler", {})
+    reported = [trial for trial in results.trials if trial.reports]
+    if not scheduler.get("max_t") or not reported or changes_configurations(scheduler["kind"]):
+        return None
+    unit = scheduler["time_attr"]
+    spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in reported)
+    full = len(reported) * scheduler["max_t"]
+    pace = sum(t.seconds for t in reported) / max(spent, 1)
+    return Saved(spent, full, unit, (full - spent) * pace)
+
+
 def savings(results: ResultSet) -> str:
     """What early stopping saved, in units of the scheduler's ``time_attr``; empty where no scheduler stops early."""
-    scheduler = results.spec["scheduler"]
-    if not scheduler.get("max_t") or not results.trials or changes_configurations(scheduler["kind"]):
+    found = saved(results)
+    if found is None:
         return ""
-    unit = scheduler["time_attr"]
-    spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in results.trials if t.reports)
-    full = len([t for t in results.trials if t.reports]) * scheduler["max_t"]
-    return f"{spent} of {full} {unit}s run: {1 - spent / full:.0%} saved by stopping early" if full else ""
+    share = 1 - found.spent / found.full
+    return f"{found.spent} of {found.full} {found.unit}s run: {share:.0%} saved by stopping early"
 
 
 def trust(results: ResultSet) -> str:
     """Where ``grace_period: auto`` put the first rung in the end, and why; empty for other runs."""
-    scheduler = results.spec["scheduler"]
+    scheduler = results.spec.get("scheduler", {})
     if scheduler.get("grace_period") != "auto":
         return ""
     unit, sign = scheduler["time_attr"], results.objectives[0].sign
@@ -97,7 +122,7 @@ def trust(results: ResultSet) -> str:
 
 def headline(results: ResultSet) -> list[str]:
     """The result of a run in a few lines: notices, best trial or front, trials by status, what was saved."""
-    lines = [f"NOTICE: {notice}" for notice in results.notices]
+    lines = [f"NOTICE: {notice}" for notice in (*results.notices, *results.unreadable)]
     front = results.front
     if not front:
         lines.append("no trial has a result")
@@ -107,9 +132,12 @@ def headline(results: ResultSet) -> list[str]:
         lines.append(f"Pareto front of {objectives_line(results)}: {len(front)} trial{'s' * (len(front) > 1)}")
         lines += [f"  {_reached(results, trial)}" for trial in front[:FRONT_LINES]]
         lines += [f"  and {len(front) - FRONT_LINES} more"] * (len(front) > FRONT_LINES)
-    time = duration(sum(t.seconds for t in results.trials))
-    lines.append(f"trials: {counts(results) or 'none'}; {time} of trial time")
-    return [*lines, *filter(None, [failed_attempts(results), savings(results)])]
+    return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings(results)])]
+
+
+def status_line(results: ResultSet) -> str:
+    """``trials: 8 completed, 22 stopped; 10m40s of trial time``."""
+    return f"trials: {counts(results) or 'none'}; {duration(sum(t.seconds for t in results.trials))} of trial time"
 
 
 def counts(results: ResultSet) -> str:
