@@ -270,7 +270,7 @@ def test_the_headline_shows_the_front(results: ResultSet) -> None:
 
 
 def test_show_ranks_the_front_first_with_all_objectives(results: ResultSet) -> None:
-    table = overview(results).splitlines()[7:]
+    table = overview(results, "running: process 7").splitlines()[8:]
     assert table[0].split()[:5] == ["#", "trial", "status", "acc", "size"]
     assert [line.split()[0] for line in table[1:]] == ["3", "1", "2", "4", "5", "6"]
     assert table[1].split()[3:5] == ["0.9", "50"]

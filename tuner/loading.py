@@ -109,10 +109,19 @@ def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
     return told.results if behind else results
 
 
-def _read(folder: RunFolder) -> ResultSet:
+def at_a_glance(folder: RunFolder) -> ResultSet:
+    """What a run came to, read in milliseconds: of each trial the best report alone.
+
+    As trials.csv has it, which is some seconds behind where the search runs or was killed. `ResultSet.unreadable` says
+    what cannot be read.
+    """
+    return _read(folder, reports=False)
+
+
+def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
     """What the files of a run folder hold, as far as they can be read; `ResultSet.unreadable` says what cannot.
 
-    Where results.parquet cannot, trials.csv still tells the best report of each trial.
+    Without ``reports``, or where results.parquet cannot be read, trials.csv still tells the best report of each trial.
     """
     problems: list[str] = []
 
@@ -136,9 +145,10 @@ def _read(folder: RunFolder) -> ResultSet:
     with reading(TRIALS):
         _read_trials(results, folder.read(TRIALS).decode(), bests)
     whole = False
-    with reading(REPORTS):
-        _read_reports(results, folder.read(REPORTS))
-        whole = True
+    if reports:
+        with reading(REPORTS):
+            _read_reports(results, folder.read(REPORTS))
+            whole = True
     if folder.exists(LINEAGE):
         with reading(LINEAGE):
             for trial_id, segments in json.loads(folder.read(LINEAGE)).items():

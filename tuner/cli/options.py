@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 import click
@@ -45,6 +47,11 @@ def write_page(target: str, text: str) -> None:
     except OSError as error:
         reason = " ".join(str(error).split())
         raise EnvironmentFailure(f"{target} cannot be written: {reason}; choose another file with -o FILE") from None
+
+
+def width() -> int | None:
+    """Columns of the terminal that stdout is; None where it is none."""
+    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
 
 
 def print_json(value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,17 +53,28 @@ def _short(text: str) -> str:
         return text
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Aligned columns; the keys of the first row are the headings."""
+def table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Aligned columns; the keys of the first row are the headings. See `aligned`."""
     head = list(rows[0])
-    return aligned([head, *([number(row[name]) for name in head] for row in rows)])
+    return aligned([head, *([number(row[name]) for name in head] for row in rows)], width)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns; a row may end early."""
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Aligned columns; a row may end early.
+
+    Where a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends.
+    """
     widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
+    cap = max(widths, default=0)
+    while width is not None and sum(min(w, cap) for w in widths) + 2 * (len(widths) - 1) > width and cap > 1:
+        cap -= 1
     lines = (zip(row, widths, strict=False) for row in rows)
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in lines)
+    return "\n".join("  ".join(shortened(c, cap).ljust(min(w, cap)) for c, w in line).rstrip() for line in lines)
+
+
+def shortened(text: str, width: int | None) -> str:
+    """``text`` with ``…`` in place of what goes beyond ``width``."""
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
 def objectives_line(results: ResultSet, separator: str = ", ") -> str:
@@ -159,13 +171,30 @@ def _reached(results: ResultSet, trial: Trial) -> str:
     return f"trial {trial.label}, {values} at step {trial.best.step}: {config_line(trial.config)}"
 
 
-def overview(results: ResultSet) -> str:
-    """``show``: the headline and a table of trials, best (the front) first, then those without a result."""
-    ranked = results.rank(results.trials)
-    rest = [t for t in results.trials if t.best is None]
-    rows = [_row(results, trial) for trial in [*ranked, *rest]]
-    lines = [f"run: {results.folder.shown}", *headline(results), *filter(None, [trust(results)])]
-    return "\n".join([*lines, "", table(rows)] if rows else lines)
+def overview(results: ResultSet, standing: str, width: int | None = None) -> str:
+    """``show``: how the run stands, the headline and a table of trials, best (the front) first, then the others.
+
+    ``width``: of the terminal; lines of any length without it.
+    """
+    trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
+    lines = [f"run: {results.folder.shown}", standing, *headline(results), *filter(None, [trust(results)])]
+    if width is not None:
+        lines = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+    if not trials:
+        return "\n".join(lines)
+    rows = [_row(results, trial) for trial in trials]
+    shown = table(rows)
+    if width is not None and max(map(len, shown.splitlines())) > width:
+        shown = table(_without_the_usual(rows, trials), width)
+    return "\n".join([*lines, "", shown])
+
+
+def _without_the_usual(rows: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> Sequence[dict[str, Any]]:
+    """``rows`` without reasons that the status tells well enough; without their column where none is left."""
+    kept = [t.status not in ("completed", "stopped") or bool(t.failures) for t in trials]
+    if any(kept):
+        return [row | {"why": row["why"] * keep} for row, keep in zip(rows, kept, strict=True)]
+    return [{name: value for name, value in row.items() if name != "why"} for row in rows]
 
 
 def _row(results: ResultSet, trial: Trial) -> dict[str, Any]:
