@@ -380,9 +380,12 @@ def test_wrong_arguments(arguments: list[str], words: list[str], folder: Path, t
 def test_a_damaged_run_is_an_environment_failure(folder: Path, tuner: Call) -> None:
     (folder / "runs" / "known-1").mkdir()
     (folder / "runs" / "known-1" / "experiment.yaml").write_text(GOOD)
-    status, out, err = tuner("show", "known-1")
+    status, out, err = tuner("best", "known-1")
     assert (status, out) == (4, "")
     assert err.startswith("error: runs/known-1: provenance.json is missing")
+    status, out, err = tuner("show", "known-1")
+    assert status == 0
+    assert "NOTICE: runs/known-1: provenance.json is missing" in out
 
 
 def test_a_module_that_prints_at_import_leaves_stdout_alone(folder: Path, tuner: Call) -> None:

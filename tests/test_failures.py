@@ -20,10 +20,11 @@ from ray.exceptions import (
 from tests.tables import space
 from tuner.engine.control import Control
 from tuner.engine.course import Course
+from tuner.engine.events import events_of, failed_attempt
 from tuner.engine.failures import BadReport, NotFinite, ProcessLost, Unreachable, failure_of, user_error
 from tuner.engine.hanging import FACTOR, LEAST_S, LONGEST_TICK_S, Watch
 from tuner.engine.memory import REMEMBER_S, Gauge
-from tuner.engine.recovery import events_of, failed_attempt, recover
+from tuner.engine.recovery import recover
 from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, verdict, with_micro_batch
 from tuner.failure import Failure
 from tuner.history import History

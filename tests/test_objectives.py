@@ -36,7 +36,7 @@ from tuner.spec.objective import (
 )
 from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
-from tuner.tracking.progress import _Lines
+from tuner.tracking.lines import Lines
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
 WEIGHTED = [TWO[0] | {"weight": 2.0}, TWO[1] | {"weight": 0.5}]
@@ -268,7 +268,7 @@ def test_the_headline_shows_the_front(results: ResultSet) -> None:
 
 
 def test_show_ranks_the_front_first_with_all_objectives(results: ResultSet) -> None:
-    table = overview(results).splitlines()[7:]
+    table = overview(results, "running: process 7").splitlines()[8:]
     assert table[0].split()[:5] == ["#", "trial", "status", "acc", "size"]
     assert [line.split()[0] for line in table[1:]] == ["3", "1", "2", "4", "5", "6"]
     assert table[1].split()[3:5] == ["0.9", "50"]
@@ -306,7 +306,7 @@ def progress_of(results: ResultSet) -> list[str]:
     """What the line view says while the trials of ``results`` report."""
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None, release=lambda: None)
-    view = _Lines(screen, SimpleNamespace(spec=None))  # type: ignore[arg-type]
+    view = Lines(screen)  # type: ignore[arg-type]
     for shown in results.trials:
         shown.best = None
     view.started(results)

@@ -10,14 +10,14 @@ import pytest
 from tests.test_results import new_run, report, trial
 from tuner.report.terminal import headline
 from tuner.results import ResultSet, Segment
-from tuner.tracking.progress import _Lines
+from tuner.tracking.lines import Lines
 
 
 def said_at_the_end_of(results: ResultSet, *ended: int) -> list[str]:
     """The line for each of these trials' ends, by number, without its time."""
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None)
-    view = _Lines(screen, SimpleNamespace(spec=None))  # type: ignore[arg-type]
+    view = Lines(screen)  # type: ignore[arg-type]
     results.provenance |= {"trials": 4, "slots": 1, "seed": 0}
     view.started(results)
     for number in ended:
@@ -65,7 +65,7 @@ def test_who_led_before_a_resume_still_leads(tmp_path: Path) -> None:
     trial(results, 0.9)
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None)
-    view = _Lines(screen, SimpleNamespace(spec=None))  # type: ignore[arg-type]
+    view = Lines(screen)  # type: ignore[arg-type]
     results.provenance |= {"trials": 4, "slots": 1, "seed": 0}
     view.started(results)
     for value in (0.5, 0.95):

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 
 from tests.tables import space
 from tuner.engine.course import Course
-from tuner.engine.recovery import STATE, recover, reported, save_state
+from tuner.engine.events import reported
+from tuner.engine.recovery import STATE, recover, save_state
 from tuner.history import History
 from tuner.journal import Event, JournalWriter, exact, read_journal
 from tuner.loading import load_run

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.failure import Failure
 from tuner.history import History
-from tuner.journal import JOURNAL, Event, read_journal
+from tuner.journal import JOURNAL, Journal, read_journal
 from tuner.lock import LOCK
 from tuner.results import (
     EXPERIMENT,
@@ -32,9 +34,6 @@ from tuner.results import (
 from tuner.spec.document import read_yaml
 from tuner.spec.objective import read_objectives
 from tuner.storage import STORAGE, RunFolder
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def is_run(folder: RunFolder) -> bool:
@@ -76,62 +75,92 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
 
     Raises InputError when there is no such run, EnvironmentFailure when one of its files is missing or damaged.
     """
-    import pandas as pd
-
-    folder = run if isinstance(run, RunFolder) else find_run(run, storage)
-    reading = EXPERIMENT
-    try:
-        spec = _checked(read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value, "objective")
-        read_objectives(spec["objective"])
-        reading = PROVENANCE
-        provenance = _checked(json.loads(folder.read(PROVENANCE)))
-        results = ResultSet(folder, spec, provenance)
-        reading = TRIALS
-        best_steps = _read_trials(results, folder.read(TRIALS).decode())
-        reading = REPORTS
-        _read_reports(results, pd.read_parquet(io.BytesIO(folder.read(REPORTS))))
-        if folder.exists(LINEAGE):
-            reading = LINEAGE
-            for trial_id, segments in json.loads(folder.read(LINEAGE)).items():
-                results.trial(trial_id).segments = [Segment(**segment) for segment in segments]
-        if folder.exists(FAILURES):
-            reading = FAILURES
-            _read_failures(results, json.loads(folder.read(FAILURES)))
-        reading = TRIALS
-        for trial, step in best_steps:
-            trial.best = _report_at(trial, step)
-    except FileNotFoundError:
-        raise EnvironmentFailure(f"{folder.shown}: {reading} is missing: the run folder is damaged") from None
-    except (ValueError, KeyError, TypeError, csv.Error, InputError, OSError) as error:
-        raise EnvironmentFailure(f"{folder.shown}: {reading} cannot be read: {type(error).__name__}: {error}") from None
+    results = _read(run if isinstance(run, RunFolder) else find_run(run, storage))
+    if results.unreadable:
+        raise EnvironmentFailure(results.unreadable[0])
     return results
 
 
-def last_known(folder: RunFolder, events: Sequence[Event] | None = None) -> ResultSet:
+def last_known(folder: RunFolder, partial: bool = False, journal: Journal | None = None) -> ResultSet:
     """What is known of a run, also of one that runs or was killed, whose tables are behind its journal.
 
-    ``events``: the journal's, where they are read already. The experiment is the journal's: half a YAML file may be a
-    whole one. Raises EnvironmentFailure where neither the journal nor the files say what it was.
+    The experiment is the journal's: half a YAML file may be a whole one. ``partial``: what can be read will do, and
+    `ResultSet.unreadable` says what cannot. ``journal``: where it is read already. Raises EnvironmentFailure where
+    neither the journal nor the files say what the run was.
     """
-    if events is None:
-        events = read_journal(folder).events
-    try:
-        results = load_run(folder)
-    except EnvironmentFailure:
-        if not events:
-            raise
-        results = ResultSet(folder, {}, dict(events[0]["provenance"]))
-        if events[-1]["what"] == "left":
-            results.provenance["interrupted"] = events[-1]["interrupted"]
-    specs = [event["spec"] for event in events if event["what"] in ("began", "extended")]
-    results.spec = specs[-1] if specs else results.spec
-    if not events or events[-1]["what"] == "left":
+    journal = journal or read_journal(folder)
+    results, events = _read(folder), journal.events
+    if results.unreadable and not events and not (partial and results.spec):
+        raise EnvironmentFailure(results.unreadable[0])
+    if not events:
         return results
-    told = History(ResultSet(folder, results.spec, results.provenance))
+    results.provenance = results.provenance or dict(events[0]["provenance"])
+    if results.unreadable and events[-1]["what"] == "left":
+        results.provenance["interrupted"] = events[-1]["interrupted"]
+    results.spec = [event["spec"] for event in events if event["what"] in ("began", "extended")][-1]
+    if events[-1]["what"] == "left" and not results.unreadable:
+        return results
+    told = History(ResultSet(folder, results.spec, results.provenance, unreadable=results.unreadable))
     for event in events:
         told.apply(event)
+    if journal.damage:
+        results.unreadable.append(f"{folder.shown}: the journal: {journal.damage}: neither it nor what follows is read")
     behind = sum(len(t.reports) for t in results.trials) <= sum(len(t.reports) for t in told.results.trials)
     return told.results if behind else results
+
+
+def at_a_glance(folder: RunFolder) -> ResultSet:
+    """What a run came to, read in milliseconds: of each trial the best report alone.
+
+    As trials.csv has it, which is some seconds behind where the search runs or was killed. `ResultSet.unreadable` says
+    what cannot be read.
+    """
+    return _read(folder, reports=False)
+
+
+def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
+    """What the files of a run folder hold, as far as they can be read; `ResultSet.unreadable` says what cannot.
+
+    Without ``reports``, or where results.parquet cannot be read, trials.csv still tells the best report of each trial.
+    """
+    problems: list[str] = []
+
+    @contextlib.contextmanager
+    def reading(name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            problems.append(f"{folder.shown}: {name} is missing: the run folder is damaged")
+        except (ValueError, KeyError, TypeError, csv.Error, InputError, OSError) as error:
+            problems.append(f"{folder.shown}: {name} cannot be read: {type(error).__name__}: {error}")
+
+    results = ResultSet(folder, {}, {}, unreadable=problems)
+    bests: list[tuple[Trial, Report]] = []
+    with reading(EXPERIMENT):
+        spec = _checked(read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value, "objective")
+        read_objectives(spec["objective"])
+        results.spec = spec
+    with reading(PROVENANCE):
+        results.provenance = _checked(json.loads(folder.read(PROVENANCE)))
+    with reading(TRIALS):
+        _read_trials(results, folder.read(TRIALS).decode(), bests)
+    whole = False
+    if reports:
+        with reading(REPORTS):
+            _read_reports(results, folder.read(REPORTS))
+            whole = True
+    if folder.exists(LINEAGE):
+        with reading(LINEAGE):
+            for trial_id, segments in json.loads(folder.read(LINEAGE)).items():
+                results.trial(trial_id).segments = [Segment(**segment) for segment in segments]
+    if folder.exists(FAILURES):
+        with reading(FAILURES):
+            _read_failures(results, json.loads(folder.read(FAILURES)))
+    with reading(TRIALS):
+        for trial, told in bests:
+            trial.reports = trial.reports if whole else [told]
+            trial.best = _report_at(trial, told.step)
+    return results
 
 
 def _checked(value: Any, *keys: str) -> dict[str, Any]:
@@ -141,9 +170,8 @@ def _checked(value: Any, *keys: str) -> dict[str, Any]:
     return value
 
 
-def _read_trials(results: ResultSet, text: str) -> list[tuple[Trial, int]]:
-    """Adds the trials of trials.csv; which step of each is its best."""
-    best_steps = []
+def _read_trials(results: ResultSet, text: str, bests: list[tuple[Trial, Report]]) -> None:
+    """Adds the trials of trials.csv, and to ``bests`` the best report of each, as far as it tells."""
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     if "id" not in (rows.fieldnames or []):
         raise ValueError("it has no heading")
@@ -164,8 +192,16 @@ def _read_trials(results: ResultSet, text: str) -> list[tuple[Trial, int]]:
             raise ValueError(f"status {status!r} of trial {row['id']!r} is unknown")
         trial = results.add(Trial(row["id"], int(row["number"]), config, status, reason, rung))  # type: ignore[arg-type]
         if row["best_step"]:
-            best_steps.append((trial, int(row["best_step"])))
-    return best_steps
+            bests.append((trial, _best_told(row)))
+
+
+def _best_told(row: Mapping[str, str]) -> Report:
+    """The best report of a trial as trials.csv has it: with its objectives, and not when it came."""
+    values = {
+        name.removeprefix("best_"): float(cell) for name, cell in row.items() if name.startswith("best_") and cell
+    }
+    step, seconds = int(row["best_step"]), float(row["seconds"] or 0)
+    return Report(row["id"], step, seconds, math.nan, values, row["checkpoint"] or None)
 
 
 def _read_failures(results: ResultSet, failures: dict[str, list[dict[str, Any]]]) -> None:
@@ -183,9 +219,11 @@ def _report_at(trial: Trial, step: int) -> Report:
     raise ValueError(f"the best step of trial {trial.id!r}, {step}, was never reported")
 
 
-def _read_reports(results: ResultSet, frame: pd.DataFrame) -> None:
+def _read_reports(results: ResultSet, data: bytes) -> None:
+    import pandas as pd
+
     fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
-    for record in frame.to_dict("records"):
+    for record in pd.read_parquet(io.BytesIO(data)).to_dict("records"):
         trial = results.get(record["trial_id"])
         if trial is None:
             continue

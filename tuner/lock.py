@@ -78,18 +78,36 @@ def _from_kernel(folder: RunFolder, name: str) -> Callable[[], None]:
 def _by_object(folder: RunFolder, name: str) -> Callable[[], None]:
     if folder.exists(name):
         held = folder.read(name)
-        if time.time() < _read(held).get("time", 0.0) + STALE_AFTER_S:
+        if _is_fresh(_read(held)):
             raise _taken(folder, held)
     return lambda: folder.filesystem.delete_file((folder / name).path)
 
 
 def holder(folder: RunFolder) -> dict[str, Any] | None:
-    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does."""
+    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does.
+
+    Only looks: the folder may be one in which this process may not write.
+    """
+    if not folder.exists(LOCK):
+        return None
+    if not folder.is_local:
+        held = _read(folder.read(LOCK))
+        return held if _is_fresh(held) else None
+    import fcntl
+
+    file = os.open(folder.local_path / LOCK, os.O_RDONLY)
     try:
-        with locked(folder):
-            return None
-    except InputError:
-        return _read(folder.read(LOCK))
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read(os.read(file, 4096))
+    finally:
+        os.close(file)
+    return None
+
+
+def _is_fresh(held: dict[str, Any]) -> bool:
+    """Whether it was renewed lately."""
+    return bool(time.time() < held.get("time", 0.0) + STALE_AFTER_S)
 
 
 def _holder() -> bytes:

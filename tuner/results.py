@@ -145,6 +145,18 @@ class Trial:
         return self.status in ("completed", "stopped", "failed")
 
 
+@dataclass(frozen=True)
+class Used:
+    """What a search has used so far of what its budget limits."""
+
+    elapsed: float
+    """Seconds since the first trial started, without the time between an interruption and `resume`."""
+    epochs: float
+    """Of the scheduler's ``time_attr``, or reports, over all trials; what a trial repeats counts once."""
+    trial_seconds: float
+    """That trials ran, added over all of them."""
+
+
 @dataclass
 class ResultSet:
     """All trials of one run, live or finished."""
@@ -154,6 +166,10 @@ class ResultSet:
     """The experiment as it was run (experiment.yaml)."""
     provenance: dict[str, Any]
     trials: list[Trial] = field(default_factory=list)
+    used: Used | None = None
+    """While it runs in this process; None for one that was read."""
+    unreadable: list[str] = field(default_factory=list)
+    """What of the run folder is missing or damaged, a line a file, so that these results hold less than the run."""
     _by_id: dict[str, Trial] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

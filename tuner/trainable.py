@@ -39,6 +39,11 @@ class Trainable:
         return function if callable(function) else None
 
     @property
+    def parameters(self) -> tuple[str, ...] | None:
+        """Names of what its Config takes; None where it takes a plain dict."""
+        return None if self.config_type is None else tuple(_fields(self.config_type) or ())
+
+    @property
     def can_evaluate(self) -> bool:
         return self._optional("evaluate") is not None
 
@@ -94,7 +99,7 @@ class Trainable:
         else:
             with user_code(self.roots):
                 config = self.make_config(values)
-            read = {name: getattr(config, name) for name in _fields(self.config_type) or {}}
+            read = {name: getattr(config, name) for name in self.parameters or ()}
         sizes = (read.get("micro_batch"), read.get("batch_size"))
         return min((size for size in sizes if isinstance(size, int)), default=None) if "micro_batch" in read else None
 

@@ -36,8 +36,7 @@ def explain(results: ResultSet) -> Verdict:
     folder = results.folder
     events = read_journal(folder).events
     live = _live(results)
-    held = holder(folder)
-    state, words = _run(results, held, live)
+    state, words = standing(results)
     open_trials = [t for t in results.trials if not t.has_ended]
     waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials)
     return Verdict(state, words, _last(results, events), waiting)
@@ -53,7 +52,9 @@ def _live(results: ResultSet) -> Mapping[str, Any]:
     return found
 
 
-def _run(results: ResultSet, held: Mapping[str, Any] | None, live: Mapping[str, Any]) -> tuple[str, str]:
+def standing(results: ResultSet) -> tuple[str, str]:
+    """`Verdict.state` and `Verdict.run`."""
+    held, live = holder(results.folder), _live(results)
     resume = how_to_resume(results.folder)
     interrupted = results.provenance.get("interrupted")
     if held is not None:

@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner.cli import options
 
-NOTE = 60
-"""Characters of a note that a row shows."""
+if TYPE_CHECKING:
+    from tuner.storage import RunFolder
 
 
 @click.command()
 @options.storage
 @options.as_json
 def command(storage: str, as_json: bool) -> None:
-    """List the runs in a storage folder, newest first.
+    """List the runs in a storage folder, newest first, each with how it stands.
 
     Example: python -m tuner list
     """
-    from tuner.errors import EnvironmentFailure
-    from tuner.loading import load_run
-    from tuner.report.terminal import objectives_line, table
-    from tuner.results import EXPERIMENT
+    from tuner.loading import is_run
+    from tuner.report.terminal import aligned, number, shortened
     from tuner.storage import RunFolder
 
-    rows: list[dict[str, Any]] = []
     root = RunFolder.at(storage)
-    for name in root.folders():
-        if not (root / name).exists(EXPERIMENT):
-            continue
-        try:
-            results = load_run((root / name).shown)
-        except EnvironmentFailure as error:
-            rows.append({"run": name, "started": "", "trials": "", "best": "", "metric": "", "note": str(error)})
-            continue
-        front = [trial.best for trial in results.front if trial.best]
-        value = results.value(front[0]) if front else None
-        rows.append(
-            {
-                "run": name,
-                "started": str(results.provenance.get("started", ""))[:19],
-                "trials": len(results.trials),
-                "best": f"front of {len(front)}" if front and results.has_front else value,
-                "metric": objectives_line(results),
-                "note": textwrap.shorten("; ".join(results.notices), NOTE, placeholder=" …"),
-            }
-        )
-    rows.sort(key=lambda row: str(row["started"]), reverse=True)
+    rows = [_row(root / name) for name in root.folders() if is_run(root / name)]
+    rows.sort(key=lambda row: row["started"], reverse=True)
     if as_json:
         options.print_json(rows)
-    elif rows:
-        click.echo(table(rows))
-    else:
+        return
+    if not rows:
         click.echo(f"no runs in {storage}", err=True)
+        return
+    head = [name for name in rows[0] if name != "note"]
+    lines = aligned([head, *([number(row[name]) for name in head] for row in rows)]).splitlines()
+    notes = ["", *(row["note"] for row in rows)]
+    for line, note in zip(lines, notes, strict=True):
+        click.echo(shortened(line, options.width()))
+        if note:
+            click.echo(shortened(f"  {note}", options.width()))
+
+
+def _row(folder: RunFolder) -> dict[str, Any]:
+    from tuner.errors import EnvironmentFailure
+    from tuner.loading import at_a_glance, last_known
+    from tuner.report.terminal import objectives_line
+    from tuner.results import REPORTS
+    from tuner.why import standing
+
+    empty = {"state": "damaged", "trials": "", "best": "", "metric": "", "started": ""}
+    results = at_a_glance(folder)
+    if results.unreadable:
+        try:
+            results = last_known(folder, partial=True)
+        except EnvironmentFailure as error:
+            return {"run": results.name, **empty, "note": str(error).removeprefix(f"{folder.shown}: ")}
+    elif not folder.exists(REPORTS):
+        results.unreadable.append(f"{REPORTS} is missing: the run folder is damaged")
+    state, _ = standing(results)
+    front = [trial.best for trial in results.front if trial.best]
+    value = results.value(front[0]) if front else None
+    ended_by = results.provenance.get("ended_by")
+    note = [text.removeprefix(f"{folder.shown}: ") for text in results.unreadable]
+    note += [f"ended by {ended_by}"] * bool(ended_by)
+    return {
+        "run": results.name,
+        "state": "damaged" if results.unreadable else state,
+        "trials": f"{sum(t.has_ended for t in results.trials)}/{results.provenance.get('trials', '?')}",
+        "best": f"front of {len(front)}" if front and results.has_front else value,
+        "metric": objectives_line(results),
+        "started": str(results.provenance.get("started", ""))[:16].replace("T", " "),
+        "note": "; ".join([*note, *results.notices]),
+    }

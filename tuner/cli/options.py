@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 import click
@@ -29,6 +31,27 @@ address = click.option(
     "--address", metavar="ADDR", help="A running Ray cluster (auto, or host:port); this machine without it."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page (default: in the run folder).")
+
+
+def write_page(target: str, text: str) -> None:
+    """Writes an HTML page. Raises EnvironmentFailure where that is not possible."""
+    from tuner.errors import EnvironmentFailure
+    from tuner.storage import RunFolder
+
+    folder, _, name = target.rpartition("/")
+    try:
+        RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())
+    except OSError as error:
+        reason = " ".join(str(error).split())
+        raise EnvironmentFailure(f"{target} cannot be written: {reason}; choose another file with -o FILE") from None
+
+
+def width() -> int | None:
+    """Columns of the terminal that stdout is; None where it is none."""
+    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
 
 
 def print_json(value: Any) -> None:

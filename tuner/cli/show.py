@@ -14,15 +14,19 @@ from tuner.cli import options
 @options.storage
 @options.as_json
 def command(run_: str, storage: str, as_json: bool) -> None:
-    """Show one run: its best trial (or its Pareto front), and all trials, best first.
+    """Show one run: how it stands, its best trial (or its Pareto front), and all trials, best first.
 
     Example: python -m tuner show runs/quickstart-20260101-120000
+
+    Of a damaged run folder it shows what can be read, and says what cannot. On a terminal, what does not fit is cut.
     """
     from tuner.cli.run import summary
     from tuner.loading import find_run, last_known
     from tuner.report.terminal import overview
+    from tuner.why import standing
 
-    results = last_known(find_run(run_, storage))
+    results = last_known(find_run(run_, storage), partial=True)
+    state, words = standing(results)
     if as_json:
         trials = [
             {
@@ -37,6 +41,6 @@ def command(run_: str, storage: str, as_json: bool) -> None:
             }
             for t in results.trials
         ]
-        options.print_json(summary(results) | {"all": trials})
+        options.print_json({"state": state} | summary(results) | {"unreadable": results.unreadable, "all": trials})
     else:
-        click.echo(overview(results))
+        click.echo(overview(results, words, options.width()))

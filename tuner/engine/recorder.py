@@ -11,14 +11,15 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.control import Control
 from tuner.engine.course import Course
+from tuner.engine.events import failed_attempt, known_events, reported
 from tuner.engine.ledger import Ledger
-from tuner.engine.recovery import failed_attempt, known_events, reported, save_state
+from tuner.engine.recovery import save_state
 from tuner.engine.shelf import COPY, Shelf
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
 from tuner.manifest import damage
-from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, flat_metrics, write_json
+from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, Used, flat_metrics, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 
@@ -215,6 +216,7 @@ class Recorder(Callback):  # type: ignore[misc]
             listener.ended(trial)
 
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
+        self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.seconds)
         for listener in self._listeners:
             listener.tick()
         with self._control.storing(self.results.folder):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from tuner.report.style import PALETTE
 from tuner.simulator.comparison import Comparison, Contender
 
 if TYPE_CHECKING:
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, which colour-blind readers tell apart; line styles serve print in grey."""
-
 _STYLES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", "-.", ":", (0, (7, 1)), (0, (3, 1, 1, 1, 1, 1)))
+"""Besides the colours, for print in grey."""
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
@@ -123,7 +122,7 @@ def _draw(
     known = ~np.isnan(values).any(axis=0)
     times, values = (_shares() * _time_axis(comparison, workers)[0])[known], values[:, known]
     mean = values.mean(axis=0)
-    colour = _COLOURS[number % len(_COLOURS)]
+    colour = PALETTE[number % len(PALETTE)]
     label = comparison.contenders[number].name
     style = _STYLES[number % len(_STYLES)]
     axis.plot(times, np.maximum(mean, least), color=colour, linestyle=style, linewidth=1.6, label=label)

@@ -1,23 +1,30 @@
-"""``report.html``: a run as one page that opens anywhere, with no script and nothing to load."""
+"""``report.html``: a run as one page, with all that it takes to judge the result and to have it again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Sequence
 from html import escape
 
-from tuner.report.terminal import config_line, config_lines, headline, number, objectives_line, trust
-from tuner.results import REPORT, ResultSet, Trial
+from tuner.configuration import flat
+from tuner.machine import describe
+from tuner.report.axes import Axis, axes_of
+from tuner.report.chronicle import Chronicle, chronicle
+from tuner.report.curves import front, incumbent, learning_curves, timeline
+from tuner.report.document import Section, bullets, code, document, notices, table
+from tuner.report.importance import LEAST_TRIALS, Importance, importance
+from tuner.report.parameters import LEAST_CONTOUR, contour, importance_bars, pair, parallel, slice_of
+from tuner.report.style import outside
+from tuner.report.terminal import config_lines, failed_attempts, objectives_line, saved, savings, status_line, trust
+from tuner.report.verdict import ranked, state, verdict
+from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet, Trial
+from tuner.spec.quantities import duration
 
-_STYLE = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid #8884; vertical-align: top; }
-td.number { font-variant-numeric: tabular-nums; }
-.notice { border-left: .4rem solid #d55e00; background: #d55e0022; padding: .5rem 1rem; font-weight: 600; }
-.scroll { overflow-x: auto; }
-code { font-size: .93em; }
-"""
+SLICES = 12
+"""Parameters that have a slice plot at most: those that matter most."""
+
+_AXIS_WIDTH = 90
+"""Pixels between two parallel coordinates at least."""
 
 
 def write_report(results: ResultSet) -> None:
@@ -25,54 +32,220 @@ def write_report(results: ResultSet) -> None:
     results.folder.write(REPORT, page(results).encode())
 
 
-def _row(results: ResultSet, trial: Trial) -> str:
-    values = results.values(trial.best) if trial.best else {}
-    cells = [
-        ("number", str(trial.number)),
-        ("", trial.id),
-        ("", trial.status),
-        *(("number", number(values.get(objective.metric))) for objective in results.objectives),
-        ("number", str(trial.steps)),
-        ("number", f"{trial.seconds:.1f}"),
-        ("", config_line(trial.config)),
-        ("", trial.why),
-    ]
-    return "<tr>" + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells) + "</tr>"
-
-
-def _table(results: ResultSet, trials: Iterable[Trial]) -> str:
-    best = "" if results.has_front else "best "
-    metrics = [f"{best}{objective.metric}" for objective in results.objectives]
-    names = ["#", "trial", "status", *metrics, "steps", "seconds", "configuration", "why it ended"]
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    rows = "".join(_row(results, trial) for trial in trials)
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def _result(results: ResultSet) -> str:
-    """The best configuration, or the front."""
-    if results.has_front:
-        title = f"Pareto front of {objectives_line(results)}"
-        return f"<h2>{escape(title)}</h2>{_table(results, results.front)}"
-    config = "\n".join(line for best in results.front for line in config_lines(results.full_config(best)))
-    return f"<h2>Best configuration</h2><pre><code>{escape(config)}</code></pre>"
-
-
 def page(results: ResultSet) -> str:
     """The whole page."""
-    notices = "".join(f'<p class="notice">{escape(text)}</p>' for text in results.notices)
-    lines = [line for line in headline(results) if not line.startswith(("NOTICE", " "))]  # the front has its table
-    lines += filter(None, [trust(results)])
-    points = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    ranked = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
-    title = escape(results.name)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>{_STYLE}</style></head><body>
-<h1>{title}</h1>{notices}
-<ul>{points}</ul>
-{_result(results)}
-<h2>Trials</h2>{_table(results, ranked)}
-<p>To run it again: <code>python -m tuner run {escape(results.folder.shown)}/experiment.yaml</code></p>
-</body></html>
-"""
+    told, trials = chronicle(results), ranked(results)
+    axes = axes_of(results, trials)
+    found = importance(results, trials)
+    sections = [
+        _summary(results, told),
+        _configuration(results),
+        _progress(results, told),
+        _curves(results),
+        _importance(results, found, len(trials)),
+        *_parameters(results, trials, axes, found),
+        _timeline(results, told),
+        _trials(results),
+        _failures(results),
+        _provenance(results, told),
+        _again(results),
+    ]
+    head = f"<h1>{escape(results.name)}</h1>{notices((*results.notices, *results.unreadable))}"
+    return document(results.name, head, sections)
+
+
+def _summary(results: ResultSet, told: Chronicle) -> Section:
+    elapsed = results.provenance.get("elapsed_s") or told.elapsed
+    first, *rest = verdict(results)
+    counts = [status_line(results), failed_attempts(results), _saved(results), trust(results)]
+    lines = [state(results, elapsed), *filter(None, counts)]
+    return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))
+
+
+def _saved(results: ResultSet) -> str:
+    """Epochs and time that early stopping saved."""
+    found = saved(results)
+    if found is None or found.seconds <= 0:
+        return savings(results)
+    return f"{savings(results)}, about {duration(found.seconds)} of trial time at the mean pace of this run"
+
+
+def _configuration(results: ResultSet) -> Section:
+    if results.has_front:
+        title = f"Pareto front of {objectives_line(results)}"
+        return Section("configuration", title, html=table(_rows(results, results.front), words=["why it ended"]))
+    best = results.best
+    if best is None:
+        return Section("configuration", "Best configuration", "There is none: no trial has a result.")
+    return Section("configuration", "Best configuration", html=code("\n".join(config_lines(results.full_config(best)))))
+
+
+def _progress(results: ResultSet, told: Chronicle) -> Section:
+    if results.has_front:
+        title, nothing = "Pareto front", "Nothing was reported yet."
+        drawn = front(results) if results.front else None
+    else:
+        title, nothing = "Best value over time", "Nothing was reported, or when is not known."
+        drawn = incumbent(results, told) if told.moments and told.elapsed > 0 else None
+    name = "front" if results.has_front else "incumbent"
+    return Section(name, title, drawn[1], [drawn[0]]) if drawn else Section(name, title, nothing)
+
+
+def _curves(results: ResultSet) -> Section:
+    title, drawn = "Learning curves", learning_curves(results)
+    if drawn is None:
+        return Section("curves", title, "No trial has reported.")
+    what = "One line a trial, by the rung that it came to; click a name to hide its lines."
+    return Section("curves", title, what + outside(drawn[1]), [drawn[0]])
+
+
+def _importance(results: ResultSet, found: Importance | None, count: int) -> Section:
+    title = "Parameter importance"
+    if found is None:
+        few = f"It takes {LEAST_TRIALS} trials with a result to tell what matters from chance; this run has {count}."
+        same = "All trials have the same parameters: there is nothing to compare."
+        return Section("importance", title, few if count < LEAST_TRIALS else same)
+    of = f" (first objective: {results.metric})" if results.has_front else ""
+    text = (
+        f"How much each parameter separates the best {found.top} of {found.trials} trials from all of them{of}: "
+        f"PED-ANOVA (Watanabe et al. 2023), as Optuna computes it. Early-stopped trials count with their best value."
+    )
+    return Section("importance", title, text, [importance_bars(found)])
+
+
+def _parameters(
+    results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], found: Importance | None
+) -> list[Section]:
+    if not axes:
+        why = "There is nothing to draw: no two trials with a result differ in a parameter."
+        titles = {"parallel": "Parallel coordinates", "slices": "Each parameter", "contour": "Two parameters"}
+        return [Section(name, title, why) for name, title in titles.items()]
+    by_share = sorted(axes, key=lambda axis: -found.shares.get(axis.name, 0.0)) if found else list(axes)
+    left_out = f" Shown are the {SLICES} that matter most of {len(axes)}." if len(axes) > SLICES else ""
+    each = "Blue: trials that completed; hollow orange: trials that were stopped early or have not ended, with the best"
+    return [
+        Section(
+            "parallel",
+            "Parallel coordinates",
+            f"One line a trial, through its parameters to {results.metric}; click a name to hide its lines.",
+            [parallel(results, trials, axes)],
+            least_width=_AXIS_WIDTH * (len(axes) + 1),
+        ),
+        Section(
+            "slices",
+            "Each parameter",
+            f"{each} value that they reached.{left_out}",
+            [slice_of(results, trials, axis) for axis in by_share[:SLICES]],
+        ),
+        _contour(results, trials, axes, found),
+    ]
+
+
+def _contour(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], found: Importance | None) -> Section:
+    title, two = "Two parameters", pair(axes, found)
+    if two is None:
+        return Section("contour", title, "It takes two parameters that are ranges of numbers.")
+    drawn = contour(results, trials, *two)
+    if drawn is None:
+        few = (
+            f"Fewer than {LEAST_CONTOUR} trials have values of both {two[0].name} and {two[1].name}, or all on a line."
+        )
+        return Section("contour", title, few)
+    which = "the two ranges that matter most" if found else "the first two ranges; what matters most is not known"
+    text = (
+        f"{results.metric} over {two[0].name} and {two[1].name}, {which}: interpolated between trials (dots), each "
+        f"with its best value; the star is the best. Where no trials are around, nothing is drawn."
+    )
+    return Section("contour", title, text, [drawn])
+
+
+def _timeline(results: ResultSet, told: Chronicle) -> Section:
+    title = "Timeline"
+    if not told.stretches or told.elapsed <= 0:
+        return Section("timeline", title, "No trial has run, or when is not known.")
+    drawn, idle = timeline(results, told)
+    return Section("timeline", title, f"Which worker ran what, coloured by what became of the trial. {idle}", [drawn])
+
+
+def _trials(results: ResultSet) -> Section:
+    every = [*results.rank(results.trials), *(trial for trial in results.trials if trial.best is None)]
+    if not every:
+        return Section("trials", "Trials", "No trial has started.")
+    text = "Best first; click a heading to sort."
+    return Section(
+        "trials", "Trials", text, html=table(_rows(results, every), id_="trial-table", words=["why it ended"])
+    )
+
+
+def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
+    configs = {trial.id: dict(flat(trial.config)) for trial in trials}
+    names = list(dict.fromkeys(name for config in configs.values() for name in config))
+    metrics = [objective.metric for objective in results.objectives]
+    shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
+    rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *names, "why it ended"]]
+    for trial in trials:
+        values = results.values(trial.best) if trial.best else {}
+        cells = [_plain(configs[trial.id].get(name)) for name in names]
+        fixed = [trial.number, trial.id, trial.status, *(values.get(metric) for metric in metrics)]
+        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *cells, trial.why])
+    return rows
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (int, float, str)) or value is None else " ".join(config_lines({"": value}))[3:]
+
+
+def _failures(results: ResultSet) -> Section:
+    rows: list[list[object]] = [["#", "trial", "after report", "kind", "what it met", "then", "log"]]
+    for trial in results.trials:
+        log = f"{results.folder.shown}/{RAY}/{trial.id}/{TRIAL_LOG}"
+        for i, failure in enumerate(trial.failures):
+            last = i == len(trial.failures) - 1
+            then = "given up" if failure.final else f"tried again{f': {trial.status}' if last else ''}"
+            rows.append([trial.number, trial.id, failure.step, failure.kind, failure.message, then, log])
+        if trial.status == "failed" and not trial.failures:
+            rows.append([trial.number, trial.id, trial.steps, "", trial.reason, "given up", log])
+    if len(rows) == 1:
+        return Section("failures", "Failures", "No attempt at a trial failed.")
+    return Section("failures", "Failures", html=table(rows, id_="failure-table", words=["what it met"]))
+
+
+def _provenance(results: ResultSet, told: Chronicle) -> Section:
+    known = results.provenance
+    if not known:
+        return Section("provenance", "Provenance", f"Not known: {PROVENANCE} cannot be read.")
+    git = known.get("git") or {}
+    changed = " with uncommitted changes" if git.get("diff_sha256") else ""
+    cluster = []
+    for node in known.get("cluster", []):
+        cluster.append(f"{node['name']}: {describe({k: v for k, v in node.items() if k != 'name'})}")
+    trial = ", ".join(f"{amount:g} {name}" for name, amount in known.get("trial_resources", {}).items())
+    rows = {
+        "started": known.get("started"),
+        "took": duration(known.get("elapsed_s") or told.elapsed),
+        "command": " ".join(map(str, known.get("command", []))),
+        "in": known.get("working_directory"),
+        "experiment": known.get("experiment_file"),
+        "git commit": f"{git['commit']}{changed}" if "commit" in git else "none: not in a git checkout",
+        "seed": known.get("seed"),
+        "host": f"{known.get('host')}, {known.get('platform')}",
+        "cluster": "; ".join(cluster),
+        "a trial takes": f"{trial}; {known.get('slots', '?')} at once",
+        "python": known.get("python"),
+        "packages": ", ".join(f"{name} {version}" for name, version in known.get("packages", {}).items()),
+        "page written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    pairs = [[name, str(value)] for name, value in rows.items() if value not in (None, "")]
+    return Section("provenance", "Provenance", html=table([["", "value"], *pairs], words=["value"]))
+
+
+def _again(results: ResultSet) -> Section:
+    shown, git = results.folder.shown, results.provenance.get("git") or {}
+    lines = [f"git checkout {git['commit']}"] if "commit" in git else []
+    lines.append(f"python -m tuner run {shown}/{EXPERIMENT}")
+    if results.front:
+        best = results.front[0]
+        lines.append(f"python -m tuner replay {shown} {best.number}")
+        lines.append(f"python -m tuner best {shown}{f' --trial {best.id}' if results.has_front else ''} --test")
+    caption = "The search again; one trial again, compared with the record; the best model, scored on the test set:"
+    return Section("again", "To have it again", caption, html=code("\n".join(lines)))

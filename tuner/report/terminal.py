@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.algorithms import changes_configurations
@@ -51,17 +53,28 @@ def _short(text: str) -> str:
         return text
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Aligned columns; the keys of the first row are the headings."""
+def table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Aligned columns; the keys of the first row are the headings. See `aligned`."""
     head = list(rows[0])
-    return aligned([head, *([number(row[name]) for name in head] for row in rows)])
+    return aligned([head, *([number(row[name]) for name in head] for row in rows)], width)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns; a row may end early."""
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Aligned columns; a row may end early.
+
+    Where a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends.
+    """
     widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
+    cap = max(widths, default=0)
+    while width is not None and sum(min(w, cap) for w in widths) + 2 * (len(widths) - 1) > width and cap > 1:
+        cap -= 1
     lines = (zip(row, widths, strict=False) for row in rows)
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in lines)
+    return "\n".join("  ".join(shortened(c, cap).ljust(min(w, cap)) for c, w in line).rstrip() for line in lines)
+
+
+def shortened(text: str, width: int | None) -> str:
+    """``text`` with ``…`` in place of what goes beyond ``width``."""
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
 def objectives_line(results: ResultSet, separator: str = ", ") -> str:
@@ -69,20 +82,44 @@ def objectives_line(results: ResultSet, separator: str = ", ") -> str:
     return separator.join(map(str, results.objectives))
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What early stopping saved."""
+
+    spent: int
+    """In units of the scheduler's ``time_attr``, as `full`."""
+    full: int
+    """What the same trials would have taken up to ``max_t``."""
+    unit: str
+    seconds: float
+    """Of trial time, at the mean pace of the run."""
+
+
+def saved(results: ResultSet) -> Saved | None:
+    """None where no scheduler stops early, or nothing was reported."""
+    scheduler = results.spec.get("scheduler", {})
+    reported = [trial for trial in results.trials if trial.reports]
+    if not scheduler.get("max_t") or not reported or changes_configurations(scheduler["kind"]):
+        return None
+    unit = scheduler["time_attr"]
+    spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in reported)
+    full = len(reported) * scheduler["max_t"]
+    pace = sum(t.seconds for t in reported) / max(spent, 1)
+    return Saved(spent, full, unit, (full - spent) * pace)
+
+
 def savings(results: ResultSet) -> str:
     """What early stopping saved, in units of the scheduler's ``time_attr``; empty where no scheduler stops early."""
-    scheduler = results.spec["scheduler"]
-    if not scheduler.get("max_t") or not results.trials or changes_configurations(scheduler["kind"]):
+    found = saved(results)
+    if found is None:
         return ""
-    unit = scheduler["time_attr"]
-    spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in results.trials if t.reports)
-    full = len([t for t in results.trials if t.reports]) * scheduler["max_t"]
-    return f"{spent} of {full} {unit}s run: {1 - spent / full:.0%} saved by stopping early" if full else ""
+    share = 1 - found.spent / found.full
+    return f"{found.spent} of {found.full} {found.unit}s run: {share:.0%} saved by stopping early"
 
 
 def trust(results: ResultSet) -> str:
     """Where ``grace_period: auto`` put the first rung in the end, and why; empty for other runs."""
-    scheduler = results.spec["scheduler"]
+    scheduler = results.spec.get("scheduler", {})
     if scheduler.get("grace_period") != "auto":
         return ""
     unit, sign = scheduler["time_attr"], results.objectives[0].sign
@@ -97,7 +134,7 @@ def trust(results: ResultSet) -> str:
 
 def headline(results: ResultSet) -> list[str]:
     """The result of a run in a few lines: notices, best trial or front, trials by status, what was saved."""
-    lines = [f"NOTICE: {notice}" for notice in results.notices]
+    lines = [f"NOTICE: {notice}" for notice in (*results.notices, *results.unreadable)]
     front = results.front
     if not front:
         lines.append("no trial has a result")
@@ -107,15 +144,19 @@ def headline(results: ResultSet) -> list[str]:
         lines.append(f"Pareto front of {objectives_line(results)}: {len(front)} trial{'s' * (len(front) > 1)}")
         lines += [f"  {_reached(results, trial)}" for trial in front[:FRONT_LINES]]
         lines += [f"  and {len(front) - FRONT_LINES} more"] * (len(front) > FRONT_LINES)
-    counts = [
-        f"{results.count(s)} {s}"
-        for s in ("completed", "stopped", "failed", "running", "paused", "pending")
-        if results.count(s)
-    ]
-    lines.append(
-        f"trials: {', '.join(counts) or 'none'}; {duration(sum(t.seconds for t in results.trials))} of trial time"
-    )
-    return [*lines, *filter(None, [failed_attempts(results), savings(results)])]
+    return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings(results)])]
+
+
+def status_line(results: ResultSet) -> str:
+    """``trials: 8 completed, 22 stopped; 10m40s of trial time``."""
+    return f"trials: {counts(results) or 'none'}; {duration(sum(t.seconds for t in results.trials))} of trial time"
+
+
+def counts(results: ResultSet) -> str:
+    """``4 completed, 20 stopped``: trials by status; empty where there is none."""
+    found: Counter[str] = Counter(trial.status for trial in results.trials)
+    order = ("completed", "stopped", "failed", "running", "paused", "pending")
+    return ", ".join(f"{found[status]} {status}" for status in order if found[status])
 
 
 def failed_attempts(results: ResultSet) -> str:
@@ -130,13 +171,30 @@ def _reached(results: ResultSet, trial: Trial) -> str:
     return f"trial {trial.label}, {values} at step {trial.best.step}: {config_line(trial.config)}"
 
 
-def overview(results: ResultSet) -> str:
-    """``show``: the headline and a table of trials, best (the front) first, then those without a result."""
-    ranked = results.rank(results.trials)
-    rest = [t for t in results.trials if t.best is None]
-    rows = [_row(results, trial) for trial in [*ranked, *rest]]
-    lines = [f"run: {results.folder.shown}", *headline(results), *filter(None, [trust(results)])]
-    return "\n".join([*lines, "", table(rows)] if rows else lines)
+def overview(results: ResultSet, standing: str, width: int | None = None) -> str:
+    """``show``: how the run stands, the headline and a table of trials, best (the front) first, then the others.
+
+    ``width``: of the terminal; lines of any length without it.
+    """
+    trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
+    lines = [f"run: {results.folder.shown}", standing, *headline(results), *filter(None, [trust(results)])]
+    if width is not None:
+        lines = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+    if not trials:
+        return "\n".join(lines)
+    rows = [_row(results, trial) for trial in trials]
+    shown = table(rows)
+    if width is not None and max(map(len, shown.splitlines())) > width:
+        shown = table(_without_the_usual(rows, trials), width)
+    return "\n".join([*lines, "", shown])
+
+
+def _without_the_usual(rows: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> Sequence[dict[str, Any]]:
+    """``rows`` without reasons that the status tells well enough; without their column where none is left."""
+    kept = [t.status not in ("completed", "stopped") or bool(t.failures) for t in trials]
+    if any(kept):
+        return [row | {"why": row["why"] * keep} for row, keep in zip(rows, kept, strict=True)]
+    return [{name: value for name, value in row.items() if name != "why"} for row in rows]
 
 
 def _row(results: ResultSet, trial: Trial) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.history import History
-from tuner.journal import JournalReader
+from tuner.journal import Journal, JournalReader
 from tuner.loading import last_known
 from tuner.lock import locked
 from tuner.results import ResultSet, Trial
@@ -99,7 +99,7 @@ class Follower:
     def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._reader = JournalReader(folder)
-        self._results = last_known(folder, self._reader.new())
+        self._results = last_known(folder, journal=Journal(tuple(self._reader.new()), self._reader.size, ""))
         self._history = History(self._results)
         tracking = Tracking.model_validate(self._results.spec["tracking"])
         self._deliveries = [Delivery(mirror, say) for mirror in mirrors_of(tracking, self._results)]

@@ -1,0 +1,103 @@
+"""``confirm RUN``: the best configurations, trained again with fresh seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli import options
+
+if TYPE_CHECKING:
+    from tuner.confirm import Confirmation, Confirmed
+    from tuner.intervals import Interval
+
+
+@click.command()
+@options.run_argument
+@click.option("--top", default=3, show_default=True, metavar="N", help="How many of the best configurations.")
+@click.option("--seeds", default=5, show_default=True, metavar="N", help="With how many fresh seeds each.")
+@click.option("--test", is_flag=True, help="Score them on the test set too.")
+@options.storage
+@options.address
+@options.as_json
+def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: str | None, as_json: bool) -> None:
+    """Train the best configurations of a finished RUN again with fresh seeds, in a run of its own: RUN-confirm.
+
+    Example: python -m tuner confirm runs/quickstart-20260101-120000 --top 3 --seeds 5 --test
+
+    Says how good each is (mean and 95 % interval), how much too good the search's own number was, and which of them
+    cannot be told apart. To go on after an interruption: resume RUN-confirm, then confirm RUN again.
+
+    Exit status: as of run.
+    """
+    from tuner.confirm import confirm
+    from tuner.loading import find_run, last_known
+    from tuner.retraining import retraining
+    from tuner.tracking.screen import Screen
+
+    results = last_known(find_run(run_, storage))
+    experiment = retraining(results, top, seeds).experiment
+    with Screen() as screen:
+        listeners = [screen.progress(experiment)]
+        found = confirm(results, top=top, seeds=seeds, test=test, address=address, listeners=listeners, say=screen.say)
+    if as_json:
+        options.print_json(found.as_json())
+    else:
+        click.echo("\n".join(_lines(found)))
+
+
+def _lines(found: Confirmation) -> Iterator[str]:
+    """What a terminal shows."""
+    from tuner.confirm import over_seeds
+    from tuner.report.terminal import aligned, number
+
+    confirmed, seeds = found.configurations, ", ".join(map(str, found.seeds))
+    yield f"{found.objective}: mean ± 95 % interval over seeds {seeds}, which the search did not use"
+    head = ["trial", "search", "best report", "last report", f"behind #{found.winner.number}"]
+    columns = [[_words(over_seeds(values)) for values in (c.best, c.last)] for c in confirmed]
+    rows = zip(confirmed, columns, strict=True)
+    yield aligned([head, *([f"#{c.number}", number(c.searched), *means, _standing(c, found)] for c, means in rows)])
+    if metrics := list(found.winner.test):
+        yield ""
+        tested = [[_words(over_seeds(c.test.get(metric, {}))) for metric in metrics] for c in confirmed]
+        rows = zip(confirmed, tested, strict=True)
+        yield aligned([["trial", *metrics], *([f"#{c.number}", *means] for c, means in rows)])
+    yield ""
+    yield "best report: its epoch is chosen on validation data, as in the search; last report: it is not;"
+    yield "test: of the best report; nothing was chosen by it, so that this is the number for new data"
+    yield from _verdict(found)
+
+
+def _words(mean: Interval | None) -> str:
+    return "no result" if mean is None else str(mean)
+
+
+def _standing(confirmed: Confirmed, found: Confirmation) -> str:
+    behind = found.behind(confirmed)
+    return "" if confirmed is found.winner or behind is None else f"{behind}{' (tie)' * found.ties(confirmed)}"
+
+
+def _verdict(found: Confirmation) -> Iterator[str]:
+    from tuner.report.terminal import number
+
+    searched, winner = found.searched, found.winner
+    optimism = found.optimism(searched)
+    if optimism is not None:
+        way = "worse" if optimism.mean >= 0 else "better"
+        amount = dataclasses.replace(optimism, mean=abs(optimism.mean))
+        doubt = ": that may be chance" if optimism.holds_zero else ": the search was too optimistic" * (way == "worse")
+        said = (
+            f"the search said {number(searched.searched)} for trial #{searched.number} (step {searched.searched_step})"
+        )
+        yield f"optimism: {said}; with fresh seeds it is {amount} {way}{doubt}"
+    others = [c for c in found.configurations if c is not winner and c.best]
+    ties = [f"#{c.number}" for c in others if found.ties(c)]
+    worse = [f"#{c.number}" for c in others if not found.ties(c)]
+    if ties:
+        told = f"a tie: {', '.join([f'#{winner.number}', *ties])} cannot be told apart with these seeds"
+        yield told + (f"; {', '.join(worse)} worse" if worse else "")
+    elif worse:
+        yield f"#{winner.number} is better than {', '.join(worse)}: no paired interval holds 0"

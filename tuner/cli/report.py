@@ -1,0 +1,36 @@
+"""``report RUN``: a run as one HTML page."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@options.run_argument
+@options.page_file
+@options.storage
+@options.as_json
+def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
+    """Write RUN, live, dead or finished, as one HTML page that opens anywhere and loads nothing.
+
+    Example: python -m tuner report runs/quickstart-20260101-120000 -o quickstart.html
+    """
+    from tuner.loading import find_run, last_known
+    from tuner.report.html import page
+    from tuner.report.verdict import verdict
+    from tuner.results import REPORT
+
+    results = last_known(find_run(run_, storage), partial=True)
+    target = output or (results.folder / REPORT).shown
+    for notice in (*results.notices, *results.unreadable):
+        click.echo(f"NOTICE: {notice}", err=True)
+    said = verdict(results)
+    options.write_page(target, page(results))
+    click.echo("\n".join(said), err=True)
+    if as_json:
+        told = {"run": results.name, "page": target, "verdict": said, "unreadable": results.unreadable}
+        options.print_json(told | {"notices": results.notices})
+    else:
+        click.echo(target)

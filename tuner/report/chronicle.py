@@ -1,0 +1,135 @@
+"""A search on the clock: when each report came, what had been spent by then, and when which trial ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tuner.engine.events import known_events
+from tuner.engine.ledger import REPORTS, Ledger
+from tuner.journal import Event
+from tuner.results import ResultSet
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A report, and where the search stood with it."""
+
+    trial: str
+    step: int
+    seconds: float
+    """Of the search, without the time between an interruption and its resumption."""
+    epochs: float
+    """Spent over all trials, in units of the scheduler's ``time_attr``."""
+    point: tuple[float, ...]
+    """The values of the objectives, each to be made large."""
+
+
+@dataclass
+class Stretch:
+    """An uninterrupted stay of a trial on a worker."""
+
+    trial: str
+    begin: float
+    """Seconds of the search."""
+    end: float
+    lane: int = 0
+    """Number of the worker, from 0; Ray's own numbers are not known, and the lowest free one is taken."""
+
+
+@dataclass
+class Chronicle:
+    """What `chronicle` tells."""
+
+    unit: str
+    """What epochs are counted in: the scheduler's ``time_attr``."""
+    moments: list[Moment] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    """In the order in which they began."""
+    elapsed: float = 0.0
+    """Seconds of the search so far."""
+
+    @cached_property
+    def incumbents(self) -> list[Moment]:
+        """The reports that were better than all before them, in the first objective."""
+        found: list[Moment] = []
+        for moment in self.moments:
+            if not found or moment.point[0] > found[-1].point[0]:
+                found.append(moment)
+        return found
+
+    @property
+    def epochs(self) -> float:
+        """Spent in all."""
+        return self.moments[-1].epochs if self.moments else 0.0
+
+    @property
+    def lanes(self) -> int:
+        """Workers that were seen to run a trial."""
+        return 1 + max((stretch.lane for stretch in self.stretches), default=-1)
+
+
+def unit_of(results: ResultSet) -> str:
+    """What the scheduler of a run counts a trial's progress in."""
+    return str(results.spec.get("scheduler", {}).get("time_attr", REPORTS))
+
+
+def chronicle(results: ResultSet) -> Chronicle:
+    """What the journal of a run tells; where there is none, the times of its reports, which are whole seconds."""
+    unit = unit_of(results)
+    ledger = Ledger(results.objectives, (unit, 0))
+    told = Chronicle(unit)
+    open_: dict[str, Stretch] = {}
+    for event, now in _on_the_clock(known_events(results)):
+        told.elapsed = max(told.elapsed, now)
+        trial_id = event.get("trial", "")
+        match event["what"]:
+            case "started":
+                _close(open_, trial_id)  # the driver was killed while it ran
+                told.stretches.append(open_.setdefault(trial_id, Stretch(trial_id, now, now)))
+            case "reported":
+                if all(objective.metric in event["metrics"] for objective in results.objectives):
+                    ledger.note(event)
+                    point = tuple(o.sign * float(event["metrics"][o.metric]) for o in results.objectives)
+                    if all(map(math.isfinite, point)):
+                        told.moments.append(Moment(trial_id, event["step"], now, ledger.epochs, point))
+                if trial_id not in open_:  # tables do not tell when a trial started
+                    open_[trial_id] = Stretch(trial_id, max(0.0, now - event["seconds"]), now)
+                    told.stretches.append(open_[trial_id])
+                open_[trial_id].end = now
+            case "paused" | "ended" | "failed attempt":
+                _close(open_, trial_id, now if "elapsed" in event else None)
+    for stretch in open_.values():
+        trial = results.get(stretch.trial)
+        stretch.end = told.elapsed if trial is not None and trial.status == "running" else stretch.end
+    told.stretches.sort(key=lambda stretch: stretch.begin)
+    _assign_lanes(told.stretches)
+    return told
+
+
+def _on_the_clock(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
+    """Each event with its second of the search; those of tables have the time of day instead."""
+    now, origin = 0.0, math.nan
+    for event in events:
+        if "elapsed" in event:
+            now = event["elapsed"]
+        elif math.isfinite(event.get("timestamp", math.nan)):
+            origin = event["timestamp"] - event["seconds"] if math.isnan(origin) else origin
+            now = max(now, event["timestamp"] - origin)
+        yield event, now
+
+
+def _close(open_: dict[str, Stretch], trial_id: str, now: float | None = None) -> None:
+    stretch = open_.pop(trial_id, None)
+    if stretch is not None and now is not None:
+        stretch.end = now
+
+
+def _assign_lanes(stretches: list[Stretch]) -> None:
+    free_from: list[float] = []
+    for stretch in stretches:
+        lane = next((i for i, until in enumerate(free_from) if until <= stretch.begin), len(free_from))
+        free_from[lane : lane + 1] = [stretch.end]
+        stretch.lane = lane

@@ -1,0 +1,261 @@
+"""Figures over time and training: the incumbent, the front, learning curves, and what the workers did."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.report.chronicle import Chronicle, Moment, unit_of
+from tuner.report.style import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PALETTE,
+    SCALE,
+    STATUS_COLOURS,
+    VERMILLION,
+    figure,
+    label,
+    objective_label,
+    view,
+)
+from tuner.report.terminal import number
+from tuner.results import ResultSet, Status, Trial
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+TIME_UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+
+_LANE, _LEAST_LANES = 26, 180
+"""Pixels of a worker in the timeline, and of all of them at least."""
+
+_MOST = 620
+"""Pixels of the timeline at most."""
+
+
+def time_axis(seconds: float) -> tuple[float, str]:
+    """(what a time axis of so many seconds is divided by, its unit)."""
+    return next((unit, name) for unit, name in TIME_UNITS if seconds >= 2 * unit or unit == 1)
+
+
+def named(trial: Trial | None) -> str:
+    """``#11 (f70ac63a)``, as a figure may show it."""
+    return label(trial.label) if trial else "?"
+
+
+def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
+    """The best value so far over the time of the search, and each trial's own best; and the caption."""
+    import plotly.graph_objects as go
+
+    objective, (unit, unit_name) = results.objectives[0], time_axis(told.elapsed)
+    best = told.incumbents
+    x = [moment.seconds / unit for moment in best]
+    y = [objective.sign * moment.point[0] for moment in best]
+    hover = [f"trial {named(results.get(m.trial))}, report {m.step}" for m in best]
+    own: dict[str, Moment] = {}
+    for moment in told.moments:
+        if moment.trial not in own or moment.point[0] > own[moment.trial].point[0]:
+            own[moment.trial] = moment
+    every = [objective.sign * moment.point[0] for moment in own.values()]
+    others = go.Scatter(
+        x=[moment.seconds / unit for moment in own.values()],
+        y=every,
+        text=[named(results.get(trial)) for trial in own],
+        mode="markers",
+        name="each trial's best",
+        marker={"color": GREY, "size": 5, "opacity": 0.5},
+        hovertemplate="trial %{text}: %{y:.6g}<extra></extra>",
+    )
+    line = go.Scatter(
+        x=[*x, told.elapsed / unit],
+        y=[*y, y[-1]],
+        text=[*hover, "end of the search"],
+        mode="lines+markers",
+        name="best so far",
+        line={"color": BLUE, "width": 2.5, "shape": "hv"},
+        marker={"size": 7},
+        hovertemplate=f"%{{y:.6g}} at %{{x:.4g}} {unit_name}<br>%{{text}}<extra></extra>",
+    )
+    extent, _ = view(every, objective)
+    drawn = figure(
+        [others, line],
+        {"title": {"text": f"time of the search ({unit_name})"}},
+        {"title": {"text": objective_label(objective)}, "range": extent},
+    )
+    return drawn, f"{len(best)} times a report was better than all before it."
+
+
+def front(results: ResultSet) -> tuple[go.Figure, str]:
+    """Trials by the first two objectives, with the front; a third one is their colour; and the caption."""
+    import plotly.graph_objects as go
+
+    on_front = {trial.id for trial in results.front}
+    trials = [t for t in results.trials if t.best and all(map(math.isfinite, results.point(t.best)))]
+    first, second, *more = results.objectives
+    values = {trial.id: results.values(trial.best) for trial in trials if trial.best}
+    rest, best = ([t for t in trials if (t.id in on_front) is side] for side in (False, True))
+    best.sort(key=lambda trial: values[trial.id][first.metric])
+
+    def points(chosen: Sequence[Trial], name: str, **style: Any) -> Any:
+        return go.Scatter(
+            x=[values[t.id][first.metric] for t in chosen],
+            y=[values[t.id][second.metric] for t in chosen],
+            text=[named(t) for t in chosen],
+            name=name,
+            hovertemplate="trial %{text}<br>%{x:.6g}<br>%{y:.6g}<extra></extra>",
+            **style,
+        )
+
+    colour: dict[str, Any] = {"color": BLUE}
+    if more:
+        third = [values[t.id][more[0].metric] for t in best]
+        bar = {"title": {"text": label(more[0].metric), "side": "right"}, "thickness": 12}
+        colour = {"color": third, "colorscale": SCALE, "colorbar": bar}
+    traces = [
+        points(rest, "other trials", mode="markers", marker={"color": GREY, "size": 6, "opacity": 0.6}),
+        points(
+            best, "Pareto front", mode="lines+markers", line={"color": BLUE, "width": 1}, marker={"size": 9} | colour
+        ),
+    ]
+    titles = [{"title": {"text": objective_label(objective)}} for objective in (first, second)]
+    left_out = [objective.metric for objective in more[1:]]
+    told = f" Not shown: {', '.join(left_out)}." if left_out else ""
+    return figure(traces, *titles), f"Each trial stands where its best report in {first.metric} was.{told}"
+
+
+def _fate(trial: Trial) -> tuple[float, str]:
+    """What became of a trial, as the legend names it, and the place of that in the legend."""
+    if trial.status == "stopped":
+        return (trial.rung, f"stopped at rung {trial.rung}") if trial.rung is not None else (math.inf, "stopped")
+    order: list[Status] = ["failed", "pending", "paused", "running", "completed"]
+    return (math.inf, trial.status) if trial.status not in order else (1e9 + order.index(trial.status), trial.status)
+
+
+def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
+    """Every curve, one trace for all that came to the same rung; and how many values lie outside of the axis.
+
+    None where nothing was reported.
+    """
+    import numpy as np
+    import plotly.graph_objects as go
+
+    unit, metric, objective = unit_of(results), results.metric, results.objectives[0]
+    fates: dict[tuple[float, str], list[Trial]] = {}
+    for trial in results.trials:
+        if trial.reports:
+            fates.setdefault(_fate(trial), []).append(trial)
+    if not fates:
+        return None
+    traces, every = [], []
+    rungs = itertools.cycle([ORANGE, *(c for c in PALETTE[2:6] if c != ORANGE)])
+    for (_, name), trials in sorted(fates.items()):
+        points = [
+            (float(r.metrics.get(unit, r.step)), _plain(r.metrics.get(metric)), t.number, i == 0)
+            for t in trials
+            for i, r in enumerate(t.reports)
+        ]
+        every += [y for _, y, _, _ in points]
+        rows = [row for x, y, n, first in points for row in ([(math.nan,) * 3] * first + [(x, y, n)])]
+        columns = np.array(rows, np.float32).T
+        colour = STATUS_COLOURS.get(name) or next(rungs)
+        lone = all(len(trial.reports) == 1 for trial in trials)
+        traces.append(
+            go.Scatter(
+                x=columns[0],
+                y=columns[1],
+                customdata=columns[2],
+                name=f"{name} ({len(trials)})",
+                mode="markers" if lone else "lines",
+                line={"color": colour, "width": 1.2},
+                marker={"color": colour, "size": 5},
+                opacity=0.75 if len(results.trials) < 100 else 0.5,
+                hovertemplate=f"trial #%{{customdata}}<br>{label(unit)} %{{x}}: %{{y:.6g}}<extra>{name}</extra>",
+            )
+        )
+    if (best := results.best) is not None and not results.has_front:
+        traces.append(
+            go.Scatter(
+                x=[r.metrics.get(unit, r.step) for r in best.reports],
+                y=[_plain(r.metrics.get(metric)) for r in best.reports],
+                name=f"the best, #{best.number}",
+                mode="lines+markers",
+                line={"color": VERMILLION, "width": 3},
+                hovertemplate=f"{label(unit)} %{{x}}: %{{y:.6g}}<extra>the best, #{best.number}</extra>",
+            )
+        )
+    extent, hidden = view(every, objective)
+    x_title = "reports" if unit == "training_iteration" else label(unit)
+    return figure(
+        traces,
+        {"title": {"text": x_title}},
+        {"title": {"text": objective_label(objective)}, "range": extent},
+        height=440,
+    ), hidden
+
+
+def _plain(value: Any) -> float:
+    """A number that a figure can show; NaN, which leaves a gap, for anything else."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
+
+
+def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
+    """Which worker ran what when; and, in words, how much of the time they were idle."""
+    import plotly.graph_objects as go
+
+    unit, unit_name = time_axis(told.elapsed)
+    by_status: dict[str, list[Any]] = {}
+    for stretch in told.stretches:
+        trial = results.get(stretch.trial)
+        by_status.setdefault(trial.status if trial else "pending", []).append((stretch, trial))
+    traces = [
+        go.Bar(
+            orientation="h",
+            base=[s.begin / unit for s, _ in shown],
+            x=[(s.end - s.begin) / unit for s, _ in shown],
+            y=[s.lane + 1 for s, _ in shown],
+            text=[f"trial {named(t)}<br>{s.begin:.1f} s to {s.end:.1f} s" for s, t in shown],
+            textposition="none",
+            name=status,
+            marker={"color": STATUS_COLOURS[status], "line": {"width": 0.5, "color": "rgba(255,255,255,.7)"}},
+            hovertemplate="%{text}<extra></extra>",
+        )
+        for status, shown in sorted(by_status.items(), key=lambda item: list(STATUS_COLOURS).index(item[0]))
+    ]
+    lanes = _slots(results, told)
+    drawn = figure(
+        traces,
+        {"title": {"text": f"time of the search ({unit_name})"}, "range": [0, told.elapsed / unit]},
+        {"title": {"text": "worker"}, "range": [lanes + 0.5, 0.5], **({"dtick": 1} if lanes <= 16 else {})},
+        height=min(_MOST, max(_LEAST_LANES, 90 + _LANE * lanes)),
+        barmode="overlay",
+        bargap=0.15,
+    )
+    return drawn, _idle(told, lanes)
+
+
+def _slots(results: ResultSet, told: Chronicle) -> int:
+    slots = results.provenance.get("slots")
+    return max(slots if isinstance(slots, int) else 0, told.lanes)
+
+
+def _idle(told: Chronicle, lanes: int) -> str:
+    """How much of the workers' time went into trials, and the longest time that one stood idle."""
+    gaps: list[tuple[float, float]] = []
+    busy = 0.0
+    for lane in range(lanes):
+        until = 0.0
+        for stretch in (s for s in told.stretches if s.lane == lane):
+            gaps.append((stretch.begin - until, until))
+            busy += stretch.end - stretch.begin
+            until = stretch.end
+        gaps.append((told.elapsed - until, until))
+    longest, since = max(gaps)
+    said = f"{lanes} worker{'s' * (lanes > 1)} ran trials for {busy / (lanes * told.elapsed):.0%} of the time."
+    if longest >= 0.01 * told.elapsed:
+        last = since + longest >= told.elapsed
+        said += f" The longest that one stood idle: {number(longest)} s from second {number(since)} on"
+        said += ", at the end of the search." if last else "."
+    return said

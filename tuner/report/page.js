@@ -1,0 +1,93 @@
+"use strict";
+
+// Draws the figures in the page's own colours, and draws them anew when the reader changes between light and dark.
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const touch = window.matchMedia("(pointer: coarse)").matches; // there a drag scrolls the page
+
+function coloured(layout) {
+  const style = getComputedStyle(document.documentElement);
+  const text = style.getPropertyValue("--text").trim();
+  const grid = dark.matches ? "rgba(255,255,255,.14)" : "rgba(0,0,0,.12)";
+  const font = { ...layout.font, color: text };
+  const hoverlabel = { bgcolor: style.getPropertyValue("--back").trim(), font: { color: text } };
+  const axes = Object.keys(layout).filter((key) => /^[xy]axis/.test(key));
+  const drawn = axes.map((key) => [key, { ...layout[key], gridcolor: grid, linecolor: grid }]);
+  return { ...layout, font, hoverlabel, ...Object.fromEntries(drawn), ...(touch && { dragmode: false }) };
+}
+
+async function draw() {
+  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  for (const [id, { data, layout }] of Object.entries(figures)) {
+    const place = document.getElementById(id);
+    await Plotly.newPlot(place, data, coloured(layout), config);
+    place.dataset.drawn = "";
+    await new Promise((resume) => setTimeout(resume)); // what is drawn can be seen while the rest is drawn
+  }
+  document.documentElement.dataset.drawn = Math.round(performance.now());
+}
+
+dark.addEventListener("change", () => {
+  for (const [id, { data, layout }] of Object.entries(figures)) {
+    Plotly.react(document.getElementById(id), data, coloured(layout));
+  }
+});
+
+// A cell's value: its number where it has one, else its text in small letters.
+const valueOf = (cell) => ("value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent.toLowerCase());
+
+function compare(a, b) {
+  if (a === b) return 0;
+  if (a === "" || Number.isNaN(a)) return 1; // what is missing comes last
+  if (b === "" || Number.isNaN(b)) return -1;
+  if (typeof a === typeof b) return a < b ? -1 : 1;
+  return typeof a === "number" ? -1 : 1;
+}
+
+function sort(table, column) {
+  const head = table.tHead.rows[0].cells[column];
+  const sign = head.ariaSort === "ascending" ? -1 : 1;
+  const missing = (value) => value === "" || Number.isNaN(value);
+  const rows = [...table.tBodies[0].rows].map((row) => [valueOf(row.cells[column]), row]);
+  rows.sort(([a], [b]) => (missing(a) || missing(b) ? 1 : sign) * compare(a, b));
+  for (const cell of table.tHead.rows[0].cells) cell.ariaSort = null;
+  head.ariaSort = sign === 1 ? "ascending" : "descending";
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+}
+
+const TESTS = {
+  "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b,
+  "=": (a, b) => a === b, "!=": (a, b) => a !== b,
+};
+
+// One word of the filter: `lr<0.01`, `status=stopped`, or a text that some cell of the row holds.
+function condition(word, names) {
+  const [, name, operator, value] = word.match(/^(.*?)(<=|>=|!=|<|>|=)(.+)$/) ?? [];
+  const column = names.indexOf(name);
+  if (column < 0) return (row) => row.textContent.toLowerCase().includes(word);
+  return (row) => {
+    const found = valueOf(row.cells[column]);
+    if (found === "" || Number.isNaN(found)) return false;
+    const wanted = typeof found === "number" ? Number(value) : value;
+    return TESTS[operator](found, wanted);
+  };
+}
+
+function filter(table, text, count) {
+  const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim().toLowerCase());
+  const conditions = text.toLowerCase().split(/\s+/).filter(Boolean).map((word) => condition(word, names));
+  const rows = [...table.tBodies[0].rows];
+  for (const row of rows) row.hidden = !conditions.every((holds) => holds(row));
+  count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
+}
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  [...table.tHead.rows[0].cells].forEach((cell, column) => cell.addEventListener("click", () => sort(table, column)));
+}
+for (const input of document.querySelectorAll(".filter input")) {
+  const table = document.getElementById(input.dataset.table);
+  const count = input.parentElement.querySelector("output");
+  input.addEventListener("input", () => filter(table, input.value, count));
+  filter(table, input.value, count);
+}
+draw();

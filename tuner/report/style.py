@@ -1,0 +1,93 @@
+"""How figures look: one palette and one layout for all, legible in light and dark, on a phone and in print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tuner.spec.objective import Objective
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+BLACK, GREY = "#000000", "#8C8C8C"
+
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+"""Okabe and Ito's palette, which colour-blind readers tell apart."""
+
+SCALE = "Cividis"
+"""For quantities: Nunez et al. (2018), the same to colour-blind readers."""
+
+STATUS_COLOURS = {
+    "completed": BLUE,
+    "stopped": ORANGE,
+    "failed": VERMILLION,
+    "running": GREEN,
+    "paused": PURPLE,
+    "pending": GREY,
+}
+
+HEIGHT = 380
+"""Pixels of a figure, unless it says otherwise."""
+
+_EXTREME = 8.0
+"""An axis leaves out values that would make it longer than so many times what nine tenths of them take."""
+
+
+def figure(
+    traces: Sequence[Any], x: dict[str, Any], y: dict[str, Any], *, height: int = HEIGHT, **layout: Any
+) -> go.Figure:
+    """``traces`` on the axes ``x`` and ``y``. The page's script puts in the colours of text and grid."""
+    import plotly.graph_objects as go
+
+    base = {
+        "template": None,
+        "height": height,
+        "margin": {"l": 64, "r": 16, "t": 12, "b": 48},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "xaxis": {"zeroline": False, **x},
+        "yaxis": {"zeroline": False, **y},
+    }
+    return go.Figure(list(traces), base | layout)
+
+
+def label(text: object, longest: int = 40) -> str:
+    """``text`` as a figure may show it: Plotly takes ``<`` for the beginning of a tag."""
+    shown = str(text)
+    return escape(shown if len(shown) <= longest else f"{shown[: longest - 1]}…", quote=False)
+
+
+def objective_label(objective: Objective) -> str:
+    """``val_accuracy (higher is better)``."""
+    return f"{label(objective.metric)} ({'higher' if objective.mode == 'max' else 'lower'} is better)"
+
+
+def view(values: Sequence[float], objective: Objective) -> tuple[list[float] | None, int]:
+    """The range of an axis for ``values``, and how many of them lie outside of it.
+
+    None, and 0, where all of them fit: where they differ by no more than `_EXTREME` times what the nine tenths nearest
+    to the best one do. A single loss that exploded would else make a line of all the others.
+    """
+    ordered = sorted((v for v in values if math.isfinite(v)), key=lambda v: -objective.sign * v)
+    if len(ordered) < 10:
+        return None, 0
+    best, usual, worst = ordered[0], ordered[int(0.9 * (len(ordered) - 1))], ordered[-1]
+    if abs(worst - best) <= _EXTREME * abs(usual - best) or usual == best:
+        return None, 0
+    margin = 0.05 * abs(usual - best)
+    low, high = min(best, usual) - margin, max(best, usual) + margin
+    return [low, high], sum(not low <= v <= high for v in ordered)
+
+
+def outside(count: int) -> str:
+    """A caption's words for `view`; empty where nothing is outside."""
+    if not count:
+        return ""
+    verb = "value lies" if count == 1 else "values lie"
+    return f" {count} extreme {verb} outside the axis: double-click the figure to see all."

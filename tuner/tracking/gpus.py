@@ -1,0 +1,62 @@
+"""Use and memory of this machine's NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+READ_EVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, whoever uses it."""
+
+    number: int
+    use: int
+    """Share of the time in which it computed, in per cent."""
+    used_bytes: int
+    total_bytes: int
+
+
+class Gpus:
+    """Asks the driver, through the NVML that Ray brings, every `READ_EVERY_S` at most."""
+
+    def __init__(self) -> None:
+        self._handles = _handles()
+        self._next = 0.0
+        self._known: tuple[Gpu, ...] = ()
+
+    def read(self) -> tuple[Gpu, ...]:
+        """All of them; none where there is no driver, or it does not say."""
+        if self._handles and time.monotonic() >= self._next:
+            self._known = _read(self._handles)
+            self._next = time.monotonic() + READ_EVERY_S
+        return self._known
+
+
+def _handles() -> list[Any]:
+    try:
+        from ray._private.thirdparty import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:  # no driver, or one that does not answer
+        return []
+
+
+def _read(handles: list[Any]) -> tuple[Gpu, ...]:
+    from ray._private.thirdparty import pynvml
+
+    found = []
+    for number, handle in enumerate(handles):
+        try:
+            use = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        except pynvml.NVMLError:  # a GPU that is split with MIG has no use of its own
+            continue
+        found.append(Gpu(number, use, memory.used, memory.total))
+    return tuple(found)

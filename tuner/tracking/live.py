@@ -1,0 +1,96 @@
+"""Progress that redraws in place on a terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live as Display
+
+from tuner.failure import Failure
+from tuner.results import ResultSet, Trial
+from tuner.tracking.gpus import Gpus
+from tuner.tracking.progress import Progress
+from tuner.tracking.view import view
+
+if TYPE_CHECKING:
+    from tuner.spec.experiment import ExperimentSpec
+    from tuner.tracking.screen import Screen
+
+REDRAW_S = 0.5
+
+SHARE = 0.02
+"""Of the time that may go into drawing: searches with many trials are redrawn less often."""
+
+BEGIN_SYNCHRONIZED, END_SYNCHRONIZED = "\x1b[?2026h", "\x1b[?2026l"
+"""What a terminal is told between them it shows at once, without flicker; one that does not know them ignores them."""
+
+
+class Live(Progress):
+    """A screenful that redraws in place; what is said meanwhile stays above it."""
+
+    def __init__(self, screen: Screen, spec: ExperimentSpec) -> None:
+        super().__init__(screen)
+        self._spec = spec
+        self._next = 0.0
+        self._causes: list[str] = []
+
+    def started(self, results: ResultSet) -> None:
+        super().started(results)
+        self._gpus = Gpus()
+        self._console = Console(file=self._screen.file)
+        self._display = self._shown()
+        self._screen.above = self._say
+        self._draw()
+
+    def ended(self, trial: Trial) -> None:
+        if trial.status == "failed":
+            self._causes.append(f"#{trial.number} failed: {trial.reason}")
+
+    def retried(self, trial: Trial, failure: Failure) -> None:
+        self._causes.append(f"#{trial.number} is tried again: {failure}")
+
+    def tick(self) -> None:
+        begun = time.monotonic()
+        if begun < self._next:
+            return
+        self._draw()
+        self._next = begun + max(REDRAW_S, (time.monotonic() - begun) / SHARE)
+
+    def finished(self, results: ResultSet) -> None:
+        self._display.stop()
+        self._screen.above = None
+        super().finished(results)
+
+    def _shown(self) -> Display:
+        display = Display(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        display.start()
+        return display
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def _draw(self) -> None:
+        assert self._results is not None
+        size = os.get_terminal_size(self._screen.file.fileno())
+        file = self._screen.file
+        if (size.columns, size.lines) != self._console.size:
+            self._resize(size)
+        shown = view(self._results, self._spec, self._causes, self._gpus.read(), size, time.time())
+        file.write(BEGIN_SYNCHRONIZED)
+        self._display.update(shown, refresh=True)
+        file.write(END_SYNCHRONIZED)
+        file.flush()
+
+    def _resize(self, size: os.terminal_size) -> None:
+        """Begins anew on a clear screen: the terminal has wrapped what is on it."""
+        from rich.console import ConsoleDimensions
+
+        self._display.stop()
+        self._console.size = ConsoleDimensions(*size)
+        self._console.clear()
+        self._display = self._shown()

@@ -1,0 +1,89 @@
+"""The user's terminal during a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, TYPE_CHECKING
+
+from tuner.results import LOG, ResultSet
+from tuner.tracking.lines import Lines
+from tuner.tracking.live import Live
+from tuner.tracking.progress import Progress
+
+if TYPE_CHECKING:
+    from tuner.spec.reader import Experiment
+
+PLAIN = ("CI", "JPY_PARENT_PID")
+"""Environment variables of places whose terminals only collect text: continuous integration, and notebooks."""
+
+
+class Screen:
+    """Holds the user's terminal during a run: all other output, C code's too, goes to the run folder's log."""
+
+    def __init__(self) -> None:
+        self.results: ResultSet | None = None
+        self.above: Callable[[str], None] | None = None
+        """Shows a line above what redraws in place, while something does."""
+        self._afterwards: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Screen:
+        _flush()
+        self._out, self._err = os.dup(1), os.dup(2)
+        self.file: IO[str] = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace", buffering=1)
+        os.dup2(2, 1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+        os.dup2(self._out, 1)
+        for descriptor in (self._out, self._err):
+            os.close(descriptor)
+        self.file.close()
+        for action in self._afterwards:
+            action()
+
+    def after(self, action: Callable[[], None]) -> None:
+        """Calls ``action`` when the terminal is given back."""
+        self._afterwards.append(action)
+
+    def say(self, text: str) -> None:
+        """One line for the user, now; above the live table where there is one."""
+        if self.above is not None:
+            self.above(text)
+        else:
+            self.file.write(text + "\n")
+
+    def progress(self, experiment: Experiment) -> Progress:
+        """The listener that shows a run of ``experiment`` here: in place on a terminal, else line by line."""
+        plain = not self.file.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown")
+        if plain or any(os.environ.get(name) for name in PLAIN):
+            return Lines(self)
+        return Live(self, experiment.spec)
+
+    def take(self, results: ResultSet) -> None:
+        """From now on other output goes to the log of ``results``."""
+        self.results = results
+        _flush()
+        if results.folder.is_local:
+            log = os.open(results.folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        else:
+            log = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+
+    def release(self) -> None:
+        """Other output goes to the terminal again."""
+        _flush()
+        os.dup2(self._err, 1)
+        os.dup2(self._err, 2)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
