@@ -179,7 +179,8 @@ def _trials(results: ResultSet) -> Section:
 
 def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
     configs = {trial.id: dict(flat(trial.config)) for trial in trials}
-    names = list(dict.fromkeys(name for config in configs.values() for name in config))
+    longest_first = sorted(configs.values(), key=len, reverse=True)  # conditional parameters in their place
+    names = list(dict.fromkeys(name for config in longest_first for name in config))
     metrics = [objective.metric for objective in results.objectives]
     shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
     rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *names, "why it ended"]]

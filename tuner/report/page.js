@@ -17,7 +17,7 @@ function coloured(layout) {
 }
 
 async function draw() {
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const config = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" };
   for (const [id, { data, layout }] of Object.entries(figures)) {
     const place = document.getElementById(id);
     await Plotly.newPlot(place, data, coloured(layout), config);
