@@ -15,7 +15,7 @@ from tuner.errors import InputError
 from tuner.history import History
 from tuner.journal import JournalWriter
 from tuner.report.chronicle import Chronicle, chronicle
-from tuner.report.race import columns, page, race
+from tuner.report.race import columns, page, race, reading
 from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
 
@@ -157,6 +157,16 @@ def test_different_objectives_are_not_compared(tmp_path: Path, runs: list[Result
     other = new_run(tmp_path / "other", objective={"metric": "loss", "mode": "min"})
     with pytest.raises(InputError, match=r"fast has max val_accuracy; .*other has min loss"):
         race([*runs, other])
+
+
+def test_what_is_counted_is_said(tmp_path: Path, runs: list[ResultSet]) -> None:
+    other = journaled(tmp_path / "fifo", (1.0, "reported", "a", 1, 0.8), scheduler={"kind": "fifo"})
+    assert race(runs).unit == "epoch"
+    assert race([other]).unit == "reports"
+    assert race([*runs, other]).unit == "epochs"
+    assert "epochs: fast counts epoch, slow counts epoch, fifo counts training_iteration" in reading(
+        race([*runs, other])
+    )
 
 
 def test_the_page_has_both_axes(runs: list[ResultSet]) -> None:

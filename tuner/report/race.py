@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tuner.engine.ledger import REPORTS
 from tuner.errors import InputError
 from tuner.report.chronicle import Chronicle, Moment, chronicle
 from tuner.report.curves import time_axis
@@ -70,8 +71,9 @@ class Race:
 
     @property
     def unit(self) -> str:
-        """What epochs are counted in; of runs that differ in that, all of it."""
-        return "/".join(dict.fromkeys(entrant.told.unit for entrant in self.entrants))
+        """What epochs are counted in."""
+        units = {entrant.told.unit for entrant in self.entrants}
+        return "epochs" if len(units) > 1 else "reports" if units == {REPORTS} else units.pop()
 
     def rows(self) -> list[Row]:
         """In the order in which the runs were given."""
@@ -139,6 +141,9 @@ def _shown(value: float | None) -> float | str:
 def reading(found: Race) -> list[str]:
     """How to read the table."""
     lines = [f"s: seconds of search, without those between an interruption and resume; {found.unit}: over all trials"]
+    if len({entrant.told.unit for entrant in found.entrants}) > 1:
+        counted = ", ".join(f"{entrant.results.name} counts {entrant.told.unit}" for entrant in found.entrants)
+        lines.append(f"epochs: {counted}")
     if found.target is not None:
         lines.append(f"target: {found.objective.metric} {found.target:.6g}; - where it was not reached")
     if len(found.entrants[0].results.objectives) > 1:
