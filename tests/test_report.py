@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -240,6 +241,16 @@ def test_a_space_from_python_has_the_axes_that_its_values_tell(tmp_path: Path) -
         ("net.depth", False, ()),
     ]
     assert {"parallel", "slices-1", "slices-3"} <= figures(page(results)).keys()
+
+
+def test_values_of_any_kind_are_shown(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r", search_space="my_train:param_space")
+    kinds: list[Any] = [np.int64(3), 10**400, [1, {"a": 2}], None, object, True, math.inf, "</script>", np.float32(0.5)]
+    for i, value in enumerate(kinds):
+        add(results, 0.1 * i, odd=value, size=np.int64(i), names={"<b>": value})
+    text = page(results)
+    assert {axis.name for axis in axes_of(results, results.trials)} >= {"odd", "size"}
+    assert text.count("</script>") == 3
 
 
 def test_an_exploded_loss_does_not_flatten_the_others() -> None:

@@ -17,6 +17,7 @@ from tuner.report.style import (
     STATUS_COLOURS,
     VERMILLION,
     figure,
+    is_number,
     label,
     objective_label,
     view,
@@ -204,7 +205,7 @@ def _curve(trial: Trial, unit: str, metric: str) -> Iterator[tuple[float, float,
 
 def _plain(value: Any) -> float:
     """A number that a figure can show; NaN, which leaves a gap, for anything else."""
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
+    return float(value) if is_number(value) else math.nan
 
 
 def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:

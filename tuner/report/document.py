@@ -9,6 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from tuner.report.style import is_number
 from tuner.report.terminal import number
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
     """
     head, *body = rows
     running = {i for i, name in enumerate(head) if name in set(words)}
-    numeric = [any(_is_number(row[i]) for row in body) for i in range(len(head))]
+    numeric = [any(is_number(row[i]) for row in body) for i in range(len(head))]
     shown = [f"<button>{escape(str(title))}</button>" if id_ else escape(str(title)) for title in head]
     titles = "".join(f"<th{' class=number' * right}>{text}</th>" for text, right in zip(shown, numeric, strict=True))
     lines = "".join(f"<tr>{''.join(_cell(value, i in running) for i, value in enumerate(row))}</tr>\n" for row in body)
@@ -98,13 +99,9 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
 
 
 def _cell(value: Any, words: bool) -> str:
-    if _is_number(value):
-        return f'<td class="number" data-value="{value!r}">{escape(number(value))}</td>'
+    if is_number(value):
+        return f'<td class="number" data-value="{float(value)!r}">{escape(number(value))}</td>'
     return f"<td{' class=words' * words}>{escape('' if value is None else str(value))}</td>"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def bullets(lines: Iterable[str], kind: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from tuner.spec.objective import Objective
@@ -55,6 +56,16 @@ def figure(
         "yaxis": {"zeroline": False, "exponentformat": "power", **y},
     }
     return go.Figure(list(traces), base | layout)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` can stand on an axis: a finite number that a float can hold, and no boolean."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def label(text: object, longest: int = 40) -> str:
