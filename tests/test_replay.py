@@ -400,7 +400,7 @@ def test_the_command_line_compares_debugs_and_tells_what_it_cannot_find(toy: Pat
 def test_trials_of_a_run_agree_to_the_last_bit(tmp_path: Path) -> None:
     results = run(
         "experiments/quickstart.yaml",
-        {"params.epochs": 5, "scheduler.max_t": 5, "budget.trials": 4, "search.seed": 3},
+        {"params.epochs": 5, "scheduler.max_t": 5, "tracking.mlflow": None, "budget.trials": 4, "search.seed": 3},
         storage=tmp_path,
         name="run",
         say=lambda text: None,

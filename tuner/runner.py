@@ -317,8 +317,9 @@ def _search(
     finally:
         try:
             recorder.finish()
-            write_report(results)
             recorder.leave()
+            with contextlib.suppress(KeyboardInterrupt):  # the search is over, and `report` writes its page again
+                write_report(results)
         except KeyboardInterrupt:  # the journal has all that could be written
             control.interrupted = True
         except OSError as error:

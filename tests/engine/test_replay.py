@@ -43,6 +43,7 @@ def test_a_run_of_digits_agrees_with_its_replay(tmp_path: Path, variant: str) ->
             "search": {"kind": "random", "seed": 7},
             "scheduler": {"kind": "asha", "variant": variant, "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
             "budget": {"trials": 9},
+            "tracking": {},
             "resources.max_concurrent_trials": 1,
         },
     )

@@ -61,6 +61,7 @@ def test_a_search_stops_trials_and_writes_a_complete_run_folder(tmp_path: Path) 
         "report.html",
         "ray",
     }
+    assert "The search came to its end after" in (folder / "report.html").read_text()
     again = load_run(folder)
     assert [t.config for t in again.trials] == [t.config for t in results.trials]
     assert again.frame().equals(results.frame())

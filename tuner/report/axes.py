@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.configuration import flat
 from tuner.errors import Problem
-from tuner.report.style import label
+from tuner.report.style import is_number, label
 from tuner.results import EXPERIMENT, ResultSet, Trial
 from tuner.spec.document import Document
 from tuner.spec.space import Choice, Domain, Float, Integer, Space, at, read_space
@@ -93,7 +93,7 @@ def _lookup(trial: Trial, path: tuple[str, ...]) -> Any:
 
 def _axis(name: str, domain: Domain | None, values: list[Any]) -> Axis | None:
     present = [value for value in values if value is not None]
-    if isinstance(domain, Choice) or not all(map(_is_finite, present)):
+    if isinstance(domain, Choice) or not all(map(is_number, present)):
         return _category_axis(name, domain, values)
     if len(set(present)) < 2:
         return None
@@ -113,10 +113,6 @@ def _category_axis(name: str, domain: Domain | None, values: list[Any]) -> Axis 
     index = {text: float(i) for i, text in enumerate(categories)}
     positions = tuple(None if text is None else index[text] for text in texts)
     return Axis(name, positions, 0.0, float(len(categories) - 1), categories=categories)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _text(value: Any) -> str:

@@ -42,8 +42,9 @@ class TrackingProcess:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(json.loads(line))
+        with self._process.stdout as lines:
+            for line in lines:
+                self._answers.put(json.loads(line))
         self._answers.put(None)
 
     def tick(self) -> None:
