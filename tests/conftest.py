@@ -1,16 +1,23 @@
-"""One Ray session for all tests that need Ray."""
+"""One Ray session for all tests that need Ray, and one browser for all that look at pages."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).parents[1]
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,3 +54,18 @@ def ray_session() -> Iterator[None]:
     yield
     ray.shutdown()
     os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium. CI must have one; elsewhere tests that need it are skipped where there is none."""
+    program = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+    if program is None:
+        missing = f"none of {', '.join(CHROMIUM)} is on PATH: apt-get install chromium"
+        pytest.fail(missing) if "CI" in os.environ else pytest.skip(missing)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()

@@ -94,10 +94,13 @@ def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
         raise EnvironmentFailure(results.unreadable[0])
     if not events:
         return results
-    results.provenance = results.provenance or dict(events[0]["provenance"])
+    results.provenance = results.provenance or dict(events[0].get("provenance", {}))
     if results.unreadable and events[-1]["what"] == "left":
         results.provenance["interrupted"] = events[-1]["interrupted"]
-    results.spec = [event["spec"] for event in events if event["what"] in ("began", "extended")][-1]
+    specs = [event["spec"] for event in events if event["what"] in ("began", "extended")]
+    results.spec = specs[-1] if specs else results.spec
+    if not results.spec:
+        raise EnvironmentFailure(results.unreadable[0])
     if events[-1]["what"] == "left" and not results.unreadable:
         return results
     told = History(ResultSet(folder, results.spec, results.provenance, unreadable=results.unreadable))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -33,19 +34,21 @@ address = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
-page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page (default: in the run folder).")
+page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page.")
 
 
 def write_page(target: str, text: str) -> None:
-    """Writes an HTML page. Raises EnvironmentFailure where that is not possible."""
-    from tuner.errors import EnvironmentFailure
+    """Writes an HTML page. Raises EnvironmentFailure where that is not possible, InputError where it is a folder."""
+    from tuner.errors import EnvironmentFailure, InputError
     from tuner.storage import RunFolder
 
+    if Path(target).is_dir():
+        raise InputError(f"-o {target}: that is a folder: name a file in it, such as {target.rstrip('/')}/report.html")
     folder, _, name = target.rpartition("/")
     try:
         RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())
     except OSError as error:
-        reason = " ".join(str(error).split())
+        reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
         raise EnvironmentFailure(f"{target} cannot be written: {reason}; choose another file with -o FILE") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.report.chronicle import Chronicle, Moment, unit_of
@@ -21,8 +21,8 @@ from tuner.report.style import (
     objective_label,
     view,
 )
-from tuner.report.terminal import number
 from tuner.results import ResultSet, Status, Trial
+from tuner.spec.quantities import duration
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -82,7 +82,7 @@ def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
     extent, _ = view(every, objective)
     drawn = figure(
         [others, line],
-        {"title": {"text": f"time of the search ({unit_name})"}},
+        {"title": {"text": f"time of the search ({unit_name})"}, "rangemode": "tozero"},
         {"title": {"text": objective_label(objective)}, "range": extent},
     )
     return drawn, f"{len(best)} times a report was better than all before it."
@@ -152,13 +152,8 @@ def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
     traces, every = [], []
     rungs = itertools.cycle([ORANGE, *(c for c in PALETTE[2:6] if c != ORANGE)])
     for (_, name), trials in sorted(fates.items()):
-        points = [
-            (float(r.metrics.get(unit, r.step)), _plain(r.metrics.get(metric)), t.number, i == 0)
-            for t in trials
-            for i, r in enumerate(t.reports)
-        ]
-        every += [y for _, y, _, _ in points]
-        rows = [row for x, y, n, first in points for row in ([(math.nan,) * 3] * first + [(x, y, n)])]
+        rows = [row for trial in trials for row in _curve(trial, unit, metric)]
+        every += [y for _, y, _ in rows]
         columns = np.array(rows, np.float32).T
         colour = STATUS_COLOURS.get(name) or next(rungs)
         lone = all(len(trial.reports) == 1 for trial in trials)
@@ -178,8 +173,8 @@ def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
     if (best := results.best) is not None and not results.has_front:
         traces.append(
             go.Scatter(
-                x=[r.metrics.get(unit, r.step) for r in best.reports],
-                y=[_plain(r.metrics.get(metric)) for r in best.reports],
+                x=[epoch for epoch, _, _ in _curve(best, unit, metric)],
+                y=[value for _, value, _ in _curve(best, unit, metric)],
                 name=f"the best, #{best.number}",
                 mode="lines+markers",
                 line={"color": VERMILLION, "width": 3},
@@ -194,6 +189,17 @@ def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
         {"title": {"text": objective_label(objective)}, "range": extent},
         height=440,
     ), hidden
+
+
+def _curve(trial: Trial, unit: str, metric: str) -> Iterator[tuple[float, float, float]]:
+    """Epoch, value and the trial's number, with a gap before it, and where it went back to another one's checkpoint."""
+    before = math.inf
+    for report in trial.reports:
+        epoch = float(report.metrics.get(unit, report.step))
+        if epoch <= before:
+            yield (math.nan,) * 3
+        yield epoch, _plain(report.metrics.get(metric)), trial.number
+        before = epoch
 
 
 def _plain(value: Any) -> float:
@@ -256,6 +262,6 @@ def _idle(told: Chronicle, lanes: int) -> str:
     said = f"{lanes} worker{'s' * (lanes > 1)} ran trials for {busy / (lanes * told.elapsed):.0%} of the time."
     if longest >= 0.01 * told.elapsed:
         last = since + longest >= told.elapsed
-        said += f" The longest that one stood idle: {number(longest)} s from second {number(since)} on"
-        said += ", at the end of the search." if last else "."
+        when = "at the end of the search" if last else f"from {duration(since)} into the search on"
+        said += f" The longest that one stood idle: {duration(longest)}, {when}."
     return said

@@ -14,7 +14,7 @@ from tuner.report.terminal import number
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 """What the page may load: nothing from anywhere else, whatever a configuration or an error text holds."""
 
 
@@ -84,7 +84,9 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
     """
     head, *body = rows
     running = {i for i, name in enumerate(head) if name in set(words)}
-    titles = "".join(f"<th>{f'<button>{escape(str(t))}</button>' if id_ else escape(str(t))}</th>" for t in head)
+    numeric = [any(_is_number(row[i]) for row in body) for i in range(len(head))]
+    shown = [f"<button>{escape(str(title))}</button>" if id_ else escape(str(title)) for title in head]
+    titles = "".join(f"<th{' class=number' * right}>{text}</th>" for text, right in zip(shown, numeric, strict=True))
     lines = "".join(f"<tr>{''.join(_cell(value, i in running) for i, value in enumerate(row))}</tr>\n" for row in body)
     attributes = f' id="{id_}" class="sortable"' if id_ else ""
     made = f"<table{attributes}><thead><tr>{titles}</tr></thead><tbody>\n{lines}</tbody></table>"
@@ -96,9 +98,13 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
 
 
 def _cell(value: Any, words: bool) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _is_number(value):
         return f'<td class="number" data-value="{value!r}">{escape(number(value))}</td>'
     return f"<td{' class=words' * words}>{escape('' if value is None else str(value))}</td>"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def bullets(lines: Iterable[str], kind: str = "") -> str:

@@ -23,7 +23,7 @@ from tuner.spec.quantities import duration
 SLICES = 12
 """Parameters that have a slice plot at most: those that matter most."""
 
-_AXIS_WIDTH = 90
+_AXIS_WIDTH = 100
 """Pixels between two parallel coordinates at least."""
 
 
@@ -151,7 +151,9 @@ def _contour(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], 
             f"Fewer than {LEAST_CONTOUR} trials have values of both {two[0].name} and {two[1].name}, or all on a line."
         )
         return Section("contour", title, few)
-    which = "the two ranges that matter most" if found else "the first two ranges; what matters most is not known"
+    everywhere = None not in (*two[0].positions, *two[1].positions)
+    most = f"the two ranges that matter most{' of those that all trials have' * everywhere}"
+    which = most if found else "the first two ranges; what matters most is not known"
     text = (
         f"{results.metric} over {two[0].name} and {two[1].name}, {which}: interpolated between trials (dots), each "
         f"with its best value; the star is the best. Where no trials are around, nothing is drawn."
@@ -179,7 +181,8 @@ def _trials(results: ResultSet) -> Section:
 
 def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
     configs = {trial.id: dict(flat(trial.config)) for trial in trials}
-    names = list(dict.fromkeys(name for config in configs.values() for name in config))
+    longest_first = sorted(configs.values(), key=len, reverse=True)  # conditional parameters in their place
+    names = list(dict.fromkeys(name for config in longest_first for name in config))
     metrics = [objective.metric for objective in results.objectives]
     shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
     rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *names, "why it ended"]]

@@ -5,6 +5,9 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const touch = window.matchMedia("(pointer: coarse)").matches; // there a drag scrolls the page
 
+// While the page is drawn, what is drawn already is shown that often: each time costs a layout of the whole page.
+const SHOW_EVERY_MS = 300;
+
 function coloured(layout) {
   const style = getComputedStyle(document.documentElement);
   const text = style.getPropertyValue("--text").trim();
@@ -17,12 +20,13 @@ function coloured(layout) {
 }
 
 async function draw() {
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const config = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" };
+  let shown = 0;
   for (const [id, { data, layout }] of Object.entries(figures)) {
-    const place = document.getElementById(id);
-    await Plotly.newPlot(place, data, coloured(layout), config);
-    place.dataset.drawn = "";
-    await new Promise((resume) => setTimeout(resume)); // what is drawn can be seen while the rest is drawn
+    await Plotly.newPlot(document.getElementById(id), data, coloured(layout), config);
+    if (performance.now() < shown + SHOW_EVERY_MS) continue;
+    await new Promise((resume) => setTimeout(resume));
+    shown = performance.now();
   }
   document.documentElement.dataset.drawn = Math.round(performance.now());
 }

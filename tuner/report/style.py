@@ -34,7 +34,7 @@ HEIGHT = 380
 """Pixels of a figure, unless it says otherwise."""
 
 _EXTREME = 8.0
-"""An axis leaves out values that would make it longer than so many times what nine tenths of them take."""
+"""An axis leaves out values that are so many times further from the best than nine tenths of them."""
 
 
 def figure(
@@ -51,8 +51,8 @@ def figure(
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
-        "xaxis": {"zeroline": False, **x},
-        "yaxis": {"zeroline": False, **y},
+        "xaxis": {"zeroline": False, "exponentformat": "power", **x},
+        "yaxis": {"zeroline": False, "exponentformat": "power", **y},
     }
     return go.Figure(list(traces), base | layout)
 
@@ -71,18 +71,18 @@ def objective_label(objective: Objective) -> str:
 def view(values: Sequence[float], objective: Objective) -> tuple[list[float] | None, int]:
     """The range of an axis for ``values``, and how many of them lie outside of it.
 
-    None, and 0, where all of them fit: where they differ by no more than `_EXTREME` times what the nine tenths nearest
-    to the best one do. A single loss that exploded would else make a line of all the others.
+    None, and 0, where all of them fit: where none is further from the best one than `_EXTREME` times as far as the
+    nearest nine tenths are. A single loss that exploded would else make a line of all the others.
     """
     ordered = sorted((v for v in values if math.isfinite(v)), key=lambda v: -objective.sign * v)
     if len(ordered) < 10:
         return None, 0
-    best, usual, worst = ordered[0], ordered[int(0.9 * (len(ordered) - 1))], ordered[-1]
-    if abs(worst - best) <= _EXTREME * abs(usual - best) or usual == best:
+    best, usual = ordered[0], ordered[int(0.9 * (len(ordered) - 1))]
+    inside = [v for v in ordered if abs(v - best) <= _EXTREME * abs(usual - best)]
+    if len(inside) == len(ordered) or usual == best:
         return None, 0
-    margin = 0.05 * abs(usual - best)
-    low, high = min(best, usual) - margin, max(best, usual) + margin
-    return [low, high], sum(not low <= v <= high for v in ordered)
+    margin = 0.05 * abs(inside[-1] - best)
+    return [min(best, inside[-1]) - margin, max(best, inside[-1]) + margin], len(ordered) - len(inside)
 
 
 def outside(count: int) -> str:

@@ -56,7 +56,7 @@ def verdict(results: ResultSet) -> list[str]:
         said.append("It is the only trial with a result, so that there is nothing to compare it with.")
     else:
         said += _lead(results, trials)
-    return [*said, *_still_rising(results, trials[0]), _confirm(results, len(trials))]
+    return [*said, *_still_rising(results, trials[0]), _confirm(results, trials)]
 
 
 def _front(results: ResultSet, trials: Sequence[Trial]) -> list[str]:
@@ -100,7 +100,7 @@ def _lead(results: ResultSet, trials: Sequence[Trial]) -> list[str]:
         kept = f"trial {second.label} reported {number(_value(results, second))}, which is better, but"
         return [f"It is the best whose checkpoint is kept: {kept} its checkpoint is not."]
     if not lead:
-        ties = [trial.label for trial in trials[1:] if _value(results, trial) == top]
+        ties = [f"#{trial.number}" for trial in trials[1:] if _value(results, trial) == top]
         return [f"That is a tie: {_some(ties)} reached the very same value."]
     said = [f"It leads by {number(lead)}: the runner-up, trial {second.label}, has {number(_value(results, second))}."]
     moves = [moved for moved in (movement(results, trial) for trial in (best, second)) if moved]
@@ -110,12 +110,12 @@ def _lead(results: ResultSet, trials: Sequence[Trial]) -> list[str]:
             "How sure that is cannot be said: their curves are too short to show how much their values move.",
         ]
     moved = max(moves)
-    near = [trial.label for trial in trials[1:] if sign * (top - _value(results, trial)) <= moved]
-    between = f"from one report to the next their values still moved by {number(moved)} in the last third of training"
+    near = [f"#{trial.number}" for trial in trials[1:] if sign * (top - _value(results, trial)) <= moved]
+    still = f"their values still moved from one report to the next in the last third of training ({number(moved)})"
     if near:
         others = f"trials {_some(near)} are" if len(near) > 1 else f"trial {near[0]} is"
-        return [*said, f"Not sure: {between}, and {others} no further behind than that. Take it for a tie."]
-    return [*said, f"That is {number(lead / moved)} times as much as {between}."]
+        return [*said, f"Not sure: {others} no further behind than {still}. Take it for a tie."]
+    return [*said, f"That is {lead / moved:.1f} times as much as {still}."]
 
 
 def _some(labels: Sequence[str], shown: int = 5) -> str:
@@ -124,12 +124,17 @@ def _some(labels: Sequence[str], shown: int = 5) -> str:
 
 
 def _still_rising(results: ResultSet, best: Trial) -> list[str]:
-    if best.status == "completed" and len(best.reports) >= _FEWEST and best.best is best.reports[-1]:
-        return ["It was best at its last report: a longer training may give more (python -m tuner extend --max-t)."]
-    return []
+    if best.status != "completed" or len(best.reports) < _FEWEST or best.best is not best.reports[-1]:
+        return []
+    how = f" (python -m tuner extend {results.folder.shown} --max-t N)"
+    has_limit = results.spec.get("scheduler", {}).get("max_t")
+    return [f"It was best at its last report: a longer training may give more{how * bool(has_limit)}."]
 
 
-def _confirm(results: ResultSet, count: int) -> str:
-    seeds = f"python -m tuner confirm {results.folder.shown} --top {min(3, count)} --seeds 5"
-    why = "each configuration was trained once" + f", and the best of {count} looks better than it is" * (count > 1)
-    return f"For a number to rely on, train the best again with new seeds, as {why}: {seeds}"
+def _confirm(results: ResultSet, trials: Sequence[Trial]) -> str:
+    count = len(trials)
+    optimistic = f"the best of {count} looks better than it is" if count > 1 else "a number from one seed may be luck"
+    if trials[0].segments:
+        return f"Its configuration changed on the way (best/schedule.json tells how); {optimistic}."
+    command = f"python -m tuner confirm {results.folder.shown} --top {min(3, count)} --seeds 5"
+    return f"Each configuration was trained once, and {optimistic}. To be sure, train it with new seeds: {command}"

@@ -1,0 +1,44 @@
+"""``compare RUN RUN …``: several runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from tuner.cli import options
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--target", type=float, metavar="X", help="Value that the runs are timed to (default: all reach it).")
+@options.page_file
+@options.storage
+@options.as_json
+def command(runs: tuple[str, ...], target: float | None, output: str | None, storage: str, as_json: bool) -> None:
+    """Put runs with the same objective side by side: how good each was when, and what it had spent by then.
+
+    Live, dead and finished runs alike. With -o also a page with the figure: the best value so far over the seconds of
+    search, and over the epochs spent.
+
+    Example: python -m tuner compare runs/asha runs/random -o compare.html
+    """
+    from tuner.loading import find_run, last_known
+    from tuner.report.race import columns, page, race, reading
+    from tuner.report.terminal import table
+
+    found = race([last_known(find_run(run, storage), partial=True) for run in runs], target)
+    for entrant in found.entrants:
+        for notice in (*entrant.results.notices, *entrant.results.unreadable):
+            click.echo(f"NOTICE: {entrant.results.name}: {notice}", err=True)
+    if output:
+        options.write_page(output, page(found))
+        click.echo(f"page: {output}", err=True)
+    if as_json:
+        rows = [asdict(row) for row in found.rows()]
+        objective = {"metric": found.objective.metric, "mode": found.objective.mode}
+        options.print_json({"objective": objective, "target": found.target, "unit": found.unit, "runs": rows})
+        return
+    click.echo(table(columns(found)))
+    for line in reading(found):
+        click.echo(line, err=True)
