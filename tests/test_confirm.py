@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.test_results import new_run, report, trial
+from tuner.cli.confirm import _lines
 from tuner.confirm import Confirmation, Confirmed, compare
 from tuner.errors import InputError, NoUsableResult
 from tuner.intervals import Interval, interval
@@ -73,15 +74,48 @@ def test_a_tie_is_told_by_pairs_of_the_same_seed() -> None:
     close = confirmed(2, 0.9, 0.49, 0.71, 0.89)
     worse = confirmed(3, 0.9, 0.48, 0.68, 0.88001)
     partly = confirmed(4, 0.9, 0.6, seeds=3)
-    none = confirmed(5, 0.9)
-    found = Confirmation("r", "f", Objective(metric="acc", mode="max"), (1, 2, 3), (winner, close, worse, partly, none))
-    assert [found.ties(c) for c in found.configurations] == [False, True, False, True, False]
+    none, apart = confirmed(5, 0.9), confirmed(6, 0.9, 0.1, 0.2, seeds=4)
+    found = Confirmation(
+        "r", "f", Objective(metric="acc", mode="max"), (1, 2, 3), (winner, close, worse, partly, none, apart)
+    )
+    assert [found.ties(c) for c in found.configurations] == [False, True, False, True, False, True]
     assert found.behind(worse).mean == pytest.approx(0.02, abs=1e-4)  # type: ignore[union-attr]
     assert found.behind(partly) == Interval(pytest.approx(0.3), None, 1)
     assert found.behind(none) is None
     told = json.loads(json.dumps(found.as_json()))
-    assert [c["tie"] for c in told["configurations"]] == [False, True, False, True, False]
+    assert [c["tie"] for c in told["configurations"]] == [False, True, False, True, False, True]
     assert told["configurations"][1]["intervals"]["behind"]["n"] == 3
+
+
+def test_a_terminal_shows_the_means_the_optimism_and_the_ties() -> None:
+    seeds = (1, 2, 3)
+    winner = Confirmed("a", 4, 0.91, 9, {1: 0.90, 2: 0.92, 3: 0.91}, {1: 0.9, 2: 0.9, 3: 0.9}, {"t": {1: 0.8, 2: 0.9}})
+    lucky = Confirmed(
+        "b", 7, 0.97, 27, {1: 0.89, 2: 0.90, 3: 0.91}, {1: 0.88, 2: 0.89, 3: 0.9}, {"t": {1: 0.7, 2: 0.7}}
+    )
+    worse = Confirmed("c", 2, 0.90, 27, {1: 0.70, 2: 0.72}, {1: 0.7, 2: 0.7}, {})
+    none = Confirmed("d", 9, 0.89, 27, {}, {}, {})
+    found = Confirmation("r", "f", Objective(metric="acc", mode="max"), seeds, (winner, lucky, worse, none))
+    assert list("\n".join(_lines(found)).splitlines()) == [
+        "max acc: mean ± 95 % interval over seeds 1, 2, 3, which the search did not use",
+        "trial  search  best report        last report    behind #4",
+        "#4     0.91    0.910 ± 0.025      0.9 ± 0",
+        "#7     0.97    0.900 ± 0.025      0.890 ± 0.025  0.010 ± 0.025 (tie)",
+        "#2     0.9     0.71 ± 0.13 (n=2)  0.7 ± 0 (n=2)  0.2 ± 0",
+        "#9     0.89    no result          no result",
+        "",
+        "trial  t",
+        "#4     0.85 ± 0.64 (n=2)",
+        "#7     0.7 ± 0 (n=2)",
+        "#2     no result",
+        "#9     no result",
+        "",
+        "best report: its epoch is chosen on validation data, as in the search; last report: it is not;",
+        "test: of the best report; nothing was chosen by it, so that this is the number for new data",
+        "optimism: the search said 0.97 for trial #7 (step 27); with fresh seeds it is 0.070 ± 0.025 worse: the search"
+        " was too optimistic",
+        "a tie: #4, #7 cannot be told apart with these seeds; #2 worse",
+    ]
 
 
 # --- what is trained again ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.test_results import new_run, report, trial
 from tuner.failure import Failure
 from tuner.results import ResultSet, Used
 from tuner.spec.reader import load_experiment
-from tuner.tracking.gpus import Gpu
+from tuner.tracking.gpus import Gpu, Gpus
 from tuner.tracking.lines import Lines
 from tuner.tracking.live import Live
 from tuner.tracking.screen import Screen
@@ -210,6 +210,52 @@ def test_a_terminal_that_is_resized_is_drawn_anew(tmp_path: Path, terminal: Term
         assert shown[0].startswith("r: 1 completed")
         assert sum("best: acc 0.9" in line for line in shown) == 1
         assert len(shown) < lines
+
+
+def test_a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one(tmp_path: Path, terminal: Terminal) -> None:
+    fcntl.ioctl(terminal.file, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+    live_on(terminal).started(search(tmp_path / "r"))
+    assert terminal.lines[1].startswith("trials 5, 55 left")
+
+
+class FakeNvml:
+    """A driver with two GPUs, of which the first is split with MIG; counts how often it is asked."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, broken: bool = False) -> None:
+        self.asked = 0
+        self._broken = broken
+
+    def nvmlInit(self) -> None:
+        if self._broken:
+            raise self.NVMLError("driver not loaded")
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, i: int) -> int:
+        return i
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
+        self.asked += 1
+        if handle == 0:
+            raise self.NVMLError("not supported")
+        return SimpleNamespace(gpu=87)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(used=3, total=8)
+
+
+def test_gpus_are_asked_now_and_then_and_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeNvml()
+    monkeypatch.setattr("ray._private.thirdparty.pynvml", driver)
+    gpus = Gpus()
+    assert [gpus.read() for _ in range(5)] == [(Gpu(1, 87, 3, 8),)] * 5
+    assert driver.asked == 2
+    monkeypatch.setattr("ray._private.thirdparty.pynvml", FakeNvml(broken=True))
+    assert Gpus().read() == ()
 
 
 def coloured(raw: bytes) -> bool:

@@ -91,7 +91,7 @@ class Confirmation:
     def ties(self, confirmed: Confirmed) -> bool:
         """Whether it is another one than the winner, and cannot be told from it."""
         behind = self.behind(confirmed)
-        return confirmed is not self.winner and behind is not None and behind.holds_zero
+        return confirmed is not self.winner and bool(confirmed.best) and (behind is None or behind.holds_zero)
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95
 """How often an interval holds the true mean, where values are normally distributed."""
+
+
+_ROUNDING = 1e-12
+"""Share of a mean that may come from rounding."""
 
 
 @dataclass(frozen=True)
@@ -28,20 +33,17 @@ class Interval:
     def __str__(self) -> str:
         if self.half_width is None:
             return f"{self.mean:.4g} (n=1: no interval)"
-        if not 0 < self.half_width < math.inf:
-            return f"{self.mean:.4g} ± {self.half_width:g}"
+        if not _ROUNDING * abs(self.mean) < self.half_width < math.inf:
+            return f"{self.mean:.4g} ± {self.half_width:.0f}"
         decimals = max(0, 1 - math.floor(math.log10(self.half_width)))  # two digits of the half width
         return f"{self.mean:.{decimals}f} ± {self.half_width:.{decimals}f}"
 
 
 def interval(values: Sequence[float]) -> Interval:
     """Of at least one value."""
-    import numpy as np
     from scipy.stats import t
 
-    n = len(values)
-    mean = float(np.mean(values))
+    n, mean = len(values), statistics.fmean(values)
     if n == 1:
         return Interval(mean, None, n)
-    error = float(np.std(values, ddof=1)) / math.sqrt(n)
-    return Interval(mean, float(t.ppf((1 + LEVEL) / 2, n - 1)) * error, n)
+    return Interval(mean, float(t.ppf((1 + LEVEL) / 2, n - 1)) * statistics.stdev(values) / math.sqrt(n), n)

@@ -85,7 +85,8 @@ def test_import_tuner_is_light() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["-h"], *([verb, "-h"] for verb in ("run", "best", "schema", "replay", "doctor"))]
+    "arguments",
+    [["-h"], *([verb, "-h"] for verb in ("run", "best", "schema", "replay", "doctor", "confirm", "export"))],
 )
 def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "tuner", *arguments]

@@ -57,12 +57,12 @@ def _lines(found: Confirmation) -> Iterator[str]:
     confirmed, seeds = found.configurations, ", ".join(map(str, found.seeds))
     yield f"{found.objective}: mean ± 95 % interval over seeds {seeds}, which the search did not use"
     head = ["trial", "search", "best report", "last report", f"behind #{found.winner.number}"]
-    columns = [[_words(over_seeds(values)) for values in (c.best, c.last)] for c in confirmed]
+    columns = [[_words(over_seeds(values), found) for values in (c.best, c.last)] for c in confirmed]
     rows = zip(confirmed, columns, strict=True)
     yield aligned([head, *([f"#{c.number}", number(c.searched), *means, _standing(c, found)] for c, means in rows)])
     if metrics := list(found.winner.test):
         yield ""
-        tested = [[_words(over_seeds(c.test.get(metric, {}))) for metric in metrics] for c in confirmed]
+        tested = [[_words(over_seeds(c.test.get(metric, {})), found) for metric in metrics] for c in confirmed]
         rows = zip(confirmed, tested, strict=True)
         yield aligned([["trial", *metrics], *([f"#{c.number}", *means] for c, means in rows)])
     yield ""
@@ -71,13 +71,16 @@ def _lines(found: Confirmation) -> Iterator[str]:
     yield from _verdict(found)
 
 
-def _words(mean: Interval | None) -> str:
-    return "no result" if mean is None else str(mean)
+def _words(mean: Interval | None, found: Confirmation) -> str:
+    if mean is None:
+        return "no result"
+    return f"{mean}{f' (n={mean.n})' * (1 < mean.n < len(found.seeds))}"
 
 
 def _standing(confirmed: Confirmed, found: Confirmation) -> str:
-    behind = found.behind(confirmed)
-    return "" if confirmed is found.winner or behind is None else f"{behind}{' (tie)' * found.ties(confirmed)}"
+    if confirmed is found.winner or not confirmed.best:
+        return ""
+    return f"{found.behind(confirmed) or 'no seed in common'}{' (tie)' * found.ties(confirmed)}"
 
 
 def _verdict(found: Confirmation) -> Iterator[str]:

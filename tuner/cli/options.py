@@ -53,8 +53,8 @@ def write_page(target: str, text: str) -> None:
 
 
 def width() -> int | None:
-    """Columns of the terminal that stdout is; None where it is none."""
-    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
+    """Columns of the terminal that stdout is; None where it is none, or does not know."""
+    return os.get_terminal_size(sys.stdout.fileno()).columns or None if sys.stdout.isatty() else None
 
 
 def print_json(value: Any) -> None:

@@ -24,6 +24,9 @@ REDRAW_S = 0.5
 SHARE = 0.02
 """Of the time that may go into drawing: searches with many trials are redrawn less often."""
 
+USUAL = os.terminal_size((80, 24))
+"""For a terminal that does not know its size."""
+
 BEGIN_SYNCHRONIZED, END_SYNCHRONIZED = "\x1b[?2026h", "\x1b[?2026l"
 """What a terminal is told between them it shows at once, without flicker; one that does not know them ignores them."""
 
@@ -76,8 +79,9 @@ class Live(Progress):
 
     def _draw(self) -> None:
         assert self._results is not None
-        size = os.get_terminal_size(self._screen.file.fileno())
         file = self._screen.file
+        size = os.get_terminal_size(file.fileno())
+        size = size if all(size) else USUAL
         if (size.columns, size.lines) != self._console.size:
             self._resize(size)
         shown = view(self._results, self._spec, self._causes, self._gpus.read(), size, time.time())
