@@ -43,6 +43,9 @@ _ENDED = {"completed": "FINISHED", "failed": "FAILED"}
 _BATCH = 900
 """Metrics in one call; MLflow takes 1,000 metrics, parameters and tags together."""
 
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""What the UI shows an experiment as; it would guess."""
+
 _LONGEST_PARAM, _LONGEST_TAG = 6000, 5000
 
 
@@ -65,6 +68,8 @@ class _Held:
     """What MLflow holds of a trial."""
 
     run: str
+    started: float
+    """Seconds since 1970."""
     reports: int = 0
     digest: str = digest(())
     status: str = "RUNNING"
@@ -116,7 +121,7 @@ class MlflowMirror:
             artifacts = None
             if not self.uri.startswith(("http://", "https://")) and self._storage.is_local:
                 artifacts = (self._storage.local_path / "mlartifacts" / _plain(self._experiment)).as_uri()
-            return str(self._client.create_experiment(self._experiment, artifacts))
+            return str(self._client.create_experiment(self._experiment, artifacts, _KIND))
         if known.lifecycle_stage != "active":
             raise EnvironmentFailure(
                 f"{self.name}: the experiment {self._experiment!r} is deleted: restore it there, or name another one "
@@ -150,8 +155,8 @@ class MlflowMirror:
         if held is None:
             held = self._held[trial.id] = self._new_child(results, trial)
         self._send_reports(results, trial, held)
-        end = trial.reports[-1].timestamp if trial.reports else time.time()
-        self._tell(held, status, _trial_tags(results, trial), end)
+        last = trial.reports[-1].timestamp if trial.reports else time.time()
+        self._tell(held, status, _trial_tags(results, trial), max(last, held.started + trial.seconds))
 
     def _send_reports(self, results: ResultSet, trial: Trial, held: _Held) -> None:
         from mlflow.entities import Metric, RunTag
@@ -232,7 +237,7 @@ class MlflowMirror:
         entries = [Param(_plain(key), _param(value)[:_LONGEST_PARAM]) for key, value in flat(params)]
         for first in range(0, len(entries), 100):  # as many as MLflow takes in a call
             self._client.log_batch(run, params=entries[first : first + 100])
-        return _Held(run, tags=tags)
+        return _Held(run, start, tags=tags)
 
     def _send_artifacts(self, results: ResultSet) -> None:
         """The best trial's checkpoint, configuration and metrics, the report and the experiment, to the parent."""
@@ -256,8 +261,8 @@ class MlflowMirror:
 
     @property
     def page(self) -> str:
-        """Of the search, below the address of the MLflow UI."""
-        return f"#/experiments/{self._id}/runs/{self._parent.run}"
+        """Of the searches of this experiment, below the address of the MLflow UI: trials nested, the latest first."""
+        return f"#/experiments/{self._id}/runs"
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -274,7 +279,7 @@ class MlflowMirror:
 
 def _held(run: Run) -> _Held:
     sent, _, told = run.data.tags.get(SENT_TAG, f"0 {digest(())}").partition(" ")
-    return _Held(run.info.run_id, int(sent), told, run.info.status, dict(run.data.tags))
+    return _Held(run.info.run_id, run.info.start_time / 1000, int(sent), told, run.info.status, dict(run.data.tags))
 
 
 def _incumbent(results: ResultSet) -> str:
