@@ -26,6 +26,17 @@ LEAST_CONTOUR = 10
 """Trials that a contour is drawn from at least."""
 
 
+MOST_DOTS = 300
+"""Trials that a figure shows as dots: a browser takes its time with each, and in a small one more hide each other."""
+
+
+def dotted(count: int) -> list[int]:
+    """Ranks of the trials that are shown as dots: the best third of `MOST_DOTS`, and of the others every so many."""
+    best = MOST_DOTS // 3
+    every = max(1, math.ceil((count - best) / (MOST_DOTS - best)))
+    return [rank for rank in range(count) if rank < best or (rank - best) % every == 0]
+
+
 def values(results: ResultSet, trials: Sequence[Trial]) -> list[float]:
     """The first objective of trials that all have a result."""
     return [results.value(trial.best) for trial in trials if trial.best]
@@ -146,7 +157,7 @@ def slice_of(results: ResultSet, trials: Sequence[Trial], axis: Axis) -> go.Figu
     import plotly.graph_objects as go
 
     objective, found = results.objectives[0], values(results, trials)
-    shown = [i for i, position in enumerate(axis.positions) if position is not None]
+    shown = [i for i in dotted(len(trials)) if axis.positions[i] is not None]
     whole, cut = ([i for i in shown if (trials[i].status == "completed") is side] for side in (True, False))
     traces = [
         go.Scatter(
@@ -222,10 +233,11 @@ def contour(results: ResultSet, trials: Sequence[Trial], x: Axis, y: Axis) -> go
         ncontours=16,
         hoverinfo="skip",
     )
+    seen = [shown[i] for i in dotted(len(shown))]
     dots = go.Scatter(
-        x=[x.positions[i] for i in shown],
-        y=[y.positions[i] for i in shown],
-        text=[f"trial {named(trials[i])}: {number(found[i])}" for i in shown],
+        x=[x.positions[i] for i in seen],
+        y=[y.positions[i] for i in seen],
+        text=[f"trial {named(trials[i])}: {number(found[i])}" for i in seen],
         mode="markers",
         marker={"size": 6, "color": "rgba(255,255,255,.9)", "line": {"width": 1, "color": "#222222"}},
         hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
