@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _ABSENT = -0.12
 """Where a line of the parallel coordinates passes a parameter that its trial does not have."""
 
+_BEST = 10
+"""Trials that are drawn as the best ones at most."""
+
 _GRID = 40
 """Points of the contour's grid along each axis."""
 
@@ -106,7 +109,7 @@ def parallel(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis]) 
         {"visible": False, "range": [(_ABSENT if absent else 0) - 0.06, 1.06]},
         height=460,
         margin={"l": 24, "r": 40, "t": 12, "b": 12},
-        legend={"orientation": "h", "y": -0.03, "yanchor": "top", "x": 0, "xanchor": "left"},
+        legend={"orientation": "h", "itemsizing": "constant", "y": -0.03, "yanchor": "top", "x": 0, "xanchor": "left"},
         shapes=[_upright(x) for x in range(len(every))],
         annotations=[mark for x, axis in enumerate(every) for mark in _marks(axis, x)],
     )
@@ -118,7 +121,7 @@ _STROKES = ((ORANGE, 2.4), (BLUE, 1.4), (GREY, 0.7))
 
 def _groups(count: int) -> list[tuple[str, int, int]]:
     """(name, first rank, end) of the best trials, the rest of the best quarter, and the others."""
-    best, quarter = max(1, round(0.05 * count)), max(1, round(0.25 * count))
+    best, quarter = min(max(1, round(0.05 * count)), _BEST), max(1, round(0.25 * count))
     names = ("the best" if best == 1 else f"the best {best}"), f"the best quarter ({quarter})", "the others"
     cuts = [0, best, quarter, count]
     return [(name, a, b) for name, a, b in zip(names, cuts, cuts[1:], strict=False) if a < b]
