@@ -376,6 +376,9 @@ def test_without_a_journal_the_other_files_tell_what_they_can(saved: ResultSet, 
     assert saved.best is not None
     assert f"Trial {saved.best.label} is the best of 6" in text
     assert {"parallel", "curves"} <= figures(text).keys()
+    assert ("saved by stopping early" in text) == (file != REPORTS)
+    rows = json.loads(CliRunner().invoke(cli, ["compare", str(folder), "--json"]).stdout)["runs"]
+    assert (rows[0]["seconds"] is None) == (rows[0]["epochs"] is None) == (file == REPORTS)
 
 
 def test_a_journal_that_ends_in_the_middle_is_said(saved: ResultSet) -> None:

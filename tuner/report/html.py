@@ -57,7 +57,8 @@ def page(results: ResultSet) -> str:
 def _summary(results: ResultSet, told: Chronicle) -> Section:
     elapsed = results.provenance.get("elapsed_s") or told.elapsed
     first, *rest = verdict(results)
-    counts = [status_line(results), failed_attempts(results), _saved(results), trust(results)]
+    learned = [_saved(results), trust(results)] if told.is_whole else []
+    counts = [status_line(results), failed_attempts(results), *learned]
     lines = [state(results, elapsed), *filter(None, counts)]
     return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))
 
