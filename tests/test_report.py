@@ -23,6 +23,7 @@ from tuner.lock import locked
 from tuner.report.axes import axes_of
 from tuner.report.html import page, write_report
 from tuner.report.importance import LEAST_TRIALS, importance
+from tuner.report.parameters import MOST_DOTS, dotted
 from tuner.report.style import view
 from tuner.report.verdict import ranked, state, verdict
 from tuner.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, Report, ResultSet, Segment, Trial, write_json
@@ -143,6 +144,14 @@ def test_the_commands_that_repeat_it_are_there(asha: ResultSet, text: str) -> No
     assert f"python -m tuner run {asha.folder.shown}/experiment.yaml" in again
     assert asha.best is not None
     assert f"python -m tuner replay {asha.folder.shown} {asha.best.number}" in again
+
+
+def test_of_very_many_trials_the_best_and_an_even_choice_are_dots() -> None:
+    assert dotted(MOST_DOTS) == list(range(MOST_DOTS))
+    many = dotted(10 * MOST_DOTS)
+    assert many[: MOST_DOTS // 3] == list(range(MOST_DOTS // 3))
+    assert 0.9 * MOST_DOTS < len(many) <= MOST_DOTS
+    assert many[-1] >= 10 * MOST_DOTS - 20
 
 
 def test_importance_finds_what_matters(asha: ResultSet) -> None:
@@ -367,6 +376,9 @@ def test_without_a_journal_the_other_files_tell_what_they_can(saved: ResultSet, 
     assert saved.best is not None
     assert f"Trial {saved.best.label} is the best of 6" in text
     assert {"parallel", "curves"} <= figures(text).keys()
+    assert ("saved by stopping early" in text) == (file != REPORTS)
+    rows = json.loads(CliRunner().invoke(cli, ["compare", str(folder), "--json"]).stdout)["runs"]
+    assert (rows[0]["seconds"] is None) == (rows[0]["epochs"] is None) == (file == REPORTS)
 
 
 def test_a_journal_that_ends_in_the_middle_is_said(saved: ResultSet) -> None:

@@ -20,7 +20,7 @@ class Moment:
     trial: str
     step: int
     seconds: float
-    """Of the search, without the time between an interruption and its resumption."""
+    """Of the search, without the time between an interruption and its resumption; NaN where that is not known."""
     epochs: float
     """Spent over all trials, in units of the scheduler's ``time_attr``."""
     point: tuple[float, ...]
@@ -66,6 +66,11 @@ class Chronicle:
         return self.moments[-1].epochs if self.moments else 0.0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all reports are known: of a run that lost them only the best are, and not when they came."""
+        return not any(math.isnan(moment.seconds) for moment in self.moments)
+
+    @property
     def lanes(self) -> int:
         """Workers that were seen to run a trial."""
         return 1 + max((stretch.lane for stretch in self.stretches), default=-1)
@@ -95,6 +100,8 @@ def chronicle(results: ResultSet) -> Chronicle:
                     point = tuple(o.sign * float(event["metrics"][o.metric]) for o in results.objectives)
                     if all(map(math.isfinite, point)):
                         told.moments.append(Moment(trial_id, event["step"], now, ledger.epochs, point))
+                if math.isnan(now):
+                    continue
                 if trial_id not in open_:  # tables do not tell when a trial started
                     open_[trial_id] = Stretch(trial_id, max(0.0, now - event["seconds"]), now)
                     told.stretches.append(open_[trial_id])
@@ -115,7 +122,10 @@ def _on_the_clock(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
     for event in events:
         if "elapsed" in event:
             now = event["elapsed"]
-        elif math.isfinite(event.get("timestamp", math.nan)):
+        elif math.isnan(event.get("timestamp", 0.0)):
+            yield event, math.nan
+            continue
+        elif "timestamp" in event:
             origin = event["timestamp"] - event["seconds"] if math.isnan(origin) else origin
             now = max(now, event["timestamp"] - origin)
         yield event, now

@@ -13,7 +13,7 @@ from tuner.report.chronicle import Chronicle, chronicle
 from tuner.report.curves import front, incumbent, learning_curves, timeline
 from tuner.report.document import Section, bullets, code, document, notices, table
 from tuner.report.importance import LEAST_TRIALS, Importance, importance
-from tuner.report.parameters import LEAST_CONTOUR, contour, importance_bars, pair, parallel, slice_of
+from tuner.report.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
 from tuner.report.style import outside
 from tuner.report.terminal import config_lines, failed_attempts, objectives_line, saved, savings, status_line, trust
 from tuner.report.verdict import ranked, state, verdict
@@ -57,7 +57,8 @@ def page(results: ResultSet) -> str:
 def _summary(results: ResultSet, told: Chronicle) -> Section:
     elapsed = results.provenance.get("elapsed_s") or told.elapsed
     first, *rest = verdict(results)
-    counts = [status_line(results), failed_attempts(results), _saved(results), trust(results)]
+    learned = [_saved(results), trust(results)] if told.is_whole else []
+    counts = [status_line(results), failed_attempts(results), *learned]
     lines = [state(results, elapsed), *filter(None, counts)]
     return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))
 
@@ -134,11 +135,16 @@ def _parameters(
         Section(
             "slices",
             "Each parameter",
-            f"{each} value that they reached.{left_out}",
+            f"{each} value that they reached.{_sampled(len(trials))}{left_out}",
             [slice_of(results, trials, axis) for axis in by_share[:SLICES]],
         ),
         _contour(results, trials, axes, found),
     ]
+
+
+def _sampled(count: int) -> str:
+    shown = len(dotted(count))
+    return f" Dots: {shown} of the {count} trials, the best and an even choice of the others." if shown < count else ""
 
 
 def _contour(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], found: Importance | None) -> Section:
@@ -158,6 +164,7 @@ def _contour(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], 
         f"{results.metric} over {two[0].name} and {two[1].name}, {which}: interpolated between trials (dots), each "
         f"with its best value; the star is the best. Where no trials are around, nothing is drawn."
     )
+    text += _sampled(len(trials))
     return Section("contour", title, text, [drawn])
 
 
@@ -231,9 +238,10 @@ def _provenance(results: ResultSet, told: Chronicle) -> Section:
         "experiment": known.get("experiment_file"),
         "git commit": f"{git['commit']}{changed}" if "commit" in git else "none: not in a git checkout",
         "seed": known.get("seed"),
-        "host": f"{known.get('host')}, {known.get('platform')}",
+        "host": ", ".join(known[key] for key in ("host", "platform") if key in known),
         "cluster": "; ".join(cluster),
-        "a trial takes": f"{trial}; {known.get('slots', '?')} at once",
+        "a trial takes": trial,
+        "at once": known.get("slots"),
         "python": known.get("python"),
         "packages": ", ".join(f"{name} {version}" for name, version in known.get("packages", {}).items()),
         "page written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

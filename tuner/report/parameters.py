@@ -19,11 +19,25 @@ if TYPE_CHECKING:
 _ABSENT = -0.12
 """Where a line of the parallel coordinates passes a parameter that its trial does not have."""
 
+_BEST = 10
+"""Trials that are drawn as the best ones at most."""
+
 _GRID = 40
 """Points of the contour's grid along each axis."""
 
 LEAST_CONTOUR = 10
 """Trials that a contour is drawn from at least."""
+
+
+MOST_DOTS = 300
+"""Trials that a figure shows as dots: a browser takes its time with each, and in a small one more hide each other."""
+
+
+def dotted(count: int) -> list[int]:
+    """Ranks of the trials that are shown as dots: the best third of `MOST_DOTS`, and of the others every so many."""
+    best = MOST_DOTS // 3
+    every = max(1, math.ceil((count - best) / (MOST_DOTS - best)))
+    return [rank for rank in range(count) if rank < best or (rank - best) % every == 0]
 
 
 def values(results: ResultSet, trials: Sequence[Trial]) -> list[float]:
@@ -95,7 +109,7 @@ def parallel(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis]) 
         {"visible": False, "range": [(_ABSENT if absent else 0) - 0.06, 1.06]},
         height=460,
         margin={"l": 24, "r": 40, "t": 12, "b": 12},
-        legend={"orientation": "h", "y": -0.03, "yanchor": "top", "x": 0, "xanchor": "left"},
+        legend={"orientation": "h", "itemsizing": "constant", "y": -0.03, "yanchor": "top", "x": 0, "xanchor": "left"},
         shapes=[_upright(x) for x in range(len(every))],
         annotations=[mark for x, axis in enumerate(every) for mark in _marks(axis, x)],
     )
@@ -107,7 +121,7 @@ _STROKES = ((ORANGE, 2.4), (BLUE, 1.4), (GREY, 0.7))
 
 def _groups(count: int) -> list[tuple[str, int, int]]:
     """(name, first rank, end) of the best trials, the rest of the best quarter, and the others."""
-    best, quarter = max(1, round(0.05 * count)), max(1, round(0.25 * count))
+    best, quarter = min(max(1, round(0.05 * count)), _BEST), max(1, round(0.25 * count))
     names = ("the best" if best == 1 else f"the best {best}"), f"the best quarter ({quarter})", "the others"
     cuts = [0, best, quarter, count]
     return [(name, a, b) for name, a, b in zip(names, cuts, cuts[1:], strict=False) if a < b]
@@ -146,7 +160,7 @@ def slice_of(results: ResultSet, trials: Sequence[Trial], axis: Axis) -> go.Figu
     import plotly.graph_objects as go
 
     objective, found = results.objectives[0], values(results, trials)
-    shown = [i for i, position in enumerate(axis.positions) if position is not None]
+    shown = [i for i in dotted(len(trials)) if axis.positions[i] is not None]
     whole, cut = ([i for i in shown if (trials[i].status == "completed") is side] for side in (True, False))
     traces = [
         go.Scatter(
@@ -222,10 +236,11 @@ def contour(results: ResultSet, trials: Sequence[Trial], x: Axis, y: Axis) -> go
         ncontours=16,
         hoverinfo="skip",
     )
+    seen = [shown[i] for i in dotted(len(shown))]
     dots = go.Scatter(
-        x=[x.positions[i] for i in shown],
-        y=[y.positions[i] for i in shown],
-        text=[f"trial {named(trials[i])}: {number(found[i])}" for i in shown],
+        x=[x.positions[i] for i in seen],
+        y=[y.positions[i] for i in seen],
+        text=[f"trial {named(trials[i])}: {number(found[i])}" for i in seen],
         mode="markers",
         marker={"size": 6, "color": "rgba(255,255,255,.9)", "line": {"width": 1, "color": "#222222"}},
         hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",

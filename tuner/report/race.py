@@ -48,9 +48,9 @@ class Row:
     seconds_to_target: float | None
     """None where the target was not reached."""
     epochs_to_target: float | None
-    seconds: float
-    """Of search, in all."""
-    epochs: float
+    seconds: float | None
+    """Of search, in all; None, as all times and epochs, of a run whose reports are lost."""
+    epochs: float | None
     """Spent over all trials."""
     trials: int
     failed: int
@@ -86,11 +86,11 @@ class Race:
         return Row(
             results.name,
             sign * last.point[0] if last else None,
-            last.seconds if last else None,
-            there.seconds if there else None,
-            there.epochs if there else None,
-            told.elapsed,
-            told.epochs,
+            last.seconds if last and told.is_whole else None,
+            there.seconds if there and told.is_whole else None,
+            there.epochs if there and told.is_whole else None,
+            told.elapsed if told.is_whole else None,
+            told.epochs if told.is_whole else None,
             len(results.trials),
             results.count("failed"),
         )
@@ -173,6 +173,7 @@ def _line(found: Race, number: int, x: list[float], end: float) -> Any:
 
     entrant = found.entrants[number]
     y = [found.objective.sign * moment.point[0] for moment in entrant.told.incumbents]
+    x, y = (x, y) if entrant.told.is_whole else ([], [])
     name = label(entrant.results.name)
     return go.Scatter(
         x=[*x, end] if x else [],

@@ -51,7 +51,14 @@ def figure(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "legend": {
+            "orientation": "h",
+            "itemsizing": "constant",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+            "xanchor": "left",
+        },
         "xaxis": {"zeroline": False, "exponentformat": "power", **x},
         "yaxis": {"zeroline": False, "exponentformat": "power", **y},
     }
