@@ -43,9 +43,6 @@ _ENDED = {"completed": "FINISHED", "failed": "FAILED"}
 _BATCH = 900
 """Metrics in one call; MLflow takes 1,000 metrics, parameters and tags together."""
 
-_KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""What the UI shows an experiment as; it would guess."""
-
 _LONGEST_PARAM, _LONGEST_TAG = 6000, 5000
 
 
@@ -121,7 +118,7 @@ class MlflowMirror:
             artifacts = None
             if not self.uri.startswith(("http://", "https://")) and self._storage.is_local:
                 artifacts = (self._storage.local_path / "mlartifacts" / _plain(self._experiment)).as_uri()
-            return str(self._client.create_experiment(self._experiment, artifacts, _KIND))
+            return str(self._client.create_experiment(self._experiment, artifacts))
         if known.lifecycle_stage != "active":
             raise EnvironmentFailure(
                 f"{self.name}: the experiment {self._experiment!r} is deleted: restore it there, or name another one "
