@@ -422,7 +422,7 @@ def test_trials_of_a_run_agree_to_the_last_bit(tmp_path: Path) -> None:
 def test_random_numbers_threads_and_places_are_those_of_the_trial(tmp_path: Path) -> None:
     run(
         {
-            "trainable": f"{TOYS}:mess_or_measure",
+            "trainable": f"{TOYS.with_name('torch_toys.py')}:mess_or_measure",
             "search_space": {"what": {"grid_search": ["mess", "measure"]}},
             "objective": {"metric": "score", "mode": "max"},
             "search": {"kind": "grid"},

@@ -16,18 +16,20 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 def sequence(folder: Path, function: str, what: list[str], fresh_process: bool = False) -> ResultSet:
+    file, function = function.split(":")
     return search(
         folder,
         function,
         {"what": {"grid_search": what}},
+        file=file,
         search={"kind": "grid", "seed": 1},
         resources={"gpu": 0, "max_concurrent_trials": 1, "fresh_process": fresh_process},
     )
 
 
 def test_a_trial_after_another_gives_bit_for_bit_what_it_gives_in_a_new_process(tmp_path: Path) -> None:
-    reused = sequence(tmp_path / "reused", "mess_or_measure", ["mess", "measure"])
-    new = sequence(tmp_path / "new", "mess_or_measure", ["measure"], fresh_process=True)
+    reused = sequence(tmp_path / "reused", "torch_toys.py:mess_or_measure", ["mess", "measure"])
+    new = sequence(tmp_path / "new", "torch_toys.py:mess_or_measure", ["measure"], fresh_process=True)
     after, alone = (results.trials[-1].reports[0].metrics for results in (reused, new))
     assert after["pid_"] == reused.trials[0].reports[0].metrics["pid_"]
     assert {k: v for k, v in after.items() if k != "pid_"} == {k: v for k, v in alone.items() if k != "pid_"}
@@ -35,14 +37,14 @@ def test_a_trial_after_another_gives_bit_for_bit_what_it_gives_in_a_new_process(
 
 @pytest.mark.parametrize("what", ["thread", "memory", "files", "dies idle"])
 def test_a_process_that_cannot_be_cleaned_is_replaced_and_the_next_trial_runs(tmp_path: Path, what: str) -> None:
-    results = sequence(tmp_path, "leaks", ["nothing", what, "nothing "])
+    results = sequence(tmp_path, "toys.py:leaks", ["nothing", what, "nothing "])
     assert [trial.status for trial in results.trials] == ["completed"] * 3
     pids = [trial.reports[0].metrics["pid_"] for trial in results.trials]
     assert pids[1] != pids[2]
 
 
 def test_a_clean_process_is_kept(tmp_path: Path) -> None:
-    results = sequence(tmp_path, "leaks", ["nothing", "nothing ", "nothing  "])
+    results = sequence(tmp_path, "toys.py:leaks", ["nothing", "nothing ", "nothing  "])
     assert len({trial.reports[0].metrics["pid_"] for trial in results.trials}) == 1
 
 

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 HERE = Path(__file__).parent
 
 
-def experiment(function: str, space: dict, **keys: object) -> dict:
+def experiment(function: str, space: dict, file: str = "toys.py", **keys: object) -> dict:
     return {
-        "trainable": f"{HERE}/toys.py:{function}",
+        "trainable": f"{HERE}/{file}:{function}",
         "search_space": space,
         "objective": {"metric": "score", "mode": "max"},
         "resources": {"gpu": 0},
@@ -179,6 +179,7 @@ def test_a_trial_has_as_many_threads_as_cpus(tmp_path: Path, cpu: int) -> None:
         tmp_path,
         "threads",
         {"x": {"grid_search": [1, 2, 3]}},
+        file="torch_toys.py",
         search={"kind": "grid"},
         resources={"cpu": cpu, "gpu": 0},
     )
