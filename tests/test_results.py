@@ -11,12 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.fs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.engine.metrics import flat_metrics
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.loading import find_run, load_run
 from tuner.results import (
@@ -28,7 +30,6 @@ from tuner.results import (
     Report,
     ResultSet,
     Trial,
-    flat_metrics,
     new_run_name,
     write_json,
 )
@@ -243,6 +244,12 @@ def test_trials_csv_for_other_programs(tmp_path: Path) -> None:
 def test_flat_metrics() -> None:
     result = {"acc": 1, "val": {"a": 2, "b": {"c": 3}}, "training_iteration": 4, "config": {"x": 1}, "pid": 3, "e": {}}
     assert flat_metrics(result) == {"acc": 1, "val/a": 2, "val/b/c": 3}
+
+
+def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
+    found = flat_metrics({"a": np.float32(0.5), "b": {"n": np.int64(3)}, "c": np.float64(0.1), "d": np.bool_(True)})
+    assert found == {"a": 0.5, "b/n": 3, "c": 0.1, "d": True}
+    assert [type(value) for value in found.values()] == [float, int, float, bool]
 
 
 # --- the best ----------------------------------------------------------------------------------------------------

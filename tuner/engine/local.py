@@ -25,9 +25,10 @@ from threadpoolctl import threadpool_limits
 
 from tuner.engine.failures import BadReport
 from tuner.engine.handover import Process, threads
+from tuner.engine.metrics import flat_metrics
 from tuner.engine.process import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
-from tuner.results import RAY, flat_metrics
+from tuner.results import RAY
 
 Take = Callable[[int, dict[str, Any]], bool]
 """Gets the number of a report, from 1, and its metrics; says whether the trial goes on."""

@@ -28,9 +28,10 @@ from tuner.configuration import merge
 from tuner.engine.failures import BadReport, MissingMetric, NotFinite, user_error
 from tuner.engine.handover import Process, output_to, seed_all, seed_of
 from tuner.engine.hanging import answer_signal
+from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import MICRO_BATCH
 from tuner.engine.saving import Saving
-from tuner.results import TRIAL_LOG, flat_metrics
+from tuner.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.trainable import load_trainable
 

@@ -13,13 +13,14 @@ from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.events import failed_attempt, known_events, reported
 from tuner.engine.ledger import Ledger
+from tuner.engine.metrics import flat_metrics
 from tuner.engine.recovery import save_state
 from tuner.engine.shelf import COPY, Shelf
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
 from tuner.manifest import damage
-from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, Used, flat_metrics, write_json
+from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 
