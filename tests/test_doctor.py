@@ -364,10 +364,15 @@ def test_a_trial_that_takes_too_long_is_ended(experiment: Write, monkeypatch: py
 def test_the_command_line_checks_the_machine_and_an_experiment(tmp_path: Path) -> None:
     done = tuner("doctor", "experiments/quickstart.yaml", "--json", "--storage", str(tmp_path / "runs"))
     found = {finding["check"]: finding for finding in json.loads(done.stdout)}
-    for name in ("experiment", "code", "plan", "data", "trial", "checkpoint"):
+    for name in ("experiment", "code", "plan", "data", "tracking", "trial", "checkpoint"):
         assert found[name]["level"] == "ok", found[name]
     assert done.returncode == (4 if any(finding["level"] == "error" for finding in found.values()) else 0)
     assert list(tmp_path.iterdir()) == []
+
+    away = ("--set", "tracking.mlflow.uri=http://127.0.0.1:9")
+    silent = tuner("doctor", "experiments/quickstart.yaml", *away, "--storage", str(tmp_path))
+    assert "error    tracking       MLflow at http://127.0.0.1:9: nothing answers there" in silent.stdout
+    assert silent.returncode == 4
 
     wrong = tuner("doctor", "nowhere.yaml", "--storage", str(tmp_path))
     assert "error    experiment     nowhere.yaml: no such file" in wrong.stdout

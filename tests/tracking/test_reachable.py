@@ -98,7 +98,9 @@ def test_nothing_listens(tmp_path: Path) -> None:
 
 def test_a_database_is_opened(tmp_path: Path, database: str) -> None:
     assert said(tmp_path, database) == said(tmp_path, None) == ""
-    assert "unable to open database file" in said(tmp_path, f"sqlite:///{tmp_path}/no/such/folder/x.db")
+    assert f"there is no folder {tmp_path}/no/such" in said(tmp_path, f"sqlite:///{tmp_path}/no/such/x.db")
+    assert said(tmp_path / "new", None) == said(tmp_path, f"sqlite:///{tmp_path}/new.db") == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]  # looking makes nothing
     (tmp_path / "text.db").write_text("this is no database, only some text" * 50)
     assert "file is not a database" in said(tmp_path, f"sqlite:///{tmp_path}/text.db")
     with sqlite3.connect(tmp_path / "other.db") as other:

@@ -31,6 +31,7 @@ from tuner.runner import run
 from tuner.spec.quantities import duration, size
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import RunFolder
+from tuner.tracking import check_reachable
 from tuner.trainable import load_trainable
 
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ LOG_LINES = 10
 _AS_A_TEST = (
     f"scheduler={{kind: asha, time_attr: training_iteration, max_t: {STEPS}, grace_period: {STEPS}}}",
     f"budget={{trials: 1, wall_clock: {LIMIT_S}}}",
+    "tracking={}",
 )
 
 
 def check_experiment(source: str | Path, overrides: Sequence[str], storage: str) -> Iterator[Finding]:
-    """The file, the code that it names, the plan, the data, and a trial of three steps; up to the first error."""
+    """The file, the code that it names, the plan, the data, what tracks it, and a trial; up to the first error."""
     check = "experiment"
     try:
         experiment = load_experiment(source, overrides)
@@ -64,13 +66,17 @@ def check_experiment(source: str | Path, overrides: Sequence[str], storage: str)
         yield _fine(check, f"{plan.trials} trials, {at_once} on {plan.cluster}")
         check = "data"
         yield _data(plan)
+        if plan.spec.tracking.places:
+            check = "tracking"
+            yield _tracking(plan, storage)
     except InputError as error:
         for problem in error.problems:
             told = str(problem).removeprefix(": ")
             yield _wrong(check, told, f"python -m tuner validate {source} tells the same", error.exit_status)
         return
     except EnvironmentFailure as error:
-        yield _wrong(check, str(error), "fetch the data, or name other data in params", error.exit_status)
+        remedy = "fetch the data, or name other data in params" if check == "data" else ""
+        yield _wrong(check, str(error), remedy, error.exit_status)
         return
     with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as folder:
         yield from _trial(load_experiment(source, [*overrides, *_AS_A_TEST]), plan, folder, storage)
@@ -104,6 +110,15 @@ def _data(plan: Plan) -> Finding:
     if notices:
         return Finding("warning", "data", "; ".join(notices), "a search would go on with that: mend params if unwanted")
     return _fine("data", f"prepared in {duration(time.monotonic() - begun)}")
+
+
+def _tracking(plan: Plan, storage: str) -> Finding:
+    """Whether what the experiment is tracked by can be reached. Raises as `check_reachable` does."""
+    notices: list[str] = []
+    check_reachable(plan.spec.tracking, RunFolder.at(storage), notices.append)
+    if notices:
+        return Finding("warning", "tracking", "; ".join(n.removeprefix("NOTICE: ") for n in notices))
+    return _fine("tracking", "can be reached")
 
 
 @dataclass

@@ -70,8 +70,9 @@ def _database_problem(uri: str, storage: RunFolder) -> str:
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-    if storage.is_local:
-        storage.local_path.mkdir(parents=True, exist_ok=True)  # for a database in it
+    if uri.startswith("sqlite:///") and not (file := Path(uri.removeprefix("sqlite:///"))).exists():
+        ours = storage.is_local and file.parent == storage.local_path  # which the search makes
+        return "" if ours or file.parent.is_dir() else f"there is no folder {file.parent}"
     try:
         engine = create_engine(uri)
         try:
