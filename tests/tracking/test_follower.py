@@ -71,6 +71,15 @@ def test_a_killed_search_leaves_no_run_running(journal: JournalWriter, tmp_path:
     assert held(database) == recorded(last_known(made_up_run(tmp_path).folder))
 
 
+def test_what_a_damaged_journal_lost_is_passed_over(journal: JournalWriter, tmp_path: Path, database: str) -> None:
+    follower = Follower(made_up_run(tmp_path).folder, print)
+    journal.append("started", trial="lost")
+    reported(journal, "lost", 1, 0.5)
+    started(journal, "a")
+    follower.step()
+    assert children(database).keys() == {"a"}
+
+
 class Away:
     """A mirror that can be away."""
 

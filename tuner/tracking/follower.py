@@ -114,6 +114,9 @@ class Follower:
         """Reads on, and sends what is new."""
         touched = {}
         for event in self._reader.new():
+            trial = self._results.get(event.get("trial", ""))
+            if trial is None and "trial" in event and event["what"] != "suggested":
+                continue  # of a damaged journal this is lost, and the tables know it: `finish` sends it
             self._history.apply(event)
             if trial := self._results.get(event.get("trial", "")):
                 touched[trial.id] = trial

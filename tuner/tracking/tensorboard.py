@@ -83,13 +83,12 @@ class TensorboardMirror:
         folder.mkdir(parents=True)
         # not its SummaryWriter, whose thread leaves what was flushed unwritten for two minutes
         written = self._written[trial.id] = _Written(EventsWriter(str(folder / "events")), 0, digest(()))
-        for summary in self._hparams(results, trial, "STATUS_RUNNING")[:2]:
-            self._write(written, summary, trial.reports[0].timestamp)
+        self._write(written, self._hparams(results, trial, "STATUS_RUNNING")[0], trial.reports[0].timestamp)
         return written
 
     def _end(self, results: ResultSet, trial: Trial, written: _Written) -> None:
         status = _STATUS.get(trial.status, "STATUS_UNKNOWN")
-        self._write(written, self._hparams(results, trial, status)[2], trial.reports[-1].timestamp)
+        self._write(written, self._hparams(results, trial, status)[1], trial.reports[-1].timestamp)
         written.writer.close()
         written.ended = True
 
@@ -99,19 +98,22 @@ class TensorboardMirror:
 
         written.writer.write_event(Event(wall_time=at, step=step, summary=summary))
 
-    def _hparams(self, results: ResultSet, trial: Trial, status: str) -> tuple[Any, Any, Any]:
-        """The plugin's summaries: of the experiment, of the trial's beginning, of its end."""
+    def _hparams(self, results: ResultSet, trial: Trial, status: str) -> tuple[Any, Any]:
+        """The plugin's summaries of the trial's beginning and of its end.
+
+        None of the experiment: without it the plugin shows the parameters of all trials, conditional ones too.
+        """
         from tensorboardX.proto import api_pb2, plugin_hparams_pb2
         from tensorboardX.summary import hparams
 
         values = {name: value if isinstance(value, (bool, int, float, str)) else json.dumps(value, default=repr)
                   for name, value in flat(trial.config)}  # fmt: skip
         metrics = {objective.metric: 0.0 for objective in results.objectives}
-        experiment, begins, ends = hparams(values, metrics)
+        _, begins, ends = hparams(values, metrics)
         told = plugin_hparams_pb2.HParamsPluginData.FromString(ends.value[0].metadata.plugin_data.content)
         told.session_end_info.status = api_pb2.Status.Value(status)
         ends.value[0].metadata.plugin_data.content = told.SerializeToString()
-        return experiment, begins, ends
+        return begins, ends
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
