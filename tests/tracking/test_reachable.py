@@ -69,7 +69,7 @@ def test_a_server_is_asked(server: tuple[str, list[str | None]], tmp_path: Path,
     assert bool(text) == bool(complaint)
     if text:
         assert text.startswith(f"MLflow at {uri}: ")
-        assert text.endswith("search without it: tracking.mlflow.required: false")
+        assert text.endswith("(to search without it: tracking.mlflow.required: false)")
         assert said(tmp_path, uri, required=False) == f"NOTICE: {text}"
 
 

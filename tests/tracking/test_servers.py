@@ -83,7 +83,7 @@ def test_a_server_that_stays_away_is_sent_the_run_later(
     sqlite_server.start()
     for _ in range(2):
         cli.main(["track", str(search.run)], standalone_mode=False)
-        assert "8 trials" in capsys.readouterr().out
+        assert "trials 8, reports" in capsys.readouterr().out
         check_parity(sqlite_server.uri, search)
 
 
@@ -94,7 +94,7 @@ def test_a_server_that_is_not_there_is_said_before_the_search(tmp_path: Path) ->
     assert status == 4
     assert said.strip() == (
         f"error: MLflow at {uri}: nothing answers there; is the server running?; "
-        "correct tracking.mlflow.uri, or search without it: tracking.mlflow.required: false"
+        "correct tracking.mlflow.uri (to search without it: tracking.mlflow.required: false)"
     )
     assert not search.run.exists()
 

@@ -29,4 +29,4 @@ def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
         sent = {"run": results.name, "trials": len(results.trials), "reports": reports}
         options.print_json(sent | {"places": [mirror.name for mirror in places]})
     for mirror in places if not as_json else ():
-        click.echo(f"{mirror.name} holds {results.name}: {len(results.trials)} trials, {reports} reports")
+        click.echo(f"{mirror.name} holds {results.name}: trials {len(results.trials)}, reports {reports}")

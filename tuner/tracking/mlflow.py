@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import tempfile
 import time
@@ -88,6 +89,7 @@ class MlflowMirror:
         from mlflow import MlflowClient
         from mlflow.entities import ViewType
 
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of tables that it makes
         with self._reaching():
             with self._alone():
                 self._client: MlflowClient = MlflowClient(self.uri)

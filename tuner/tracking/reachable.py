@@ -19,8 +19,8 @@ def check_mlflow(uri: str | None, storage: RunFolder) -> None:
     problem = _server_problem(uri) if uri.startswith(("http://", "https://")) else _database_problem(uri, storage)
     if problem:
         raise EnvironmentFailure(
-            f"MLflow at {shown_uri(uri)}: {problem}; correct tracking.mlflow.uri, or search without it: "
-            f"tracking.mlflow.required: false"
+            f"MLflow at {shown_uri(uri)}: {problem}; correct tracking.mlflow.uri (to search without it: "
+            f"tracking.mlflow.required: false)"
         )
 
 

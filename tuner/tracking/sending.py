@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from tuner.errors import InputError
 from tuner.lock import holder, locked
 from tuner.results import ResultSet
 from tuner.spec.tracking import MlflowTracking, Tracking
-from tuner.tracking import mirrors_of
+from tuner.tracking import check_reachable, mirrors_of
 from tuner.tracking.follower import LOCK
 from tuner.tracking.mirror import Mirror
 
@@ -19,7 +21,9 @@ def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:
     """
     if holder(results.folder) is not None:
         raise InputError(f"{results.folder.shown}: the search runs, and sends what happens by itself")
-    mirrors = mirrors_of(tracking_of(results, mlflow_uri), results)
+    tracking = tracking_of(results, mlflow_uri)
+    check_reachable(tracking, results.folder.parent, lambda text: None)
+    mirrors = mirrors_of(tracking, results)
     with locked(results.folder, LOCK, patience=60):
         for mirror in mirrors:
             mirror.open(results)
@@ -28,8 +32,15 @@ def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:
 
 
 def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:
-    """What the experiment of a run asks for; MLflow beside the run folders where it asks for nothing."""
+    """What the experiment of a run asks for; MLflow beside the run folders where it asks for nothing.
+
+    Raises InputError where ``mlflow_uri`` is none.
+    """
     tracking = Tracking.model_validate(results.spec.get("tracking", {}))
     if mlflow_uri is not None:
-        return Tracking(mlflow=(tracking.mlflow or MlflowTracking()).model_copy(update={"uri": mlflow_uri}))
+        try:
+            checked = MlflowTracking(uri=mlflow_uri)
+        except ValidationError as error:
+            raise InputError(f"--mlflow: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+        return Tracking(mlflow=(tracking.mlflow or checked).model_copy(update={"uri": mlflow_uri, "required": True}))
     return tracking if tracking.places else Tracking(mlflow=MlflowTracking())

@@ -19,6 +19,7 @@ from tuner.loading import find_run, last_known
 from tuner.lock import holder
 from tuner.storage import RunFolder
 from tuner.tracking.mlflow import DATABASE, MlflowMirror, default_uri
+from tuner.tracking.reachable import check_mlflow
 from tuner.tracking.sending import tracking_of
 
 _HOST = "127.0.0.1"
@@ -68,6 +69,7 @@ def page_of_run(run: str, storage: str) -> Page:
     options = tracking_of(results).mlflow
     if options is None:
         raise InputError(f"{results.folder.shown} is not tracked by MLflow: python -m tuner track {run} --mlflow URI")
+    check_mlflow(options.uri, results.folder.parent)
     mirror = MlflowMirror(options, results)
     mirror.open(results)
     if holder(results.folder) is None:
