@@ -361,6 +361,7 @@ def test_a_trial_that_takes_too_long_is_ended(experiment: Write, monkeypatch: py
     assert time.monotonic() - begun < 50
 
 
+@pytest.mark.processes
 def test_the_command_line_checks_the_machine_and_an_experiment(tmp_path: Path) -> None:
     done = tuner("doctor", "experiments/quickstart.yaml", "--json", "--storage", str(tmp_path / "runs"))
     found = {finding["check"]: finding for finding in json.loads(done.stdout)}

@@ -365,6 +365,7 @@ def test_names_that_measure_the_process() -> None:
     assert [name for name in computed.split() if measures(name)] == []
 
 
+@pytest.mark.processes
 def test_the_command_line_compares_debugs_and_tells_what_it_cannot_find(toy: Path) -> None:
     recorded(toy, "raises", curve(1), status="failed", reason=BROKEN)
     done = tuner("replay", "toy", "1", cwd=toy)

@@ -208,10 +208,10 @@ def test_budget_wall_clock_ends_the_search(tmp_path: Path) -> None:
         "quadratic",
         {"x": {"uniform": [0, 1]}},
         params={"epochs": 10_000, "seconds": 0.05},
-        budget={"trials": 500, "wall_clock": "8s"},
+        budget={"trials": 500, "wall_clock": "5s"},
     )
     assert {trial.reason for trial in results.trials if trial.status == "stopped"} == {
-        "budget.wall_clock 8.0s is used up"
+        "budget.wall_clock 5.0s is used up"
     }
 
 

@@ -18,7 +18,7 @@ from tuner.lock import locked
 from tuner.storage import RunFolder
 from tuner.tracking.follower import LOCK
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

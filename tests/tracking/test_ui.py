@@ -50,7 +50,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     server.stdout.close()
 
 
-@pytest.mark.servers
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_the_search_and_its_trials_are_there(address: str, browser: Browser) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#/experiments/\d+/runs", address)
