@@ -137,7 +137,10 @@ def _bury_ray() -> None:
     import atexit
 
     import ray
+    from ray.air.execution.resources.placement_group import PlacementGroupResourceManager
 
+    # the garbage collector may call it at any moment from now on, and it would ask the Ray that is gone, and wait
+    PlacementGroupResourceManager.__del__ = lambda manager: None
     atexit.unregister(ray._private.worker.shutdown)
     ray._private.worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
 
