@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.faults.search import SEARCHES, Search, check_complete, experiment, outcome  # noqa: E402
+from tests.faults.search import SEARCHES, TRIAL, Search, check_complete, experiment, outcome  # noqa: E402
 
 LEGS = 5
 """Kills of one search, then it runs to its end."""
@@ -84,7 +84,7 @@ def hurt(search: Search, draw: random.Random, expected: Whole) -> str:
     if search.process.poll() is not None:
         search.wait()
         return f"had ended ({drawn})"
-    trials = search.children("ray::Trial") if draw.random() < 0.2 else []
+    trials = search.children(*TRIAL) if draw.random() < 0.2 else []
     os.kill(search.pid, signal.SIGKILL)
     for pid in trials:
         with contextlib.suppress(ProcessLookupError):  # it died with its driver

@@ -38,6 +38,10 @@ def experiment(search: str = "tpe", workers: int = 1, seconds: float = 0.03, **k
     }
 
 
+TRIAL = ("ray::Trial", "ray::ResourceTrainable")
+"""What Ray calls a trial's process, and what while one of its methods runs."""
+
+
 class Search:
     """The run folder ``folder/runs/run`` and the process that works on it."""
 
@@ -92,8 +96,8 @@ class Search:
         self.wait()
         return self
 
-    def children(self, name: str) -> list[int]:
-        """Processes below it whose program is called ``name``."""
+    def children(self, *names: str) -> list[int]:
+        """Processes below it whose program's name begins with one of ``names``."""
         below, found = {self.pid}, []
         for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
             try:
@@ -103,7 +107,7 @@ class Search:
                 continue
             if parent in below:
                 below.add(int(path.name))
-                found += [int(path.name)] * (program.rpartition("/")[2].partition(" ")[0] == name)
+                found += [int(path.name)] * program.rpartition("/")[2].startswith(names)
         return found
 
     def events(self, what: str = "") -> list[dict[str, Any]]:

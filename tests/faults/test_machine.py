@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.search import EPOCHS, Search, check_complete, experiment, outcome
+from tests.faults.search import EPOCHS, TRIAL, Search, check_complete, experiment, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -41,7 +41,7 @@ def test_rays_processes_die(tmp_path: Path, program: str) -> None:
 def test_a_trials_process_dies(tmp_path: Path) -> None:
     search = Search(tmp_path).start(experiment(seconds=0.2))
     search.until(lambda: search.reports() >= 6)
-    (pid,) = search.children("ray::Trial")
+    (pid,) = search.children(*TRIAL)
     os.kill(pid, signal.SIGKILL)
     status, said = search.wait()
     assert status == 0, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from mlflow import MlflowClient
@@ -11,8 +12,8 @@ from mlflow.entities import Run
 from tuner.results import ResultSet
 from tuner.tracking.mirror import step_of
 
-Rows = set[tuple[str, int, str, float | str]]
-"""(trial, step, metric, value); NaN, which does not equal itself, as text."""
+Rows = Counter[tuple[str, int, str, float | str]]
+"""How often there is (trial, step, metric, value); NaN, which does not equal itself, as text."""
 
 
 def runs(uri: str) -> list[Run]:
@@ -38,30 +39,32 @@ def children(uri: str) -> dict[str, Run]:
 
 
 def held(uri: str) -> Rows:
-    """All metrics of all trials; fails where one is there twice."""
+    """All metrics of all trials."""
     client = MlflowClient(uri)
-    rows = [
+    return Counter(
         (trial, metric.step, name, _cell(metric.value))
         for trial, run in children(uri).items()
         for name in run.data.metrics
         for metric in client.get_metric_history(run.info.run_id, name)
-    ]
-    assert len(rows) == len(set(rows))
-    return set(rows)
+    )
 
 
 def recorded(results: ResultSet) -> Rows:
-    """The same of results.parquet."""
+    """The same of results.parquet.
+
+    A trial that went on from another one's checkpoint may come to a step twice: two values; but MLflow keeps one where
+    all is equal, the time too.
+    """
     frame = results.frame()
     fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
-    rows: Rows = set()
+    rows = set()
     for trial in results.trials:
         told = frame[frame["trial_id"] == trial.id].drop(columns=fixed)
         for report, values in zip(trial.reports, told.to_dict("records"), strict=True):
             numeric = {name: value for name, value in values.items() if isinstance(value, (bool, int, float))}
-            step = step_of(results, report)
-            rows |= {(trial.id, step, str(k), _cell(float(v))) for k, v in numeric.items() if k in report.metrics}
-    return rows
+            where = trial.id, step_of(results, report), report.timestamp
+            rows |= {(*where, str(k), _cell(float(v))) for k, v in numeric.items() if k in report.metrics}
+    return Counter((trial, step, name, value) for trial, step, _, name, value in rows)
 
 
 def _cell(value: Any) -> float | str:

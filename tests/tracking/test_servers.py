@@ -57,11 +57,11 @@ def check_parity(uri: str, search: Search) -> None:
 @pytest.mark.parametrize("server", ["sqlite_server", "postgres_server"])
 def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> None:
     mlflow: MlflowServer = request.getfixturevalue(server)
-    search = Search(tmp_path).start(tracked(mlflow.uri, seconds=0.5))
+    search = Search(tmp_path).start(tracked(mlflow.uri, seconds=0.8))
     search.until(lambda: search.reports() >= 2 and len(runs(mlflow.uri)) >= 2)
     mlflow.stop()
     seen = search.reports()
-    search.until(lambda: search.reports() >= seen + 12)  # it does not wait
+    search.until(lambda: search.reports() >= seen + 4)  # it does not wait
     mlflow.start()
     status, said = search.wait()
     assert status == 0, said

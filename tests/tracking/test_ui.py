@@ -45,9 +45,9 @@ def address(tmp_path: Path) -> Iterator[str]:
     )
     assert server.stdout is not None
     yield server.stdout.readline().strip()
-    server.send_signal(signal.SIGINT)
-    assert server.wait(timeout=30) == 0
+    server.send_signal(signal.SIGTERM)
     server.stdout.close()
+    assert server.wait(timeout=30) == 0
 
 
 @pytest.mark.processes

@@ -12,15 +12,19 @@ from tuner.cli import options
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of this machine; by default one that is free.")
 @options.storage
 def command(run_: str | None, port: int | None, storage: str) -> None:
-    """Open the MLflow UI on a run, or on all runs in a storage folder, until Ctrl-C.
+    """Open the MLflow UI on a run, or on all runs in a storage folder, until Ctrl-C or SIGTERM.
 
     A run that is not in MLflow yet, or not whole, is sent there first. The server listens on 127.0.0.1 only; the page's
     address is printed when it answers.
 
     Example: python -m tuner ui runs/quickstart-20260101-120000
     """
+    import signal
+
     from tuner.tracking.ui import page_of_run, page_of_storage
 
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts with & ignore Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     page = page_of_run(run_, storage) if run_ else page_of_storage(storage)
     with page.served(port) as address:
         click.echo(address)

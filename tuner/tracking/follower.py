@@ -39,7 +39,7 @@ _EVERY_S = 1.0
 _RETRY_S = 5.0
 """How long a mirror that failed is left alone."""
 
-_TRIES = 3
+_TRIES = 2
 """How often the last word is tried."""
 
 _PATIENCE_S = 60.0
