@@ -59,7 +59,9 @@ def run(
     with a complete run folder.
     """
     loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
-    with cluster_at(address) as cluster:
+    with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
+        if loaded.spec.tracking.places:
+            tracking.start(loaded.spec.tracking)
         plan = make_plan(loaded, cluster)
         folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
         if begun(folder):
@@ -68,7 +70,8 @@ def run(
         with folder.created():
             params, notices = _prepare(plan, say)
         with locked(folder) as lock:
-            return _begin(plan, params, notices, folder, list(listeners), say, lock)
+            followers = [tracking] if loaded.spec.tracking.places else []
+            return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
 
 
 def _begin(
@@ -215,7 +218,8 @@ def _go_on(
         say(f"NOTICE: {notice}")
     control = Control(elapsed_before=recovered.elapsed)
     task = task_of(plan, params, Path(known.provenance["working_directory"]))
-    return _search(plan, task, recovered, control, listeners, say, lock)
+    followers = [TrackingProcess(say)] if plan.spec.tracking.places else []
+    return _search(plan, task, recovered, control, [*listeners, *followers], say, lock)
 
 
 def _write_experiment(results: ResultSet) -> None:
@@ -292,8 +296,6 @@ def _search(
     results = begun.results
     control.say = say
     journal = JournalWriter(results.folder, lock)
-    if plan.spec.tracking.places:
-        listeners = [*listeners, TrackingProcess(say)]
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:
         listener.started(results)

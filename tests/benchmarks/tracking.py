@@ -6,6 +6,10 @@
 in a process of its own: tuner without tracking, tuner with it, Ray Tune without, Ray Tune with `MLflowLoggerCallback`.
 Two times of each: of the search (from its first trial's start to its end) and of the whole process, from its start to
 its exit, when MLflow has everything. Prints the median and the spread of each, and the ratios of the pairs.
+
+Measured on 2 cores (AMD EPYC), Ray 2.60, MLflow 3.17; seconds without, seconds with, ratio of the pairs:
+  search:  tuner 2.4, 2.5: 1.06 (1.01 to 1.11, 4 pairs); Ray Tune 1.7, 38.3: 24.5 (9.6 to 27.0, 5 pairs)
+  process: tuner 9.6, 11.2: 1.16 (1.12 to 1.24, 4 pairs); Ray Tune 12.7, 51.0: 4.0 (3.3 to 4.4, 5 pairs)
 """
 
 from __future__ import annotations

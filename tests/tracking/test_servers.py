@@ -16,7 +16,7 @@ from tuner import load_run
 from tuner.cli import cli
 from tuner.lock import locked
 from tuner.storage import RunFolder
-from tuner.tracking.follower import LOCK
+from tuner.tracking.follower import TRACKING_LOCK
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -103,7 +103,7 @@ def test_a_killed_search_has_one_run_a_trial_after_its_resume(tmp_path: Path) ->
     uri = f"sqlite:///{tmp_path}/runs/mlflow.db"
     search = Search(tmp_path).start(tracked(None, seconds=0.2))
     search.until(lambda: search.reports() >= 8, timeout=90).kill()
-    with locked(RunFolder.at(search.run), LOCK, patience=60):
+    with locked(RunFolder.at(search.run), TRACKING_LOCK, patience=60):
         assert {run.info.status for run in runs(uri)} <= {"KILLED", "FINISHED"}
     search.start()
     seen = search.reports()

@@ -1,16 +1,18 @@
 """The process that sends a running search to its mirrors: it reads the journal, so that the search never waits for it.
 
-    python -m tuner.tracking.follower RUN
+    python -m tuner.tracking.follower [MODULE …]
 
 A process and not a thread: importing MLflow and writing to it takes seconds of one core, in which a thread would hold
-up the loop that drives the search. The journal is its spool: what a server that is away does not get stays there. Its
-stdin ends when the run folder is complete, or with the search's process when that is killed. On stdout it says one
-JSON object a line: a ``notice`` for the user, and in the end what is ``missing``: why not all could be sent, or ''.
+up the loop that drives the search. The journal is its spool: what a server that is away does not get stays there. When
+it has imported the modules it is told the run folder on stdin, which ends when that folder is complete, or with the
+search's process when that is killed. On stdout it says one JSON object a line: a ``notice`` for the user, and in the
+end what is ``missing``: why not all could be sent, or ''.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -25,13 +27,13 @@ from tuner.history import History
 from tuner.journal import Journal, JournalReader
 from tuner.loading import last_known
 from tuner.lock import locked
-from tuner.results import ResultSet, Trial
+from tuner.results import LOG, ResultSet, Trial
 from tuner.spec.tracking import Tracking
 from tuner.storage import RunFolder
 from tuner.tracking import mirrors_of
 from tuner.tracking.mirror import Mirror
 
-LOCK = "tracking.lock"
+TRACKING_LOCK = "tracking.lock"
 
 _EVERY_S = 1.0
 """How often the journal is looked at."""
@@ -131,13 +133,23 @@ class Follower:
 
 
 def main() -> None:
-    """Follows the run of the command line."""
+    """Follows the run that stdin names."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the search, which says when it is over
-    os.nice(10)  # trials come first
+    os.nice(19)  # trials come first
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # what was lost is sent again with all that waits
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
+    for module in sys.argv[1:]:  # what takes longest, before it is known where to look
+        importlib.import_module(module)
+    location = sys.stdin.readline().strip()
+    if not location:  # the search came to nothing before it began
+        return
+    folder = RunFolder.at(location)
+    if folder.is_local:
+        log = os.open(folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
     over = threading.Event()
 
     def wait_for_the_end() -> None:
@@ -151,7 +163,7 @@ def main() -> None:
             answers.write(json.dumps({what: text}) + "\n")
 
     try:
-        missing = follow(RunFolder.at(sys.argv[1]), over, lambda text: answer("notice", text))
+        missing = follow(folder, over, lambda text: answer("notice", text))
     except (EnvironmentFailure, InputError) as error:
         missing = str(error)
     answer("missing", missing)
@@ -159,7 +171,9 @@ def main() -> None:
 
 def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None]) -> str:
     """Sends the search of ``folder`` until it is ``over``; what could not be sent and why, or ''."""
-    with locked(folder, LOCK, _PATIENCE_S) as lock:  # another one may still be sending what a killed search left
+    with locked(
+        folder, TRACKING_LOCK, _PATIENCE_S
+    ) as lock:  # another one may still be sending what a killed search left
         follower = Follower(folder, say)
         while not over.wait(_EVERY_S):
             lock.renew()

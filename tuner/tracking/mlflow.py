@@ -16,7 +16,7 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -30,19 +30,20 @@ from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Metric, Run
 
     from tuner.spec.tracking import MlflowTracking
 
-RUN_TAG, TRIAL_TAG, SENT_TAG, ARTIFACTS_TAG = "tuner.run", "tuner.trial", "tuner.sent", "tuner.artifacts"
+RUN_TAG, TRIAL_TAG, SENT_TAG = "tuner.run", "tuner.trial", "tuner.sent"
+BEST_TAG, ARTIFACTS_TAG = "tuner.best", "tuner.artifacts"
 DATABASE = "mlflow.db"
 
 _RUNNING = {"running": "RUNNING", "paused": "SCHEDULED", "pending": "SCHEDULED"}
 _ENDED = {"completed": "FINISHED", "failed": "FAILED"}
 """The statuses of a trial whose search is over; all others are ``KILLED``."""
 
-_BATCH = 900
-"""Metrics in one call; MLflow takes 1,000 metrics, parameters and tags together."""
+_METRICS, _PARAMS = 800, 100
+"""How many go into one call; MLflow takes 100 parameters, and 1,000 of all together with at most 100 tags."""
 
 _LONGEST_PARAM, _LONGEST_TAG = 6000, 5000
 
@@ -71,6 +72,8 @@ class _Held:
     reports: int = 0
     digest: str = digest(())
     status: str = "RUNNING"
+    params: set[str] = field(default_factory=set)
+    """Their names: MLflow lets no value be changed."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -153,12 +156,14 @@ class MlflowMirror:
             held = None
         if held is None:
             held = self._held[trial.id] = self._new_child(results, trial)
-        self._send_reports(results, trial, held)
+        params = _params(merge(results.spec["params"], trial.first_config))
+        self._send_reports(results, trial, held, params)
         last = trial.reports[-1].timestamp if trial.reports else time.time()
-        self._tell(held, status, _trial_tags(results, trial), max(last, held.started + trial.seconds))
+        self._log(held, params, _trial_tags(results, trial))
+        self._tell(held, status, max(last, held.started + trial.seconds))
 
-    def _send_reports(self, results: ResultSet, trial: Trial, held: _Held) -> None:
-        from mlflow.entities import Metric, RunTag
+    def _send_reports(self, results: ResultSet, trial: Trial, held: _Held, params: dict[str, str]) -> None:
+        from mlflow.entities import Metric
 
         while held.reports < len(trial.reports):
             batch: list[Metric] = []
@@ -166,15 +171,16 @@ class MlflowMirror:
             for report in trial.reports[held.reports :]:
                 at, step = int(1000 * report.timestamp), step_of(results, report)
                 new = [Metric(_plain(name), value, at, step) for name, value in numbers(report).items()]
-                if batch and len(batch) + len(new) > _BATCH:
+                if batch and len(batch) + len(new) > _METRICS:
                     break
                 batch += new
                 upto += 1
             told = digest(trial.reports[:upto])
-            for start in range(0, len(batch) - _BATCH, _BATCH):  # one report with more than a call takes
-                self._client.log_batch(held.run, metrics=batch[start : start + _BATCH])
-            rest = batch[(len(batch) - 1) // _BATCH * _BATCH :]
-            self._client.log_batch(held.run, metrics=rest, tags=[RunTag(SENT_TAG, f"{upto} {told}")])
+            for start in range(0, len(batch) - _METRICS, _METRICS):  # one report with more than a call takes
+                self._client.log_batch(held.run, metrics=batch[start : start + _METRICS])
+            rest = batch[(len(batch) - 1) // _METRICS * _METRICS :]
+            tags = _trial_tags(results, trial) if upto == len(trial.reports) else {}
+            self._log(held, params, tags | {SENT_TAG: f"{upto} {told}"}, rest)
             held.reports, held.digest = upto, told
 
     def _tell_parent(self, results: ResultSet, status: str) -> None:
@@ -184,59 +190,60 @@ class MlflowMirror:
         tags = {"notices": "; ".join(results.notices), "experiment": json.dumps(results.spec, default=repr)}
         best = ", ".join(trial.id for trial, _ in standing)
         tags["pareto_front" if results.has_front else "best_trial"] = best
-        if standing and self._parent.tags.get("tuner.best") != (told := _incumbent(results)):
-            metrics, reports = [], sum(len(trial.reports) for trial in results.trials)
+        metrics, reports = [], sum(len(trial.reports) for trial in results.trials)
+        if standing and self._parent.tags.get(BEST_TAG) != (told := _incumbent(results)):
             for i, objective in enumerate(results.objectives):
                 point, report = max(((results.point(r)[i], r) for _, r in standing), key=lambda found: found[0])
                 name, at = _plain(f"best_{objective.metric}"), int(1000 * report.timestamp)
                 metrics.append(Metric(name, objective.sign * point, at, reports))
-            self._client.log_batch(self._parent.run, metrics=metrics)
-            tags["tuner.best"] = told
+            tags[BEST_TAG] = told
+        plan = {name: results.provenance.get(name) for name in ("seed", "slots", "trials")}
+        self._log(self._parent, _params(merge(results.spec["params"], plan)), tags, metrics)
         ends = [trial.reports[-1].timestamp for trial in results.trials if trial.reports]
-        self._tell(self._parent, status, tags, max(ends, default=time.time()))
+        self._tell(self._parent, status, max(ends, default=time.time()))
 
-    def _tell(self, held: _Held, status: str, tags: dict[str, str], end: float) -> None:
-        """Tags and status, as far as they are new. ``end``: seconds since 1970, where the status is a last one."""
-        from mlflow.entities import RunTag
+    def _log(self, held: _Held, params: dict[str, str], tags: dict[str, str], metrics: Sequence[Metric] = ()) -> None:
+        """``metrics``, and what is new of ``params`` and ``tags``, in one call; in none where there is nothing."""
+        from mlflow.entities import Param, RunTag
 
         cut = {name: value[:_LONGEST_TAG] for name, value in tags.items()}
-        if new := {name: value for name, value in cut.items() if held.tags.get(name, "") != value}:
-            self._client.log_batch(held.run, tags=[RunTag(*pair) for pair in new.items()])
-            held.tags |= new
-        if held.status != status:
-            if status in ("RUNNING", "SCHEDULED"):
-                self._client.update_run(held.run, status)
-            else:
-                self._client.set_terminated(held.run, status, int(1000 * end))
-            held.status = status
+        new = {name: value for name, value in cut.items() if held.tags.get(name, "") != value}
+        entries = [Param(*pair) for pair in params.items() if pair[0] not in held.params]
+        if not (entries or new or metrics):
+            return
+        for first in range(0, len(entries) - _PARAMS, _PARAMS):
+            self._client.log_batch(held.run, params=entries[first : first + _PARAMS])
+        rest = entries[(len(entries) - 1) // _PARAMS * _PARAMS :] if entries else []
+        self._client.log_batch(held.run, metrics, rest, [RunTag(*pair) for pair in new.items()])
+        held.params |= params.keys()
+        held.tags |= new
+
+    def _tell(self, held: _Held, status: str, end: float) -> None:
+        """The status, where it is new. ``end``: seconds since 1970, where it is a last one."""
+        if held.status == status:
+            return
+        if status in ("RUNNING", "SCHEDULED"):
+            self._client.update_run(held.run, status)
+        else:
+            self._client.set_terminated(held.run, status, int(1000 * end))
+        held.status = status
 
     def _new_parent(self, results: ResultSet) -> _Held:
         provenance = results.provenance
-        told = {"seed": provenance.get("seed"), "slots": provenance.get("slots"), "trials": provenance.get("trials")}
-        tags = {"host": str(provenance.get("host", "")), "cluster": json.dumps(provenance.get("cluster", []))}
-        tags["folder"] = results.folder.path
         begun = provenance.get("started")
         start = datetime.strptime(begun, "%Y-%m-%dT%H:%M:%S%z").timestamp() if begun else time.time()
-        return self._create(results, results.name, start, merge(results.spec["params"], told), tags)
+        tags = {"cluster": json.dumps(provenance.get("cluster", [])), "folder": results.folder.path}
+        return self._create(results, results.name, start, tags)
 
     def _new_child(self, results: ResultSet, trial: Trial) -> _Held:
         start = trial.reports[0].timestamp - trial.reports[0].seconds if trial.reports else time.time()
-        config = merge(results.spec["params"], trial.first_config)
         tags = {TRIAL_TAG: trial.id, "mlflow.parentRunId": self._parent.run, "number": str(trial.number)}
-        return self._create(results, f"trial {trial.number}", start, config, tags)
+        return self._create(results, f"trial {trial.number}", start, tags)
 
-    def _create(
-        self, results: ResultSet, name: str, start: float, params: dict[str, Any], tags: dict[str, str]
-    ) -> _Held:
-        from mlflow.entities import Param
-
+    def _create(self, results: ResultSet, name: str, start: float, tags: dict[str, str]) -> _Held:
         tags = _source(results) | {RUN_TAG: identity(results)} | tags
         tags = {name: value[:_LONGEST_TAG] for name, value in tags.items() if value}
-        run = self._client.create_run(self._id, int(1000 * start), tags, name).info.run_id
-        entries = [Param(_plain(key), _param(value)[:_LONGEST_PARAM]) for key, value in flat(params)]
-        for first in range(0, len(entries), 100):  # as many as MLflow takes in a call
-            self._client.log_batch(run, params=entries[first : first + 100])
-        return _Held(run, start, tags=tags)
+        return _Held(self._client.create_run(self._id, int(1000 * start), tags, name).info.run_id, start, tags=tags)
 
     def _send_artifacts(self, results: ResultSet) -> None:
         """The best trial's checkpoint, configuration and metrics, the report and the experiment, to the parent."""
@@ -278,7 +285,8 @@ class MlflowMirror:
 
 def _held(run: Run) -> _Held:
     sent, _, told = run.data.tags.get(SENT_TAG, f"0 {digest(())}").partition(" ")
-    return _Held(run.info.run_id, run.info.start_time / 1000, int(sent), told, run.info.status, dict(run.data.tags))
+    started, data = run.info.start_time / 1000, run.data
+    return _Held(run.info.run_id, started, int(sent), told, run.info.status, set(data.params), dict(data.tags))
 
 
 def _incumbent(results: ResultSet) -> str:
@@ -317,7 +325,11 @@ def _trial_tags(results: ResultSet, trial: Trial) -> dict[str, str]:
     return tags
 
 
-def _param(value: Any) -> str:
+def _params(config: dict[str, Any]) -> dict[str, str]:
+    return {_plain(name): _text(value)[:_LONGEST_PARAM] for name, value in flat(config)}
+
+
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=repr)
 
 

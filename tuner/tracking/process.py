@@ -13,34 +13,59 @@ from pathlib import Path
 
 from tuner.failure import Failure
 from tuner.results import Report, ResultSet, Trial
+from tuner.spec.tracking import Tracking
 
 _QUIET_S = 3.0
 """The user is told when the last of it takes longer."""
 
 
 class TrackingProcess:
-    """A listener of the search that starts the follower, passes on what it says, and waits for its end."""
+    """A listener of the search that starts the follower, passes on what it says, and waits for its end.
+
+    The follower may be started before there is a run folder: what it imports takes seconds, in which a search is
+    planned and Ray starts.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._process: subprocess.Popen[str] | None = None
+        self._follows = False
         self._answers: queue.SimpleQueue[dict[str, str] | None] = queue.SimpleQueue()
         self._missing = "the process that sends it has died; see the run's log"
 
-    def started(self, results: ResultSet) -> None:
-        folder = results.folder
-        location = str(folder.local_path) if folder.is_local else folder.shown
+    def start(self, tracking: Tracking) -> None:
+        """Starts the follower."""
+        early = ["mlflow", "mlflow.store.tracking.sqlalchemy_store"] if tracking.mlflow else []
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([_ROOT, os.environ.get("PYTHONPATH", "")])}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.tracking.follower", location],
+            [sys.executable, "-m", "tuner.tracking.follower", *early],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
             start_new_session=True,  # it outlives a search that is killed, and settles what is left
         )
+
+    def close(self) -> None:
+        """Ends a follower that got nothing to follow."""
+        if self._process is None or self._follows:
+            return
+        self._process.kill()
+        self._process.communicate()
+
+    def started(self, results: ResultSet) -> None:
+        if self._process is None:
+            self.start(Tracking.model_validate(results.spec["tracking"]))
+        assert self._process is not None
+        assert self._process.stdin is not None
+        folder = results.folder
+        self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.shown}\n")
+        self._process.stdin.flush()
+        self._follows = True
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
+        assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
@@ -68,6 +93,7 @@ class TrackingProcess:
             return self._answers.get()
 
     def finished(self, results: ResultSet) -> None:
+        assert self._process is not None
         assert self._process.stdin is not None
         again = f"python -m tuner track {results.folder.shown}"
         self._process.stdin.close()

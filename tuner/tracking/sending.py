@@ -9,7 +9,7 @@ from tuner.lock import holder, locked
 from tuner.results import ResultSet
 from tuner.spec.tracking import MlflowTracking, Tracking
 from tuner.tracking import check_reachable, mirrors_of
-from tuner.tracking.follower import LOCK
+from tuner.tracking.follower import TRACKING_LOCK
 from tuner.tracking.mirror import Mirror
 
 
@@ -24,7 +24,7 @@ def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:
     tracking = tracking_of(results, mlflow_uri)
     check_reachable(tracking, results.folder.parent, lambda text: None)
     mirrors = mirrors_of(tracking, results)
-    with locked(results.folder, LOCK, patience=60):
+    with locked(results.folder, TRACKING_LOCK, patience=60):
         for mirror in mirrors:
             mirror.open(results)
             mirror.close(results)
