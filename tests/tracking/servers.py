@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -29,19 +30,21 @@ def wait_for(condition: Callable[[], bool], what: str, timeout: float = 90) -> N
 
 
 class Postgres:
-    """A database server with an empty database ``mlflow``. As root it runs as the user ``postgres``, as it demands."""
+    """A database server with an empty database ``mlflow``. It refuses to run as root: then it is another user's."""
 
     def __init__(self, folder: Path) -> None:
         found = shutil.which("initdb")
         homes = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
         assert homes, "PostgreSQL is missing: apt-get install postgresql"
         self._programs = homes[-1]
-        self._as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        users = {entry.pw_name for entry in pwd.getpwall()}
+        user = "postgres" if "postgres" in users else "nobody"
+        self._as_user = ["runuser", "-u", user, "--"] if os.geteuid() == 0 else []
         self._folder = Path("/tmp") / f"postgres_{os.getpid()}_{folder.name[-20:]}"  # its user may enter
         self._port = free_port()
         self._folder.mkdir()
         if self._as_user:
-            shutil.chown(self._folder, "postgres")
+            shutil.chown(self._folder, user)
         self._run("initdb", "-D", f"{self._folder}/data", "-U", "me", "--auth=trust", "--no-sync")
         options = f"-p {self._port} -k {self._folder} -c listen_addresses=127.0.0.1 -c fsync=off"
         self._run("pg_ctl", "-D", f"{self._folder}/data", "-o", options, "-l", f"{self._folder}/log", "-w", "start")
