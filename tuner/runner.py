@@ -60,7 +60,7 @@ def run(
     """
     loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
     with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
-        if loaded.spec.tracking.places:
+        if loaded.spec.tracking.anywhere:
             tracking.start(loaded.spec.tracking)
         plan = make_plan(loaded, cluster)
         folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
@@ -70,7 +70,7 @@ def run(
         with folder.created():
             params, notices = _prepare(plan, say)
         with locked(folder) as lock:
-            followers = [tracking] if loaded.spec.tracking.places else []
+            followers = [tracking] if loaded.spec.tracking.anywhere else []
             return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
 
 
@@ -218,7 +218,7 @@ def _go_on(
         say(f"NOTICE: {notice}")
     control = Control(elapsed_before=recovered.elapsed)
     task = task_of(plan, params, Path(known.provenance["working_directory"]))
-    followers = [TrackingProcess(say)] if plan.spec.tracking.places else []
+    followers = [TrackingProcess(say)] if plan.spec.tracking.anywhere else []
     return _search(plan, task, recovered, control, [*listeners, *followers], say, lock)
 
 

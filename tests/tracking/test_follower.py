@@ -16,7 +16,9 @@ from tuner.history import History
 from tuner.journal import JournalWriter
 from tuner.loading import last_known
 from tuner.results import ResultSet, Trial
+from tuner.spec.tracking import Tracking
 from tuner.tracking.follower import Delivery, Follower, follow
+from tuner.tracking.process import TrackingProcess
 
 
 @pytest.fixture
@@ -146,3 +148,18 @@ def test_a_mirror_that_stays_away_is_told_in_the_end(tmp_path: Path, monkeypatch
     assert Delivery(mirror, lambda text: None).close(made_up_run(tmp_path)) == "the mirror is away"
     mirror.is_away = False
     assert Delivery(mirror, lambda text: None).close(made_up_run(tmp_path)) == ""
+
+
+def test_a_follower_that_dies_does_not_hurt_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.tracking.process.sys.executable", "/bin/false")
+    said: list[str] = []
+    results = made_up_run(tmp_path)
+    tracking = TrackingProcess(said.append)
+    tracking.start(Tracking())
+    tracking._process.wait()
+    tracking.started(results)
+    tracking.tick()
+    tracking.finished(results)
+    tracking.close()
+    (notice,) = said
+    assert notice.startswith("NOTICE: not all was sent: the process that sends it has died")

@@ -66,7 +66,7 @@ def check_experiment(source: str | Path, overrides: Sequence[str], storage: str)
         yield _fine(check, f"{plan.trials} trials, {at_once} on {plan.cluster}")
         check = "data"
         yield _data(plan)
-        if plan.spec.tracking.places:
+        if plan.spec.tracking.anywhere:
             check = "tracking"
             yield _tracking(plan, storage)
     except InputError as error:

@@ -60,6 +60,6 @@ class Tracking(Model):
     wandb: WandbTracking | None = None
 
     @property
-    def places(self) -> int:
-        """How many there are."""
-        return sum(place is not None for place in (self.mlflow, self.tensorboard, self.wandb))
+    def anywhere(self) -> bool:
+        """Whether there is any place."""
+        return any(place is not None for place in (self.mlflow, self.tensorboard, self.wandb))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -59,8 +60,9 @@ class TrackingProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         folder = results.folder
-        self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.shown}\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has died: the search goes on, and `finished` says so
+            self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.shown}\n")
+            self._process.stdin.flush()
         self._follows = True
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -96,7 +98,8 @@ class TrackingProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         again = f"python -m tuner track {results.folder.shown}"
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             while self._take(self._next_answer()):
                 pass

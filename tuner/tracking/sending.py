@@ -43,4 +43,4 @@ def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:
         except ValidationError as error:
             raise InputError(f"--mlflow: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
         return Tracking(mlflow=(tracking.mlflow or checked).model_copy(update={"uri": mlflow_uri, "required": True}))
-    return tracking if tracking.places else Tracking(mlflow=MlflowTracking())
+    return tracking if tracking.anywhere else Tracking(mlflow=MlflowTracking())
