@@ -158,7 +158,8 @@ def test_a_follower_that_dies_does_not_hurt_the_search(tmp_path: Path, monkeypat
     tracking.start(Tracking())
     tracking._process.wait()
     tracking.started(results)
-    tracking.tick()
+    while not tracking._has_ended:  # the search is told of its end while it goes on
+        tracking.tick()
     tracking.finished(results)
     tracking.close()
     (notice,) = said

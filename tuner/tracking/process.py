@@ -31,6 +31,7 @@ class TrackingProcess:
         self._say = say
         self._process: subprocess.Popen[str] | None = None
         self._follows = False
+        self._has_ended = False
         self._answers: queue.SimpleQueue[dict[str, str] | None] = queue.SimpleQueue()
         self._missing = "the process that sends it has died; see the run's log"
 
@@ -78,14 +79,13 @@ class TrackingProcess:
         while not self._answers.empty():
             self._take(self._answers.get())
 
-    def _take(self, answer: dict[str, str] | None) -> bool:
-        """Whether more will come."""
+    def _take(self, answer: dict[str, str] | None) -> None:
         if answer is None:
-            return False
+            self._has_ended = True
+            return
         self._missing = answer.get("missing", self._missing)
         if notice := answer.get("notice"):
             self._say(f"NOTICE: {notice}")
-        return True
 
     def _next_answer(self) -> dict[str, str] | None:
         try:
@@ -101,8 +101,8 @@ class TrackingProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            while self._take(self._next_answer()):
-                pass
+            while not self._has_ended:
+                self._take(self._next_answer())
         except KeyboardInterrupt:
             self._say(f"process {self._process.pid} still sends the rest; if it is stopped too: {again}")
             return
