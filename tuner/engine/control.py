@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 from tuner.errors import EnvironmentFailure, TunerError
 from tuner.results import how_to_resume
 from tuner.storage import RunFolder
+
+STOPPING = "stopping: running trials go on to their next checkpoint; once more to stop at once"
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Control:
         self.interrupted = True
 
     @contextlib.contextmanager
-    def on_interrupt(self, say: Any) -> Iterator[None]:
+    def on_interrupt(self, say: Callable[[str], None]) -> Iterator[None]:
         """Within: the first SIGINT or SIGTERM asks running trials to save, the second raises KeyboardInterrupt."""
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -77,7 +78,8 @@ class Control:
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True
-            say("stopping: running trials go on to their next checkpoint; once more to stop at once")
+            # from a thread of its own, as the signal may have come in the midst of writing another line
+            threading.Thread(target=say, args=(STOPPING,)).start()
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

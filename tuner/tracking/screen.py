@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from tuner.results import LOG, ResultSet
 from tuner.tracking.lines import Lines
@@ -32,7 +33,8 @@ class Screen:
     def __enter__(self) -> Screen:
         _flush()
         self._out, self._err = os.dup(1), os.dup(2)
-        self.file: IO[str] = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace", buffering=1)
+        terminal = io.BufferedWriter(_Terminal(os.dup(2), "w"))
+        self.file: IO[str] = io.TextIOWrapper(terminal, encoding="utf-8", errors="replace", line_buffering=True)
         os.dup2(2, 1)
         return self
 
@@ -82,6 +84,22 @@ class Screen:
         _flush()
         os.dup2(self._err, 1)
         os.dup2(self._err, 2)
+
+
+class _Terminal(io.FileIO):
+    """What is written to a terminal that is gone (a lost connection, a pipe whose reader ended) is dropped.
+
+    The search does not need its reader, and the run folder has all that is said.
+    """
+
+    def write(self, text: Any) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(text)
 
 
 def _flush() -> None:
