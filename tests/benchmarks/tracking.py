@@ -47,6 +47,16 @@ results = run({{
 assert sum(len(trial.reports) for trial in results.trials) == {TRIALS * REPORTS}
 print(results.provenance["elapsed_s"])
 """
+TRAINING = f"""
+import sys
+from tuner import run
+tracking = {{"mlflow": {{"uri": sys.argv[2]}}}} if sys.argv[1] == "with" else {{}}
+results = run("{ROOT}/experiments/quickstart.yaml", {{
+    "scheduler": {{"kind": "fifo"}}, "budget": {{"trials": {TRIALS}}}, "tracking": tracking,
+}}, storage="runs", name="r", say=lambda text: None)
+assert sum(len(trial.reports) for trial in results.trials) == {TRIALS * REPORTS}
+print(results.provenance["elapsed_s"])
+"""
 RAY = f"""
 import sys, time
 import ray
@@ -71,7 +81,7 @@ tune.Tuner(
 ).fit()
 print(time.monotonic() - started.at)
 """
-SCRIPTS = {"tuner": TUNER, "Ray Tune": RAY}
+SCRIPTS = {"tuner": TUNER, "tuner, training": TRAINING, "Ray Tune": RAY}
 
 
 def empty_database(folder: Path) -> Path:
@@ -100,22 +110,24 @@ def seconds(what: str, how: str, database: Path) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", choices=SCRIPTS, action="append", help="may be repeated; all if left out")
+    arguments = parser.parse_args()
+    rounds, chosen = arguments.rounds, arguments.only or list(SCRIPTS)
     took: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         database = empty_database(Path(scratch))
         for number in range(rounds):
-            for what in SCRIPTS:
+            for what in chosen:
                 for how in ("with", "without") if number % 2 else ("without", "with"):
                     took.setdefault((what, how), []).append(seconds(what, how, database))
                     print(json.dumps([what, how, *took[what, how][-1]]), file=sys.stderr, flush=True)
     for place, name in enumerate(("search", "process")):
-        for what in SCRIPTS:
+        for what in chosen:
             pairs = zip(took[what, "with"], took[what, "without"], strict=True)
             ratios = [a[place] / b[place] for a, b in pairs]
             times = {how: statistics.median(t[place] for t in took[what, how]) for how in ("without", "with")}
             print(
-                f"{name:8} {what:9} without {times['without']:5.1f} s, with {times['with']:5.1f} s: ratio "
+                f"{name:8} {what:15} without {times['without']:5.1f} s, with {times['with']:5.1f} s: ratio "
                 f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {rounds} pairs)"
             )
 

@@ -50,7 +50,7 @@ class Search:
         self.storage = storage or folder / "runs"
         self.run = self.storage / "run"
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, spec: dict[str, Any] | None = None) -> Search:
         """``run`` of ``spec``; ``resume`` without it."""
@@ -59,14 +59,15 @@ class Search:
             verb = ["run", "x.yaml", "--name", "run", "--storage", str(self.storage)]
         else:
             verb = ["resume", str(self.run)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tuner", *verb],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._said = self.folder / f"said-{time.monotonic_ns()}"  # a pipe that nobody reads would stop a long search
+        with self._said.open("w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tuner", *verb],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+            )
         return self
 
     @property
@@ -77,15 +78,14 @@ class Search:
     def wait(self, timeout: float = 120) -> tuple[int, str]:
         """Exit status, and what was said."""
         assert self.process is not None
-        _, said = self.process.communicate(timeout=timeout)
-        return self.process.returncode, said
+        return self.process.wait(timeout), self._said.read_text()
 
     def until(self, condition: Callable[[], bool], timeout: float = 60) -> Search:
         """Waits as long as the process runs and ``condition`` does not hold."""
         assert self.process is not None
         deadline = time.monotonic() + timeout
         while not condition():
-            assert self.process.poll() is None, self.process.communicate()
+            assert self.process.poll() is None, self._said.read_text()
             assert time.monotonic() < deadline, "it did not come to that"
             time.sleep(0.005)
         return self

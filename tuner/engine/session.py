@@ -8,10 +8,10 @@ import os
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.errors import EnvironmentFailure
 from tuner.machine import Cluster, Node, this_machine
 from tuner.plan import Plan
@@ -63,10 +63,6 @@ def _counts(resource: str) -> bool:
     return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
 
 
-WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
-
-_VITAL = ("gcs_server", "raylet")
-
 _RAY_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results.parquet holds what CSV, JSON and TensorBoard would repeat
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial's process checks, and fails the trial instead of the search
@@ -95,81 +91,17 @@ def ray_up(plan: Plan, died: Callable[[str], None], stuck: Callable[[], None]) -
     watch = Watch(died, stuck)
     try:
         if ours:
-            _start_ray(plan)
+            start_ray(plan)
             watch.start()
         yield
     finally:
         watch.ended.set()
         if watch.lost:
-            _bury_ray()
+            bury_ray()
         elif ours:
             ray.shutdown()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-class Watch(threading.Thread):
-    """Looks every `WATCH_EVERY_S` whether Ray's own processes are alive."""
-
-    def __init__(self, died: Callable[[str], None], stuck: Callable[[], None]) -> None:
-        super().__init__(name="ray_watch", daemon=True)
-        self._died = died
-        self._stuck = stuck
-        self.ended = threading.Event()
-        self.lost = False
-
-    def run(self) -> None:
-        import ray
-
-        node = ray._private.worker._global_node
-        while not self.ended.wait(WATCH_EVERY_S):
-            gone = [name for name, _ in node.dead_processes() if name in _VITAL]
-            if gone:
-                self.lost = True
-                self._died(gone[0])
-                if not self.ended.wait(PATIENCE_S):
-                    self._stuck()
-                return
-
-
-def _bury_ray() -> None:
-    """Ends what is left of a Ray that cannot be shut down any more: its shutdown would wait for what is gone."""
-    import atexit
-
-    import ray
-    from ray.air.execution.resources.placement_group import PlacementGroupResourceManager
-
-    # the garbage collector may call it at any moment from now on, and it would ask the Ray that is gone, and wait
-    PlacementGroupResourceManager.__del__ = lambda manager: None
-    atexit.unregister(ray._private.worker.shutdown)
-    ray._private.worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
-
-
-def _start_ray(plan: Plan) -> None:
-    """Starts Ray on this machine with the very resources that the plan was made for.
-
-    Raises EnvironmentFailure where it does not come up.
-    """
-    import ray
-
-    from tuner.engine.handover import thread_environment
-
-    machine = plan.cluster.nodes[0].resources
-    try:
-        ray.init(
-            address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
-            num_cpus=int(machine["CPU"]),
-            num_gpus=int(machine["GPU"]),
-            _memory=int(machine["memory"]),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.INFO,
-            configure_logging=False,
-            runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
-        )
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise EnvironmentFailure(f"Ray does not start on this machine: {reason}") from error
 
 
 @contextlib.contextmanager

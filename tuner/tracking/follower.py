@@ -12,6 +12,7 @@ end what is ``missing``: why not all could be sent, or ''.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -167,6 +168,7 @@ def main() -> None:
     except (EnvironmentFailure, InputError) as error:
         missing = str(error)
     answer("missing", missing)
+    gc.freeze()  # the search waits for its end, in which Python would go through all of MLflow once more
 
 
 def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None]) -> str:
