@@ -5,9 +5,15 @@
 1. The quickstart (30 trials, digits, two at a time, not tracked) with and without journal, snapshots and the keeping of
    checkpoints, in turn, each in a process of its own; from the first trial's start to the end of the search. Without:
    `JournalWriter.append`, its syncing, `save_state`, and the shelf's bookkeeping and deleting do nothing. Ratio of each
-   pair; median and spread. Besides, milliseconds to write the manifest of one of its checkpoints.
+   pair; median and spread; and the share of the search's time that is spent in them. Besides, milliseconds to write
+   the manifest of one of its checkpoints.
 2. A search of ``--trials`` and 10 more trials that report once, killed with kill -9 when ``--trials`` have ended:
    seconds from `python -m tuner resume`, Ray and all, to the start of the next trial, for random search and for TPE.
+
+Measured on 2 cores (AMD EPYC), Ray 2.60:
+  quickstart with / without: median 1.012 (0.804 to 1.103), 9 pairs: the order in which trials report, and so how much
+  is trained, differs more; by the driver's clock 1.3 % (up to 1.4 %) of the search is spent in it. Manifest: 0.6 ms.
+  resume after 1,000 trials: 5.2 s (random), 5.3 s (TPE).
 """
 
 from __future__ import annotations
@@ -34,25 +40,42 @@ QUICKSTART = """
 import sys, time
 from tuner import journal, run
 import tuner.engine.recorder as recorder
-if sys.argv[1] == "without":
-    journal.JournalWriter.append = lambda self, what, **fields: None
-    journal.JournalWriter.sync = lambda self, now=False: None
-    recorder.save_state = lambda *arguments: None
-    for name in ("reported", "ended"):
-        setattr(recorder.Shelf, name, lambda self, *arguments: None)
+
+spent = 0.0
+
+def timed(function):
+    def call(*arguments, **options):
+        global spent
+        begun = time.perf_counter()
+        try:
+            return function(*arguments, **options)
+        finally:
+            spent += time.perf_counter() - begun
+    return call
+
+def nothing(function):
+    return lambda *arguments, **options: None
+
+change = timed if sys.argv[1] == "with" else nothing
+for owner, name in (
+    (journal.JournalWriter, "append"), (journal.JournalWriter, "sync"), (recorder, "save_state"),
+    (recorder.Shelf, "reported"), (recorder.Shelf, "ended"),
+):
+    setattr(owner, name, change(getattr(owner, name)))
 overrides = {"budget.wall_clock": "1h", "tracking": {}}
 results = run("experiments/quickstart.yaml", overrides, storage=sys.argv[2], name="q", say=lambda text: None)
-print(results.provenance["elapsed_s"])
+print(results.provenance["elapsed_s"], spent)
 """
 
 
-def quickstart(how: str) -> float:
-    """Seconds from the first trial's start to the search's end."""
+def quickstart(how: str) -> tuple[float, float]:
+    """Seconds from the first trial's start to the search's end, and those of them spent in what nothing is lost by."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", QUICKSTART, how, folder]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-        return float(done.stdout.split()[-1])
+        elapsed, spent = map(float, done.stdout.split()[-2:])
+        return elapsed, spent
 
 
 def resumed_after(search: str, trials: int) -> float:
@@ -97,16 +120,16 @@ def main() -> None:
     for search in ("random", "tpe"):
         seconds = resumed_after(search, arguments.trials)
         print(f"resume after {arguments.trials} trials, {search}: {seconds:.1f} s", flush=True)
-    ratios = []
+    ratios, shares = [], []
     for number in range(arguments.rounds):
         order = ("with", "without") if number % 2 else ("without", "with")
         took = {how: quickstart(how) for how in order}
-        ratios.append(took["with"] / took["without"])
+        ratios.append(took["with"][0] / took["without"][0])
+        shares.append(took["with"][1] / took["with"][0])
         print(json.dumps(took), flush=True)
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-    print(
-        f"quickstart with the journal / without: median {statistics.median(ratios):.3f} ({spread}), {len(ratios)} pairs"
-    )
+    print(f"quickstart with / without: median {statistics.median(ratios):.3f} ({spread}), {len(ratios)} pairs")
+    print(f"share of the time spent in it: median {statistics.median(shares):.3f} (up to {max(shares):.3f})")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,18 @@
 
     python tests/benchmarks/tracking.py [--rounds 7]
 
-30 trials of 27 reports that compute nothing, two at a time; MLflow on a sqlite file that has its tables. In turn, each
-in a process of its own: tuner without tracking, tuner with it, Ray Tune without, Ray Tune with `MLflowLoggerCallback`.
-Two times of each: of the search (from its first trial's start to its end) and of the whole process, from its start to
-its exit, when MLflow has everything. Prints the median and the spread of each, and the ratios of the pairs.
+30 trials of 27 reports, two at a time; MLflow on a sqlite file that has its tables. In turn, each in a process of its
+own: tuner without tracking, tuner with it, with reports that compute nothing and with the quickstart's training (all of
+its epochs); Ray Tune without, Ray Tune with `MLflowLoggerCallback`. Two times of each: of the search (from its first
+trial's start to its end) and of the whole process, from its start to its exit, when MLflow has everything. Prints the
+median and the spread of each, and the ratios of the pairs.
 
 Measured on 2 cores (AMD EPYC), Ray 2.60, MLflow 3.17; seconds without, seconds with, ratio of the pairs:
-  search:  tuner 2.4, 2.5: 1.06 (1.01 to 1.11, 4 pairs); Ray Tune 1.7, 38.3: 24.5 (9.6 to 27.0, 5 pairs)
-  process: tuner 9.6, 11.2: 1.16 (1.12 to 1.24, 4 pairs); Ray Tune 12.7, 51.0: 4.0 (3.3 to 4.4, 5 pairs)
+  search:  training 12.3, 12.6: 1.02 (0.94 to 1.18, 6 pairs)
+           nothing 1.4, 1.6: 1.10 (0.96 to 1.23, 4 pairs); Ray Tune 2.6, 35.8: 13.9 (9.4 to 22.5, 4 pairs)
+  process: training 20.3, 21.4: 1.03 (0.99 to 1.13, 6 pairs)
+           nothing 7.8, 9.2: 1.20 (1.15 to 1.22, 4 pairs); Ray Tune 14.4, 48.7: 3.5 (3.3 to 3.6, 4 pairs)
+What is left is the processor time of importing MLflow, which shares two cores with the start of Ray and of the trials.
 """
 
 from __future__ import annotations
