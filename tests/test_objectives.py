@@ -405,9 +405,9 @@ def test_a_trial_that_cannot_be_restored(results: ResultSet, name: str, words: l
 )
 def test_every_objective_of_a_report_is_checked(metrics: dict[str, Any], why: str) -> None:
     from tuner.engine.failures import BadReport
-    from tuner.engine.process import TrialTask, checked
+    from tuner.engine.task import TrialTask, checked
 
-    task = TrialTask("m:f", (), Path(), {}, plan().required_metrics, seed=0, cpu=1)
+    task = TrialTask("m:f", (), Path(), {}, plan().required_metrics, seed=0, cpu=1, request={}, workers=1)
     with pytest.raises(BadReport, match=f"report 2: {why}"):
         checked(task, 2, metrics)
     assert checked(task, 2, {"acc": 0.5, "size": 1}) == {"acc": 0.5, "size": 1}

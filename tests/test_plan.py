@@ -19,6 +19,9 @@ ROOT = Path(__file__).parent.parent
 GIB = 2.0**30
 CPUS = Cluster((Node("a", {"CPU": 4.0, "GPU": 0.0, "memory": 8 * GIB}),))
 GPUS = Cluster((Node("a", {"CPU": 8.0, "GPU": 2.0, "memory": 64 * GIB}),))
+H100S = Cluster(
+    (Node("a", {"CPU": 8.0, "GPU": 2.0, "accelerator_type:H100": 1.0}), Node("b", {"CPU": 8.0, "GPU": 2.0}))
+)
 MIXED = Cluster((Node("a", {"CPU": 16.0}), Node("b", {"CPU": 4.0, "GPU": 4.0})), "10.0.0.1:6379")
 BASE: dict[str, Any] = {
     "trainable": "t_plan.py:train",
@@ -113,6 +116,10 @@ def test_the_seed_is_the_given_one_or_drawn() -> None:
         (MIXED, {}, {"CPU": 1.0, "GPU": 1.0}, 4),
         (MIXED, {"gpu": 0}, {"CPU": 1.0}, 10),  # 20 fit, 10 trials
         (MIXED, {"cpu": 3, "gpu": 1}, {"CPU": 3.0, "GPU": 1.0}, 1),
+        (CPUS, {"workers": 2}, {"CPU": 1.0}, 2),
+        (CPUS, {"workers": 3, "strategy": "spread"}, {"CPU": 1.0}, 1),
+        (MIXED, {"gpu": 2, "workers": 2}, {"CPU": 1.0, "GPU": 2.0}, 1),
+        (H100S, {"accelerator": "H100"}, {"CPU": 1.0, "GPU": 1.0, "accelerator_type:H100": 0.001}, 2),
     ],
 )
 def test_placement(cluster: Cluster, resources: dict[str, Any], request_: dict[str, float], slots: int) -> None:
@@ -133,6 +140,8 @@ def test_placement(cluster: Cluster, resources: dict[str, Any], request_: dict[s
         (GPUS, {"gpu": 3}, "resources.gpu", ["needs 3 GPU", "has 2 GPU on any node"]),
         (MIXED, {"cpu": 8, "gpu": 1}, "resources", ["8 CPU, 1 GPU on one node", "no node has all of it", "10.0.0.1"]),
         (Cluster(()), {}, "resources.cpu", ["1 CPU"]),
+        (CPUS, {"workers": 5}, "resources.workers", ["5 workers of 1 CPU each", "room for 4", "ask for fewer"]),
+        (GPUS, {"accelerator": "H100"}, "resources.accelerator", ["needs H100", "no H100 on any node"]),
     ],
 )
 def test_what_can_never_be_placed(cluster: Cluster, resources: dict[str, Any], key: str, words: list[str]) -> None:
@@ -145,6 +154,18 @@ def test_a_fraction_of_more_than_one_gpu_is_refused() -> None:
     """Ray refuses GPU requests such as 1.5."""
     (message,) = problems(GPUS, resources={"gpu": 1.5})
     assert message.startswith("resources.gpu: ")
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    (message,) = problems(GPUS, resources={"accelerator": "H100", "gpu": 0})
+    assert message.endswith("accelerator H100 is a kind of GPU, and gpu is 0: ask for gpu above 0")
+    (message,) = problems(GPUS, resources={"strategy": "spread"})
+    assert message.endswith("strategy spread places the workers of one trial, and workers is 1")
+
+
+def test_a_trial_of_several_workers_is_described() -> None:
+    made = plan(CPUS, resources={"workers": 2, "strategy": "spread"})
+    assert described(made, "a trial takes") == "2 workers on as many nodes as can be, each 1 CPU"
 
 
 def test_rungs_and_what_they_save() -> None:

@@ -127,6 +127,19 @@ def restore(
     """
     # Read to the CPU: generator states must live there, and load_state_dict moves the rest.
     content = read(directory)
+    return put_back(content, model=model, optimizer=optimizer, schedule=schedule, scaler=scaler, generators=generators)
+
+
+def put_back(
+    content: Mapping[str, Any],
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    schedule: Stateful | None = None,
+    scaler: Stateful | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> int:
+    """`restore` from what `read` returned."""
     model.load_state_dict(content["model"])
     saved = content["optimizer"]
     if saved["class"] == type(optimizer).__name__:

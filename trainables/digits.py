@@ -18,7 +18,7 @@ from ray import tune
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables import checkpointing
+from trainables import checkpointing, distributed
 
 TEST_SIZE, VAL_SIZE = 360, 360  # of the 1,797 images; the rest, 1,077, is for training
 
@@ -49,6 +49,11 @@ def train(config: Config) -> None:
     if isinstance(config, dict):
         config = Config(**config)
     check(config)
+    with distributed.group() as group:
+        _train(config, group)
+
+
+def _train(config: Config, group: distributed.Group) -> None:
     data = load(config.split_seed)
     x, y = data["train"]
     torch.manual_seed(config.seed)  # initial weights and dropout
@@ -57,21 +62,24 @@ def train(config: Config) -> None:
     order = torch.Generator().manual_seed(config.seed)
     state = {"model": model, "optimizer": optimizer, "generators": {"order": order}}
 
-    finished = 0
-    if (checkpoint := tune.get_checkpoint()) is not None:
-        with checkpoint.as_directory() as directory:
-            finished = checkpointing.restore(directory, **state)
-
+    saved = group.from_first(_saved)
+    finished = checkpointing.put_back(saved, **state) if saved else 0
+    trained = group.model(model)
     for epoch in range(finished + 1, config.epochs + 1):
         model.train()
+        group.seed(config.seed, epoch)
         total = torch.zeros(())
-        for part in torch.randperm(len(x), generator=order).split(config.batch_size):
+        for batch in torch.randperm(len(x), generator=order).split(config.batch_size):
             optimizer.zero_grad(set_to_none=True)
+            part, weight = group.share(batch)
             for piece in part.split(config.micro_batch or config.batch_size):
-                loss = F.cross_entropy(model(x[piece]), y[piece]) * (len(piece) / len(part))
+                loss = F.cross_entropy(trained(x[piece]), y[piece]) * (weight * len(piece) / len(part))
                 loss.backward()  # gradients add up to those of the batch's mean
-                total += loss.detach() * len(part)
+                total += loss.detach() * len(batch)
             optimizer.step()
+        total = group.mean(total)
+        if not group.is_first:
+            continue
         accuracy, val_loss = score(model, *data["val"])
         metrics = {
             "epoch": epoch,
@@ -82,6 +90,15 @@ def train(config: Config) -> None:
         with tempfile.TemporaryDirectory() as directory:
             checkpointing.save(directory, epoch=epoch, metrics=metrics, **state)
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def _saved() -> dict[str, Any] | None:
+    """What the checkpoint holds that the trial goes on from; None where it begins."""
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        return None
+    with checkpoint.as_directory() as directory:
+        return checkpointing.read(directory)
 
 
 def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str, float]:

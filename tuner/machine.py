@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.spec.resources import ACCELERATOR
+
 
 @dataclass(frozen=True)
 class Node:
@@ -30,9 +32,9 @@ class Cluster:
     def gpus(self) -> float:
         return sum(node.resources.get("GPU", 0) for node in self.nodes)
 
-    def slots(self, request: Mapping[str, float]) -> int:
-        """How many trials that need ``request`` run at once; a trial fits on one node or not at all."""
-        return sum(_fits(node.resources, request) for node in self.nodes)
+    def slots(self, request: Mapping[str, float], workers: int = 1) -> int:
+        """How many trials run at once whose ``workers`` need ``request`` each; a worker is on one node."""
+        return sum(_fits(node.resources, request) for node in self.nodes) // workers
 
     def __str__(self) -> str:
         where = f"cluster {self.address}" if self.address else "this machine"
@@ -56,13 +58,17 @@ def describe(resources: Mapping[str, float]) -> str:
     parts = []
     for name in [*first, *sorted(set(resources) - set(first))]:
         amount = resources[name]
-        parts.append(f"{amount / 2**30:.1f} GiB memory" if name == "memory" else f"{amount:g} {name}")
+        if name.startswith(ACCELERATOR):
+            parts.append(name.removeprefix(ACCELERATOR))
+        else:
+            parts.append(f"{amount / 2**30:.1f} GiB memory" if name == "memory" else f"{amount:g} {name}")
     return ", ".join(parts)
 
 
 def this_machine() -> Cluster:
     """This machine's resources, read without Ray and without torch; `run` tells Ray the same numbers."""
     resources = {"CPU": float(_cpus()), "GPU": float(_gpus()), "memory": _memory_bytes()}
+    resources |= {ACCELERATOR + kind: 1.0 for kind in _kinds() if resources["GPU"]}
     return Cluster((Node(os.uname().nodename if hasattr(os, "uname") else "localhost", resources),))
 
 
@@ -80,11 +86,26 @@ def _gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([part for part in visible.split(",") if part.strip() and part.strip() not in ("-1", "NoDevFiles")])
+    return len(_listed() if shutil.which("nvidia-smi") else list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def _kinds() -> set[str]:
+    """The kinds of the GPUs, named as Ray will: H100 for "GPU 0: NVIDIA H100 80GB HBM3 (UUID: …)"."""
+    names = [line.partition(": ")[2].rpartition(" (UUID")[0] for line in _listed()]
+    if not names:
+        return set()
+    from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
+
+    return {kind for name in names if (kind := NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(name))}
+
+
+def _listed() -> list[str]:
+    """What the driver says of each GPU."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+        return []
     listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30, check=False)
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines()) if listing.returncode == 0 else 0
+    return [line for line in listing.stdout.splitlines() if line.startswith("GPU ")] if listing.returncode == 0 else []
 
 
 def _memory_bytes() -> float:

@@ -12,15 +12,18 @@ from tuner.algorithms import pairing_problems
 from tuner.configuration import merge
 from tuner.errors import InputError, Problem
 from tuner.machine import Cluster, describe
-from tuner.spec.experiment import ExperimentSpec, Resources
+from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
 from tuner.spec.reader import Experiment
+from tuner.spec.resources import ACCELERATOR
 from tuner.spec.space import Space
 from tuner.spec.space_checks import space_problems
 from tuner.spec.task import Task
 from tuner.spec.values import show
 from tuner.trainable import Trainable, load_trainable
+
+WHERE = {"pack": "as few", "spread": "as many"}
 
 SAMPLES = 200
 """Configurations drawn to check the trainable's Config and to estimate sizes."""
@@ -34,7 +37,7 @@ class Plan:
     trainable: Trainable
     cluster: Cluster
     request: Mapping[str, float]
-    """Resources of one trial, by Ray's names."""
+    """Resources of one worker of a trial, by Ray's names."""
     trials: int
     seed: int
     checkpoint_bytes: int | None
@@ -48,7 +51,7 @@ class Plan:
     def slots(self) -> int:
         """Trials that run at once."""
         limit = self.spec.resources.max_concurrent_trials or self.trials
-        return min(limit, self.trials, self.cluster.slots(self.request))
+        return min(limit, self.trials, self.cluster.slots(self.request, self.spec.resources.workers))
 
     @property
     def checkpoints(self) -> int:
@@ -98,7 +101,7 @@ class Plan:
         unlimited = "ends early", "no: the budget has no limit but the number of trials"
         lines.append(("ends early at", ", ".join(words)) if words else unlimited)
         lines.append(("failures", self._failures()))
-        lines.append(("a trial takes", describe(self.request)))
+        lines.append(("a trial takes", self._takes()))
         lines.append(("at once", f"{_counted(self.slots, 'trial')} on {self.cluster}"))
         lines.append(("checkpoints", self._disk()))
         return lines
@@ -142,6 +145,11 @@ class Plan:
         total = self.trials * rungs[-1]
         spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))
         yield "", f"about {spent:.0f} of {total} {name}s in all: {1 - spent / total:.0%} saved by stopping early"
+
+    def _takes(self) -> str:
+        workers, strategy = self.spec.resources.workers, self.spec.resources.strategy
+        one = describe(self.request)
+        return one if workers == 1 else f"{workers} workers on {WHERE[strategy]} nodes as can be, each {one}"
 
     def _failures(self) -> str:
         import numpy as np
@@ -198,8 +206,8 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
         problems += _config_problems(experiment, trainable, samples)
-    request = _request(spec.resources, cluster)
-    if not cluster.slots(request):
+    request = spec.resources.request(has_gpus=cluster.gpus > 0)
+    if not cluster.slots(request, spec.resources.workers):
         problems.append(_unplaceable(experiment, request, cluster))
     if problems or trainable is None:
         raise InputError(problems)
@@ -281,29 +289,23 @@ def _replaced(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict
     return merge(config, nested)
 
 
-def _request(resources: Resources, cluster: Cluster) -> dict[str, float]:
-    gpu = (1.0 if cluster.gpus else 0.0) if resources.gpu == "auto" else float(resources.gpu)
-    request = {"CPU": float(resources.cpu), **resources.custom}
-    if gpu:
-        request["GPU"] = gpu
-    if resources.memory_gib:
-        request["memory"] = resources.memory_gib * 2**30
-    return request
-
-
 def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: Cluster) -> Problem:
     """Names the first resource that no node has enough of."""
     keys = {"CPU": "cpu", "GPU": "gpu", "memory": "memory_gib"}
     best = {name: max((node.resources.get(name, 0) for node in cluster.nodes), default=0) for name in request}
     short = next((name for name, amount in request.items() if best[name] < amount), None)
+    workers = experiment.spec.resources.workers
+    if short is None and workers > 1:
+        have = f"there is room for {cluster.slots(request)}"
+        message = f"a trial is {workers} workers of {describe(request)} each, and {have} ({cluster})"
+        return experiment.problem(("resources", "workers"), f"can never be placed: {message}; ask for fewer")
     if short is None:
         message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster})"
         return experiment.problem(("resources",), f"can never be placed: {message}")
-    key = keys.get(short, f"custom.{short}")
-    have = describe({short: best[short]}) if best[short] else f"no {short}"
-    message = (
-        f"can never be placed: a trial needs {describe({short: request[short]})} and {cluster} has {have} on any node"
-    )
+    key = "accelerator" if short.startswith(ACCELERATOR) else keys.get(short, f"custom.{short}")
+    have = describe({short: best[short]}) if best[short] else f"no {short.removeprefix(ACCELERATOR)}"
+    needs = describe({short: request[short]})
+    message = f"can never be placed: a trial needs {needs} and {cluster} has {have} on any node"
     remedy = "; use gpu: 0 or gpu: auto" if short == "GPU" else "; ask for less, or add a node"
     return experiment.problem(("resources", *key.split(".", 1)), message + remedy)
 

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.agreement import Difference, measures, same
 from tuner.engine.failures import BadReport, MissingMetric, failure_of, user_error
 from tuner.engine.local import run_here
-from tuner.engine.process import TrialTask
+from tuner.engine.task import TrialTask
 from tuner.errors import InputError, Interrupted, did_you_mean
 from tuner.provenance import surroundings
 from tuner.results import Report, ResultSet, Trial
@@ -134,7 +134,6 @@ def replay(
             trial.config,
             take,
             trial_id=trial.id,
-            request=results.provenance["trial_resources"],
             on_error=on_error,
         )
     except KeyboardInterrupt:
@@ -143,6 +142,8 @@ def replay(
 
 
 def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
+    if (workers := results.spec["resources"].get("workers", 1)) > 1:
+        raise InputError(f"TRIAL: trial {trial.label} was trained by {workers} processes, and a replay is one")
     if trial.segments:
         raise InputError(
             f"TRIAL: trial {trial.label} went on from other trials' checkpoints ({results.spec['scheduler']['kind']} "
@@ -172,6 +173,8 @@ def _task(results: ResultSet) -> TrialTask:
         required=spec.required_metrics,
         seed=provenance["seed"],
         cpu=spec.resources.cpu,
+        request=provenance["trial_resources"],
+        workers=1,
     )
 
 

@@ -31,9 +31,9 @@ from tuner.tracking.process import TrackingProcess
 
 if TYPE_CHECKING:
     from tuner.engine.control import Control
-    from tuner.engine.process import TrialTask
     from tuner.engine.recorder import Listener
     from tuner.engine.recovery import Recovered
+    from tuner.engine.task import TrialTask
     from tuner.machine import Cluster
 
 Say = Callable[[str], None]

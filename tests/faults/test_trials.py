@@ -66,8 +66,8 @@ def test_it_goes_on_from_its_checkpoint(
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, whole: list[Any]) -> None:
-    search = Search(tmp_path).start(experiment())
-    search.until(lambda: search.reports() >= 12).kill()
+    search = Search(tmp_path).start(experiment(seconds=0.2))
+    search.until(lambda: search.reports() >= 4).kill()
     latest = max(search.run.glob("ray/*/checkpoint_*/weights.bin"), key=lambda path: path.stat().st_mtime_ns)
     data = bytearray(latest.read_bytes())
     data[500] ^= 1

@@ -41,6 +41,7 @@ from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
 from tuner.engine.failing import ActorManager, FailingTrials
 from tuner.engine.failures import MissingMetric
+from tuner.engine.group import Alone
 from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
 from tuner.engine.retries import FailureStopper
@@ -140,7 +141,7 @@ class Controller(FailingTrials):
 
     def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
         super()._process_trial_failure(trial, exception)
-        missing = isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric)
+        missing = isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric | Alone)
         if missing and not self.recorder.results.trial(trial.trial_id).reports:
             self.give_up(InputError(str(exception.cause)))
 

@@ -13,9 +13,10 @@ from tuner.engine.control import Control
 from tuner.engine.controller import replaces_rays
 from tuner.engine.course import Course
 from tuner.engine.decisions import Decisions
-from tuner.engine.process import TrialTask, trainable_class
+from tuner.engine.process import trainable_class
 from tuner.engine.recorder import Recorder
 from tuner.engine.suggestions import Suggestions
+from tuner.engine.task import TrialTask
 from tuner.plan import Plan
 from tuner.results import RAY
 from tuner.schedulers.ray import RayScheduler
@@ -32,6 +33,8 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         required=plan.required_metrics,
         seed=plan.seed,
         cpu=plan.spec.resources.cpu,
+        request=plan.request,
+        workers=plan.spec.resources.workers,
     )
 
 
@@ -45,9 +48,10 @@ def new_course(plan: Plan) -> Course:
 
 def fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
     """Hands the plan to Ray Tune, every option explicit, and returns when the search has ended."""
-    gpus = plan.request.get("GPU", 0)
+    resources = plan.spec.resources
+    gpus = plan.request.get("GPU", 0) * resources.workers
     budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
-    bundles = tune.PlacementGroupFactory([dict(plan.request)])
+    bundles = tune.PlacementGroupFactory([dict(plan.request)] * resources.workers, strategy=resources.strategy.upper())
     trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
     folder = recorder.results.folder
     filesystem = None if folder.is_local else folder.filesystem

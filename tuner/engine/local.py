@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from tuner.engine.failures import BadReport
 from tuner.engine.handover import Process, threads
 from tuner.engine.metrics import flat_metrics
-from tuner.engine.process import NO_REPORT, TrialTask, checked, run_function
+from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
 from tuner.results import RAY
 
@@ -101,14 +101,13 @@ def run_here(
     take: Take,
     *,
     trial_id: str,
-    request: Mapping[str, float],
     on_error: Callable[[BaseException], None] = lambda error: None,
 ) -> BaseException | None:
     """Runs one trial of ``task`` in this process, and gives the process back with what `_given_back` names.
 
-    As in a process that Ray starts for it, with the resources ``request``: the same seed, working directory, import
-    path and number of threads, no GPU where it asks for none. The function sees no checkpoint at its start; those
-    that it reports are deleted at the end. What it prints goes to stderr.
+    As in a process that Ray starts for it, with the resources that ``task`` asks for: the same seed, working directory,
+    import path and number of threads, no GPU where it asks for none. The function sees no checkpoint at its start;
+    those that it reports are deleted at the end. What it prints goes to stderr.
 
     Returns why the trial failed: what the function raised, or a BadReport; None where it did not. ``on_error`` is
     called with that while directory and environment are still the trial's.
@@ -118,9 +117,9 @@ def run_here(
         _given_back(),
         threadpool_limits(threads(task.cpu)),  # libraries loaded from here on read the environment
     ):
-        if not request.get("GPU"):
+        if not task.request.get("GPU"):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        bundles = tune.PlacementGroupFactory([dict(request)])
+        bundles = tune.PlacementGroupFactory([dict(task.request)])
         session = Session(task, take, trial_id, bundles, folder)
         error: BaseException | None = None
         try:

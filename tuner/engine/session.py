@@ -60,7 +60,7 @@ def _answers(address: str) -> None:
 
 
 def _counts(resource: str) -> bool:
-    return not resource.startswith(("node:", "object_store_memory", "accelerator_type"))
+    return not resource.startswith(("node:", "object_store_memory"))
 
 
 _RAY_SETTINGS = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from tuner.schedulers import AnyScheduler
@@ -17,6 +17,7 @@ from tuner.spec.failures import Failures
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
 from tuner.spec.quantities import Seconds, duration
+from tuner.spec.resources import Resources
 from tuner.spec.space import Space
 from tuner.spec.tracking import Tracking
 
@@ -66,33 +67,6 @@ class Budget(Model):
                     yield f"{name} {value:g}{idle}"
                 case _:
                     yield f"{name} {value:g}"
-
-
-class Resources(Model):
-    """What one trial needs."""
-
-    cpu: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
-    """CPU cores; a trial's libraries use as many threads (at least one)."""
-    gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
-    """GPUs: 0.25 lets four trials share one; ``auto`` is 1 where the cluster has a GPU and 0 elsewhere."""
-
-    @field_validator("gpu")
-    @classmethod
-    def _whole_above_one(cls, gpu: float | str) -> float | str:
-        if isinstance(gpu, (int, float)) and gpu > 1 and gpu != int(gpu):
-            raise ValueError(
-                f"{gpu:g} GPUs: Ray shares one GPU between trials, but a trial gets only whole ones above 1"
-            )
-        return gpu
-
-    memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Host memory that the scheduler sets aside for a trial, in GiB."""
-    custom: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
-    """Amounts of Ray's custom resources."""
-    max_concurrent_trials: Annotated[int, Field(ge=1)] | None = None
-    """Trials that run at once at most; absent: as many as fit."""
-    fresh_process: bool = False
-    """Start a new process for every trial instead of handing a cleaned one over (slower: torch is imported again)."""
 
 
 class Checkpoints(Model):

@@ -1,0 +1,69 @@
+"""A trial that trains in several processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner import run
+from tuner.errors import InputError
+from tuner.results import ResultSet
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def search(folder: Path, function: str, space: dict[str, Any], name: str = "run", **keys: Any) -> ResultSet:
+    module = "trainables.digits" if function == "train" else f"{Path(__file__).parent}/group_toys.py"
+    return run(
+        {
+            "trainable": f"{module}:{function}",
+            "search_space": space,
+            "objective": {"metric": "val_loss" if function == "train" else "score", "mode": "min"},
+            "search": {"kind": "grid"},
+            **keys,
+            "resources": {"gpu": 0, "workers": 2, **keys.get("resources", {})},
+        },
+        storage=folder,
+        name=name,
+        say=lambda text: None,
+    )
+
+
+def test_two_processes_train_what_one_does_with_the_same_batch(tmp_path: Path) -> None:
+    space, params = {"lr": {"grid_search": [0.05]}}, {"epochs": 3, "dropout": 0.0, "batch_size": 100}
+    together = search(tmp_path, "train", space, "two", params=params)
+    alone = search(tmp_path, "train", space, "one", params=params, resources={"workers": 1})
+    (two,), (one,) = together.trials, alone.trials
+    assert two.steps == one.steps == 3
+    for here, there in zip(two.reports, one.reports, strict=True):
+        for name in ("val_loss", "train_loss", "val_accuracy"):
+            assert here.metrics[name] == pytest.approx(there.metrics[name], abs=1e-5)
+    assert together.provenance["slots"] == 1  # of two CPUs
+    log = tmp_path / "two/ray" / two.id
+    assert {path.name for path in log.glob("output*")} == {"output.log", "output.1.log"}
+
+
+def test_a_trainable_that_trains_alone_is_told_how_to_use_workers(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        search(tmp_path, "alone", {"x": {"grid_search": [1, 2]}})
+    assert str(caught.value).startswith("resources.workers: 2 processes called the trainable, and it trained in each")
+    assert "distributed.group()" in str(caught.value)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
+def test_whichever_process_fails_the_trial_goes_on_from_its_checkpoint(tmp_path: Path, rank: int) -> None:
+    params = {"marks": str(tmp_path), "fails": rank}
+    trials = search(tmp_path, "adds", {"how": {"grid_search": ["raise", "kill", "other"]}}, params=params).trials
+    for trial in trials:
+        assert trial.status == "completed", trial.reason
+        assert [report.metrics["score"] for report in trial.reports] == [0.5 + epoch for epoch in range(1, 6)]
+        assert trial.reports[-1].metrics["begun"] == 2
+    told = {trial.config["how"]: [(f.kind, f.step, f.message) for f in trial.failures] for trial in trials}
+    assert told["raise"] == [("exception", 2, "RuntimeError: a broken rank")]
+    assert told["other"] == [("exception", 2, "ValueError: other")]
+    (kind, step, message), *more = told["kill"]
+    assert (kind, step, more) == ("process died", 2, [])
+    assert message.startswith("its process died")

@@ -1,0 +1,112 @@
+"""Training one model in several processes: what a trainable needs for `resources: {workers: N}`.
+
+    with distributed.group() as group:
+        model = group.model(build(config))
+        ...
+        share, weight = group.share(batch)          # this process's part of a global batch
+        loss = weight * F.cross_entropy(model(x[share]), y[share])
+        ...
+        if group.is_first:                          # the first process reports, and it alone
+            tune.report(...)
+
+In one process (a group of one) all of this does nothing, so that the same function runs everywhere: alone, under tuner
+with any number of workers, and under `torchrun`. The processes find each other by torchrun's environment variables.
+
+Every process calls the trainable with the same configuration. The global batch stays what it was: with N workers each
+takes an N-th of it, and learning rate and result stay the same, but for rounding, batch norm (which sees the part only)
+and random numbers that are drawn for each example, such as dropout.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes that train one model; this one is number `rank` of `size`, from 0."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process reports and writes checkpoints."""
+        return self.rank == 0
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """`model`, on this process's device, with gradients that are the mean over all processes.
+
+        All start from the weights of the first. Checkpoints are of the `model` that was passed in.
+        """
+        model = model.to(self.device)
+        return nn.parallel.DistributedDataParallel(model) if self.size > 1 else model
+
+    def share(self, batch: Tensor) -> tuple[Tensor, float]:
+        """This process's part of a global batch of indices, and the factor for the mean loss over that part.
+
+        With it the mean over all processes is the mean over the batch, also where the batch is not a multiple of their
+        number. A process for which nothing is left gets one index with factor 0: it must take part nevertheless.
+        """
+        share = batch[self.rank :: self.size]
+        if len(share) == 0:
+            return batch[:1], 0.0
+        return share, len(share) * self.size / len(batch)
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean of `value` over all processes; each must call it."""
+        if self.size == 1:
+            return value
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total / self.size
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What `make` returns in the first process, in every one; only the first calls it."""
+        if self.size == 1:
+            return make()
+        held: list[Any] = [make() if self.is_first else None]
+        dist.broadcast_object_list(held)
+        value: T = held[0]
+        return value
+
+    def seed(self, *parts: int) -> None:
+        """Gives the processes but the first random numbers of their own, the same for the same `parts`.
+
+        Call it before each epoch, as `group.seed(config.seed, epoch)`: only the first one's random state is in a
+        checkpoint, so that the others' must not depend on what was before. The first one's stays as it is.
+        """
+        if not self.is_first:
+            torch.manual_seed(hash((self.rank, *parts)) % 2**63)
+
+
+@contextlib.contextmanager
+def group() -> Iterator[Group]:
+    """Within: the group that this process's environment tells of; a group of one where it tells of none.
+
+    NCCL where there are GPUs, else gloo.
+    """
+    has_gpu = torch.cuda.is_available()
+    # under Ray a process sees its own GPUs only, so that the first is the right one
+    local = int(os.environ.get("LOCAL_RANK", 0)) % max(1, torch.cuda.device_count())
+    device = torch.device("cuda", local) if has_gpu else torch.device("cpu")
+    size = int(os.environ.get("WORLD_SIZE", 1))
+    if size == 1:
+        yield Group(0, 1, device)
+        return
+    if has_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if has_gpu else "gloo")
+    try:
+        yield Group(dist.get_rank(), size, device)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,192 @@
+"""The processes of a trial that trains one model in several: a distributed data parallel group.
+
+The trial's own process is rank 0 and does all that a trial does: it reports, and goes on from its checkpoint. The other
+ranks are actors in the other bundles of its placement group; each calls the same function with the same configuration,
+and forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+MASTER_PORT), as `trainables.distributed` does. Nothing else comes between the function and Ray Tune, so that stopping,
+pausing, retrying and saving are those of every other trial.
+
+Not Ray Train's ``TorchTrainer`` under the trial: with Ray 2.60 that starts a controller and another process for rank 0,
+takes about 20 s a trial before the first epoch (two workers, gloo), and leaves the trial's results without checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray.util import get_node_ip_address
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from tuner.engine.failures import BadReport, user_error
+from tuner.engine.handover import Process, output_to
+from tuner.engine.task import TrialTask, run_function
+
+PATIENCE_S = 10.0
+"""How long a rank that lost the others waits for the one that can tell the reason."""
+
+_LOST_THE_OTHERS = re.compile(r"gloo|NCCL|ProcessGroup|DistBackendError|TCPStore|peer|Broken pipe", re.IGNORECASE)
+"""What torch says in a rank when another one is gone."""
+
+
+class Rank:
+    """A rank but the first, in a process of its own."""
+
+    def __init__(self) -> None:
+        self._process = Process()
+
+    def address(self) -> str:
+        """The node that it is on."""
+        return str(get_node_ip_address())
+
+    def run(self, task: TrialTask, config: dict[str, Any], environment: dict[str, str], log: Path | None) -> None:
+        """Calls the user's function; what it prints goes to ``log``. Raises UserError."""
+        with output_to(log) if log else contextlib.nullcontext():
+            try:
+                run_function(self._process, task, config, lambda metrics: None, environment | interface())
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+                traceback.print_exc()
+                raise user_error(error) from None
+
+
+@contextlib.contextmanager
+def ranks(
+    task: TrialTask,
+    config: dict[str, Any],
+    place: PlacementGroup,
+    log: Path | None,
+    failed: Callable[[BaseException], None],
+) -> Iterator[dict[str, str]]:
+    """Within: the other ranks call the function of ``task`` too. Yields the variables that rank 0 finds.
+
+    Rank n runs in bundle n of ``place``. ``log``: rank 0's file, beside which the others write theirs. ``failed`` is
+    called, from another thread, where a rank has failed and rank 0 does not end by itself within `PATIENCE_S`: it may
+    wait for that rank for ever. Where rank 0 ends because another one is gone, the error of that one is raised.
+    """
+    actors = [_start(task, place, rank) for rank in range(1, task.workers)]
+    over = threading.Event()
+    try:
+        here = str(get_node_ip_address())
+        nodes = [here, *ray.get([actor.address.remote() for actor in actors])]
+        first, *others = environments(nodes, _free_port(here))
+        calls = [
+            actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))
+            for rank, (actor, environment) in enumerate(zip(actors, others, strict=True), start=1)
+        ]
+        threading.Thread(target=_watch, args=(calls, over, failed), name="ray_ranks", daemon=True).start()
+        try:
+            yield first | interface()
+        except Exception as error:
+            reason = _reason(calls) if _LOST_THE_OTHERS.search(f"{type(error).__name__} {error}") else None
+            if reason is None:
+                raise
+            raise reason from None
+    finally:
+        over.set()
+        for actor in actors:
+            ray.kill(actor)
+
+
+def check_formed(workers: int) -> None:
+    """Raises BadReport where the trainable that has just reported trains in this process alone."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    size = distributed.get_world_size() if distributed and distributed.is_initialized() else 1
+    if size != workers:
+        raise Alone(
+            f"resources.workers: {workers} processes called the trainable, and it trained in each alone: it must form "
+            "one group of them (`with distributed.group() as group`, see trainables/distributed.py), or use workers: 1"
+        )
+
+
+class Alone(BadReport):
+    """The trainable does not train in several processes: no trial of this run can succeed."""
+
+
+def environments(nodes: Sequence[str], port: int) -> list[dict[str, str]]:
+    """The variables of ``torchrun`` for each rank, by the node that it is on; rank 0 listens at ``port``."""
+    seen: Counter[str] = Counter()
+    found = []
+    for rank, node in enumerate(nodes):
+        found.append(
+            {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(nodes)),
+                "LOCAL_RANK": str(seen[node]),
+                "LOCAL_WORLD_SIZE": str(list(nodes).count(node)),
+                "MASTER_ADDR": nodes[0],
+                "MASTER_PORT": str(port),
+            }
+        )
+        seen[node] += 1
+    return found
+
+
+def interface() -> dict[str, str]:
+    """The network interface for gloo, which else takes the one that the host's name leads to: often loopback."""
+    address = get_node_ip_address()
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address == address for one in addresses) and "GLOO_SOCKET_IFNAME" not in os.environ:
+            return {"GLOO_SOCKET_IFNAME": name}
+    return {}
+
+
+def _start(task: TrialTask, place: PlacementGroup, rank: int) -> Any:
+    request = dict(task.request)
+    return (
+        ray.remote(Rank)
+        .options(
+            num_cpus=request.pop("CPU"),
+            num_gpus=request.pop("GPU", 0),
+            memory=request.pop("memory", None),
+            resources=request,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=rank),
+        )
+        .remote()
+    )
+
+
+def _watch(calls: list[Any], over: threading.Event, failed: Callable[[BaseException], None]) -> None:
+    left = calls
+    while left and not over.is_set():
+        done, left = ray.wait(left, timeout=1.0)
+        error = _error(done[0]) if done else None
+        if error is not None:
+            if not over.wait(PATIENCE_S):
+                failed(error)
+            return
+
+
+def _reason(calls: list[Any]) -> BaseException | None:
+    """Why the first rank failed that did not only lose the others."""
+    done, _ = ray.wait(calls, num_returns=len(calls), timeout=PATIENCE_S)
+    errors = [error for call in done if (error := _error(call)) is not None]
+    return next((error for error in errors if not _LOST_THE_OTHERS.search(str(error))), next(iter(errors), None))
+
+
+def _error(call: Any) -> BaseException | None:
+    try:
+        ray.get(call)
+    except ray.exceptions.RayTaskError as error:
+        cause: BaseException = error.cause
+        return cause
+    except ray.exceptions.RayError as error:
+        lost: BaseException = error
+        return lost
+    return None
+
+
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as server:
+        return int(server.getsockname()[1])

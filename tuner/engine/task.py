@@ -1,0 +1,94 @@
+"""What a trial is: the user's function, called in a process that is as if new, and reports that can be compared.
+
+Every report is checked here, before Ray sees it: in Ray 2.60 a report without the metric, or with None or text in its
+place, kills the whole experiment; a NaN leaves Optuna's trial running for ever and is a success to HyperOpt; and a
+function that never reports counts as completed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray.tune.result import DEFAULT_METRIC
+
+from tuner.configuration import merge
+from tuner.engine.failures import BadReport, MissingMetric, NotFinite
+from tuner.engine.handover import Process, seed_all, seed_of
+from tuner.engine.metrics import flat_metrics
+from tuner.engine.retries import MICRO_BATCH
+from tuner.trainable import load_trainable
+
+NO_REPORT = "ended without a report; call ray.tune.report({...}) at least once"
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """What all trials of a run have in common."""
+
+    trainable: str
+    roots: tuple[Path, ...]
+    working_directory: Path
+    params: dict[str, Any]
+    required: tuple[tuple[str, str], ...]
+    """Names that every report must hold, each with the key of the experiment file that asks for it."""
+    seed: int
+    cpu: float
+    request: Mapping[str, float]
+    """Resources of each of its workers, by Ray's names."""
+    workers: int
+
+
+def run_function(
+    process: Process,
+    task: TrialTask,
+    config: dict[str, Any],
+    report: Callable[[dict[str, Any]], None],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Calls the user's function for a trial with ``config``, as if ``process`` were new; raises what it raises.
+
+    ``report`` gets what it returns or yields; ``environment`` holds variables that it finds besides.
+    """
+    config = dict(config)
+    reduced = config.pop(MICRO_BATCH, None)  # is not part of the configuration, from which the seed comes
+    seed = seed_of(task.seed, config)
+    if reduced is not None:
+        config["micro_batch"] = reduced
+    process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
+    os.environ.update(environment or {})
+    trainable = load_trainable(task.trainable, task.roots)
+    process.loaded()
+    seed_all(seed)
+    output = trainable.train(trainable.make_config(merge(task.params, config)))
+    for value in output if inspect.isgenerator(output) else [output]:
+        if value is not None:
+            report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+
+
+def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The ``metrics`` of a trial's report ``number``, those that the experiment compares as plain numbers.
+
+    Raises BadReport or MissingMetric where one of these is missing or no number, and NotFinite.
+    """
+    named, found = flat_metrics(metrics), dict(metrics)
+    for name, key in task.required:
+        if name == "training_iteration":  # counted by Ray itself
+            continue
+        if name not in named:
+            message = f"{key}: the trainable reports no {name!r}; it reports: {', '.join(sorted(named)) or 'nothing'}"
+            raise MissingMetric(message) if number == 1 else BadReport(f"report {number}: {message}")
+        value = named[name]
+        plain = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0 else value
+        if isinstance(plain, bool) or not isinstance(plain, (int, float)):
+            raise BadReport(f"report {number}: {name} is {plain!r}, not a number")
+        if not math.isfinite(plain):
+            raise NotFinite(f"report {number}: {name} is {plain}")
+        if "/" not in name:
+            found[name] = plain
+    return found

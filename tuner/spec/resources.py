@@ -1,0 +1,69 @@
+"""What one trial needs of the cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from tuner.spec.model import Model
+
+ACCELERATOR = "accelerator_type:"
+"""Prefix of the resource by which Ray marks a node's kind of GPU."""
+
+ANY_AMOUNT = 0.001
+"""How much of a resource Ray's own options ask for that only says where something may run; a node has 1 of it."""
+
+
+class Resources(Model):
+    """What one trial needs."""
+
+    cpu: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
+    """CPU cores; a trial's libraries use as many threads (at least one)."""
+    gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
+    """GPUs: 0.25 lets four trials share one; ``auto`` is 1 where the cluster has a GPU and 0 elsewhere."""
+
+    @field_validator("gpu")
+    @classmethod
+    def _whole_above_one(cls, gpu: float | str) -> float | str:
+        if isinstance(gpu, (int, float)) and gpu > 1 and gpu != int(gpu):
+            raise ValueError(
+                f"{gpu:g} GPUs: Ray shares one GPU between trials, but a trial gets only whole ones above 1"
+            )
+        return gpu
+
+    accelerator: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")] | None = None
+    """The kind of GPU, as Ray calls it: H100, A100, L4 (its resources ``accelerator_type:…``); absent: any."""
+    memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Host memory that the scheduler sets aside for a trial, in GiB."""
+    workers: Annotated[int, Field(ge=1)] = 1
+    """Processes of one trial, each with all of the resources above, which train one model as a distributed data
+    parallel group: the trainable must form it (`trainables.distributed`)."""
+    strategy: Literal["pack", "spread"] = "pack"
+    """Where ``workers`` go: on as few nodes as possible, or on as many."""
+    custom: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Amounts of Ray's custom resources."""
+    max_concurrent_trials: Annotated[int, Field(ge=1)] | None = None
+    """Trials that run at once at most; absent: as many as fit."""
+    fresh_process: bool = False
+    """Start a new process for every trial instead of handing a cleaned one over (slower: torch is imported again)."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Resources:
+        if self.accelerator and self.gpu == 0:
+            raise ValueError(f"accelerator {self.accelerator} is a kind of GPU, and gpu is 0: ask for gpu above 0")
+        if "strategy" in self.model_fields_set and self.workers == 1 and self.strategy == "spread":
+            raise ValueError("strategy spread places the workers of one trial, and workers is 1")
+        return self
+
+    def request(self, has_gpus: bool) -> dict[str, float]:
+        """What one worker needs, by Ray's names; ``has_gpus``: what gpu auto means."""
+        gpu = float(has_gpus) if self.gpu == "auto" else float(self.gpu)
+        request = {"CPU": float(self.cpu), **self.custom}
+        if gpu:
+            request["GPU"] = gpu
+        if self.accelerator:
+            request[ACCELERATOR + self.accelerator] = ANY_AMOUNT
+        if self.memory_gib:
+            request["memory"] = self.memory_gib * 2**30
+        return request
