@@ -50,8 +50,12 @@ class Plan:
     @property
     def slots(self) -> int:
         """Trials that run at once."""
+        return self.slots_on(self.cluster)
+
+    def slots_on(self, cluster: Cluster) -> int:
+        """Trials that would run at once on ``cluster``."""
         limit = self.spec.resources.max_concurrent_trials or self.trials
-        return min(limit, self.trials, self.cluster.slots(self.request, self.spec.resources.workers))
+        return min(limit, self.trials, cluster.slots(self.request, self.spec.resources.workers))
 
     @property
     def checkpoints(self) -> int:

@@ -46,6 +46,7 @@ from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
 from tuner.engine.retries import FailureStopper
 from tuner.engine.revival import pass_over_damaged, revive
+from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.failure import Failure
 from tuner.plan import Plan
@@ -81,7 +82,8 @@ class Controller(FailingTrials):
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
-        self._cache_sized = False
+        self._room = Room(self.plan)
+        self._idle_kept = 0
         self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
         self._live = Live(self)
@@ -91,7 +93,6 @@ class Controller(FailingTrials):
         failures = FailureStopper(self.plan.spec.failures, self.recorder.results, self.control)
         limits = CombinedStopper(self.budget, failures)
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=limits, **options)
-        self._max_pending_trials = self.slots  # processes that may be starting at once: Ray starts one after the other
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)
@@ -104,7 +105,7 @@ class Controller(FailingTrials):
     @property
     def slots(self) -> int:
         """Trials that run at once at most."""
-        return self.plan.slots
+        return self._room.slots
 
     def get_trial(self, trial_id: str) -> RayTrial:
         return self._by_id[trial_id]
@@ -130,9 +131,11 @@ class Controller(FailingTrials):
         self._by_id[trial.trial_id] = trial
         self.recorder.added(trial)
         super().add_trial(trial)
-        if not self._cache_sized:  # only now has the trial its resource request, which is the cache's key
-            self._actor_cache.increase_max(trial.placement_group_factory, self.slots)
-            self._cache_sized = True
+        slots = self.slots
+        self._max_pending_trials = slots  # processes that may be starting at once: Ray starts one after the other
+        if slots > self._idle_kept:  # only now has the trial its resource request, which is the cache's key
+            self._actor_cache.increase_max(trial.placement_group_factory, slots - self._idle_kept)
+            self._idle_kept = slots
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         if RESULT_DUPLICATE in result:

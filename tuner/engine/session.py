@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
+from tuner.engine.room import nodes
 from tuner.errors import EnvironmentFailure
-from tuner.machine import Cluster, Node, this_machine
+from tuner.machine import Cluster, this_machine
 from tuner.plan import Plan
 from tuner.results import LOG
 from tuner.storage import RunFolder
@@ -37,11 +38,7 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
             remedy = "does ~/.ray/auth_token here hold the cluster's token (`ray get-auth-token` there)?"
             raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}; {remedy}") from None
     try:
-        alive = [node for node in ray.nodes() if node["Alive"]]
-        nodes = tuple(
-            Node(n["NodeManagerHostname"], {k: v for k, v in n["Resources"].items() if _counts(k)}) for n in alive
-        )
-        yield Cluster(nodes, address or "of this process")
+        yield Cluster(nodes(), address or "of this process")
     finally:
         if not ray_is_up:
             ray.shutdown()
@@ -57,10 +54,6 @@ def _answers(address: str) -> None:
     except OSError as error:
         message = f"no Ray cluster at --address {address}: {error}; is it running, and is this its address?"
         raise EnvironmentFailure(message) from None
-
-
-def _counts(resource: str) -> bool:
-    return not resource.startswith(("node:", "object_store_memory"))
 
 
 _RAY_SETTINGS = {

@@ -1,0 +1,42 @@
+"""How many trials run at once, while nodes come and go."""
+
+from __future__ import annotations
+
+import time
+
+from tuner.machine import Cluster, Node
+from tuner.plan import Plan
+
+LOOK_EVERY_S = 2.0
+"""How often the cluster is asked for its nodes."""
+
+_UNCOUNTED = ("node:", "object_store_memory")
+
+
+def nodes() -> tuple[Node, ...]:
+    """The nodes of the connected cluster that are alive."""
+    import ray
+
+    return tuple(
+        Node(node["NodeManagerHostname"], {k: v for k, v in node["Resources"].items() if not k.startswith(_UNCOUNTED)})
+        for node in ray.nodes()
+        if node["Alive"]
+    )
+
+
+class Room:
+    """The slots of a plan on the nodes that are there now. The Ray that a search starts for itself has one node."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._slots = plan.slots
+        self._next_look = 0.0
+
+    @property
+    def slots(self) -> int:
+        """At least 1: while no node can take a trial one waits, and says so (`why`)."""
+        address = self._plan.cluster.address
+        if address is not None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_EVERY_S
+            self._slots = max(1, self._plan.slots_on(Cluster(nodes(), address)))
+        return self._slots
