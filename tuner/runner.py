@@ -68,7 +68,7 @@ def run(
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         check_reachable(plan.spec.tracking, folder.parent, say)
         with folder.created():
-            params, notices = _prepare(plan, say)
+            params, notices = _prepare(plan, folder, say)
         with locked(folder) as lock:
             followers = [tracking] if loaded.spec.tracking.anywhere else []
             return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
@@ -116,7 +116,7 @@ def resume(
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
         plan = make_plan(experiment_of(known), cluster)
-        params, _ = _prepare(plan, say)
+        params, _ = _prepare(plan, known.folder, say)
         return _go_on(known, plan, params, lock, list(listeners), say)
 
 
@@ -193,7 +193,7 @@ def _reopened(
     The journal comes first: what a kill leaves half done is done again by the same command.
     """
     plan = make_plan(experiment, cluster)
-    params, _ = _prepare(plan, say)
+    params, _ = _prepare(plan, known.folder, say)
     known.spec = resolved_spec(plan, params)
     known.provenance |= {"interrupted": True, "trials": plan.trials}
     journal = JournalWriter(known.folder)
@@ -260,12 +260,17 @@ def validate(
         return make_plan(loaded, cluster)
 
 
-def _prepare(plan: Plan, say: Say) -> tuple[dict[str, Any], list[str]]:
+def _prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], list[str]]:
     """The fixed parameters with what the trainable's ``prepare`` replaces, and the warnings that it gave.
 
-    Raises EnvironmentFailure where the data cannot be had.
+    Raises EnvironmentFailure where the data cannot be had, or where not all nodes see ``folder``.
     """
     import numpy as np
+
+    if plan.cluster.address is not None:
+        from tuner.engine.shared import check_shared
+
+        check_shared(folder)
 
     params = plan.spec.params
     sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
