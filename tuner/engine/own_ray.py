@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tuner.errors import EnvironmentFailure
 from tuner.plan import Plan
@@ -27,7 +29,7 @@ def start_ray(plan: Plan) -> None:
 
     machine = plan.cluster.nodes[0].resources
     try:
-        with _only_what_a_search_uses():
+        with _only_what_a_search_uses(), _guarded():
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
                 num_cpus=int(machine["CPU"]),
@@ -65,6 +67,30 @@ def _only_what_a_search_uses() -> Iterator[None]:
         yield
     finally:
         parameter.RayParams, node.Node.start_api_server = parameters, start_api_server
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """Within: Ray starts so that who knows no token gets nothing from it, whatever the environment says of clusters.
+
+    Its servers can be reached from other machines, also where it is asked for 127.0.0.1 (Ray 2.60). With
+    RAY_AUTH_MODE=disabled anybody there can list the session's nodes and submit a job to it. Its metrics are open to
+    all with a token too, so that it collects none.
+    """
+    import ray._raylet
+
+    core: Any = ray._raylet
+    settings = {"RAY_AUTH_MODE": "token", "RAY_enable_metrics_collection": "0"}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    if before["RAY_AUTH_MODE"] not in (None, "token"):  # None: Ray's default is token
+        core.Config.initialize("")  # the environment was read when Ray was imported
+        core.AuthenticationTokenLoader.instance().reset_cache()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 class Watch(threading.Thread):
