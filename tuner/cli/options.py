@@ -31,6 +31,13 @@ storage = click.option(
 address = click.option(
     "--address", metavar="ADDR", help="A running Ray cluster (auto, or host:port); this machine without it."
 )
+job_argument = click.argument("job", metavar="JOB")
+jobs_address = click.option(
+    "--address", metavar="URL", help="The cluster's dashboard (http://HEAD:8265), or a tunnel to it."
+)
+cluster_file = click.option(
+    "--cluster", "cluster", metavar="FILE", help="The launcher file of the cluster, whose head is reached by ssh."
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 

@@ -8,8 +8,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
+from tuner.engine.token import require_token
 from tuner.errors import EnvironmentFailure
 from tuner.plan import Plan
 
@@ -77,15 +77,11 @@ def _guarded() -> Iterator[None]:
     RAY_AUTH_MODE=disabled anybody there can list the session's nodes and submit a job to it. Its metrics are open to
     all with a token too, so that it collects none.
     """
-    import ray._raylet
-
-    core: Any = ray._raylet
     settings = {"RAY_AUTH_MODE": "token", "RAY_enable_metrics_collection": "0"}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
-    if before["RAY_AUTH_MODE"] not in (None, "token"):  # None: Ray's default is token
-        core.Config.initialize("")  # the environment was read when Ray was imported
-        core.AuthenticationTokenLoader.instance().reset_cache()
+    if before["RAY_AUTH_MODE"] not in (None, "token"):  # None: a session that is started here asks for it by default
+        require_token()
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
+from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure
 from tuner.machine import Cluster, this_machine
 from tuner.plan import Plan
@@ -31,6 +32,7 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
 
     if not ray_is_up:
         _answers(str(address))
+        show_token()
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:

@@ -1,0 +1,1 @@
+"""Searches as jobs of a cluster, through Ray's Jobs API: what travels, where to, and what runs there."""

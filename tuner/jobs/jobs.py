@@ -1,0 +1,219 @@
+"""Searches that run on a cluster: submitted, listed, followed, stopped, fetched. A job has the name of its run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import posixpath
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.jobs.cluster import ClusterFile
+from tuner.jobs.code import code_of, copied
+from tuner.jobs.driver import EXPECTS, READY, versions
+from tuner.results import new_run_name
+from tuner.spec.experiment import check_name
+from tuner.spec.reader import load_experiment
+from tuner.storage import RunFolder
+from tuner.trainable import load_trainable
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+START_S = 120.0
+"""How long the driver may take to say whether it can run: the code is unpacked, and Python starts."""
+
+AGENT_S = 30.0
+"""How long a cluster that has just come up may need until it takes jobs."""
+
+_STORAGE = "tuner_storage"
+"""Key of a job's metadata."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A search that is to run on a cluster."""
+
+    file: str
+    """The experiment, below the project."""
+    overrides: tuple[str, ...]
+    name: str
+    storage: str
+    project: Path
+    """Whose code travels."""
+    files: tuple[Path, ...]
+    """The code, relative to the project."""
+
+    @property
+    def command(self) -> str:
+        """What the job runs."""
+        sets = [word for text in self.overrides for word in ("--set", text)]
+        words = ["-m", "tuner.jobs.driver", self.file, "--storage", self.storage, "--name", self.name, *sets]
+        return shlex.join(["python", *words])
+
+
+def prepared(
+    file: str,
+    overrides: Sequence[str],
+    name: str | None,
+    storage: str | None,
+    exclude: Sequence[str] = (),
+    cluster: ClusterFile | None = None,
+) -> Submission:
+    """Checks what can be checked here. Raises InputError."""
+    project = Path.cwd()
+    overrides = list(overrides)
+    experiment = load_experiment(file, overrides)
+    storage = storage or (cluster.storage if cluster else None)
+    if storage is None:
+        raise InputError("--storage: where the cluster keeps its runs: a folder that all nodes see, or s3://…, gs://…")
+    if "://" not in storage and not storage.startswith("/"):
+        raise InputError(f"--storage {storage}: must be an absolute path on the cluster, or a URI")
+    mlflow = experiment.spec.tracking.mlflow
+    if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
+        overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
+    files = code_of(project, exclude)
+    _check_travels(Path(file).absolute(), "FILE", project, files)
+    source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "")
+    if source.is_relative_to(project) and "site-packages" not in source.parts:  # else the cluster must have it
+        _check_travels(source, f"trainable {experiment.spec.trainable}", project, files)
+    run = check_name(name) if name else new_run_name(experiment.spec.name)
+    shown = os.path.relpath(Path(file).absolute(), project)
+    return Submission(shown, tuple(overrides), run, storage, project, tuple(files))
+
+
+def _check_travels(file: Path, what: str, project: Path, files: Sequence[Path]) -> None:
+    if not file.is_relative_to(project):
+        raise InputError(f"{what}: {file} is outside of {project}, whose code travels: start from the project's root")
+    if file.relative_to(project) not in files:
+        raise InputError(f"{what}: {file.relative_to(project)} does not travel: .gitignore or --exclude names it")
+
+
+def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[str], None]) -> None:
+    """Sends the code, starts the job, and returns when its driver has seen that it can run.
+
+    Raises InputError where the cluster has another Ray or Python, or the name is taken.
+    """
+    _check_ray(client)
+    with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
+        copied(submission.project, submission.files, Path(folder))
+        begun = time.monotonic()
+        while not _taken(client, submission, folder, wait=time.monotonic() < begun + AGENT_S):
+            time.sleep(1)
+    say(f"{len(submission.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
+    while READY not in client.get_job_logs(submission.name):
+        info = client.get_job_info(submission.name)
+        if info.status.is_terminal():
+            raise InputError(_why_failed(client.get_job_logs(submission.name), info.message))
+        if time.monotonic() - begun > START_S:
+            say(f"the job has not started within {START_S:.0f} s: {info.message}")
+            return
+        time.sleep(0.5)
+
+
+def _why_failed(logs: str, message: str) -> str:
+    """Why a job ended before its search began."""
+    if "No module named 'tuner'" in logs:
+        return "the cluster's Python has no tuner: install there what you have here, as the files in cluster/ do"
+    lines = [line for line in logs.splitlines() if line.startswith("error: ")]
+    return lines[-1].removeprefix("error: ") if lines else f"the job failed: {message}"
+
+
+def _taken(client: JobSubmissionClient, submission: Submission, folder: str, wait: bool) -> bool:
+    """Whether the cluster took the job; False where it may later (with ``wait``; else an error)."""
+    try:
+        client.submit_job(
+            entrypoint=submission.command,
+            submission_id=submission.name,
+            runtime_env={"working_dir": folder, "env_vars": {EXPECTS: json.dumps(versions())}},
+            metadata={_STORAGE: submission.storage},
+        )
+    except RuntimeError as error:
+        if "already exists" in str(error):
+            raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name") from None
+        if wait and "No available agent" in str(error):  # the head has only just started
+            return False
+        raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
+    return True
+
+
+def _check_ray(client: JobSubmissionClient) -> None:
+    import ray
+
+    there = client._server_ray_version
+    if there != ray.__version__:
+        raise InputError(f"the cluster has Ray {there}, and here is {ray.__version__}: install the same on both")
+
+
+def jobs(client: JobSubmissionClient) -> list[dict[str, Any]]:
+    """The searches that this cluster was given, the latest first."""
+    found = [job for job in client.list_jobs() if job.submission_id and _STORAGE in (job.metadata or {})]
+    return [
+        {
+            "job": job.submission_id,
+            "status": job.status.value.lower(),
+            "started": time.strftime("%Y-%m-%d %H:%M", time.localtime((job.start_time or 0) / 1000)),
+            "storage": job.metadata[_STORAGE],
+        }
+        for job in sorted(found, key=lambda job: -(job.start_time or 0))
+    ]
+
+
+def _known(client: JobSubmissionClient, name: str) -> dict[str, Any]:
+    found = {job["job"]: job for job in jobs(client)}
+    if name not in found:
+        raise InputError(f"no job {name!r} on this cluster; {did_you_mean(name, [*found])}")
+    return found[name]
+
+
+def logs(client: JobSubmissionClient, name: str, follow: bool, show: Callable[[str], None]) -> int:
+    """Shows what the job said, and with ``follow`` what it says until its end; then 1 where it failed, else 0."""
+    _known(client, name)
+    if not follow:
+        show(client.get_job_logs(name))
+        return 0
+
+    async def tail() -> None:
+        async for lines in client.tail_job_logs(name):
+            show(lines)
+
+    asyncio.run(tail())
+    while not (status := client.get_job_status(name)).is_terminal():
+        time.sleep(0.5)
+    return int(status.value != "SUCCEEDED")
+
+
+def stop(client: JobSubmissionClient, name: str) -> bool:
+    """Stops the job; whether it was running."""
+    _known(client, name)
+    return bool(client.stop_job(name))
+
+
+def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: ClusterFile | None) -> Path:
+    """Copies the job's run folder below ``target``. Raises EnvironmentFailure where it cannot be reached from here."""
+    storage = _known(client, name)["storage"]
+    source, here = RunFolder.at(storage) / name, RunFolder.at(target / name)
+    if "://" in storage or source.exists():
+        if not source.exists():
+            raise EnvironmentFailure(f"{source.shown}: there is nothing (yet)")
+        source.copy_to(here)
+    elif cluster is not None:
+        (target / name).mkdir(parents=True, exist_ok=True)
+        at = f"{cluster.user}@{cluster.head_address()}:{posixpath.join(storage, name)}/"
+        command = ["rsync", "-a", "-e", shlex.join(cluster.ssh()), at, f"{target / name}/"]
+        copied_ = subprocess.run(command, capture_output=True, text=True, check=False)
+        if copied_.returncode != 0:
+            raise EnvironmentFailure(f"rsync of {at}: {' '.join(copied_.stderr.split())}")
+    else:
+        raise EnvironmentFailure(
+            f"{source.shown} is on the cluster, and not to be read here: give --cluster FILE, from whose head it comes"
+        )
+    return target / name
