@@ -27,7 +27,7 @@ SMALLEST: dict[str, Any] = {
     "file_mounts": {"~/.ray/auth_token": "~/.ray/auth_token"},
     "head_start_ray_commands": [
         "ray stop",
-        # with autoscaler v2 one of two workers stays away for minutes
+        # autoscaler v2 does not find the head in its list of hosts, takes it for a worker, and starts one too few
         f"{TOKEN} RAY_enable_autoscaler_v2=0"
         f" ray start --head --port={PORT} --autoscaling-config=~/ray_bootstrap_config.yaml",
     ],

@@ -59,7 +59,7 @@ def test_ray_up_brings_up_head_and_workers(cluster: Cluster) -> None:
     assert "0.0/4.0 GPU" in status
 
 
-def test_the_token_is_on_all_hosts_for_its_owner_only_and_on_no_command_line(cluster: Cluster) -> None:
+def test_the_token_is_on_all_hosts_and_on_no_command_line(cluster: Cluster) -> None:
     token = (cluster.laptop.home / ".ray/auth_token").read_text().strip()
     for name in ("head", "worker1", "worker2"):
         host = cluster.hosts[name]
