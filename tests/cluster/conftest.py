@@ -1,0 +1,39 @@
+"""One network of hosts, and one Ray cluster on it, for all tests that do not break them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.hosts import Hosts
+from tests.cluster.launcher import SMALLEST, Cluster, on_hosts
+from tests.cluster.namespaces import missing
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The test that takes the cluster down comes last."""
+    items.sort(key=lambda item: item.name == "test_ray_down_and_ray_stop_leave_nothing")
+
+
+@pytest.fixture(scope="session")
+def possible() -> None:
+    """CI must be able to make hosts; elsewhere tests that need them are skipped where it cannot be done."""
+    if reason := missing():
+        pytest.fail(reason) if "CI" in os.environ else pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def hosts(possible: None) -> Iterator[Hosts]:
+    with Hosts() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def cluster(hosts: Hosts) -> Cluster:
+    """Brought up with ``ray up``: a head and two workers of 2 CPUs each, the workers with 2 GPUs in name."""
+    made = Cluster(hosts, on_hosts(SMALLEST, hosts))
+    made.up()
+    made.wait_for(3)
+    return made

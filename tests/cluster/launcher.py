@@ -1,0 +1,108 @@
+"""A Ray cluster brought up on such hosts from the laptop with ``ray up``, over ssh, as on real machines."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from copy import deepcopy
+from typing import Any
+
+import yaml
+
+from tests.cluster.hosts import Host, Hosts
+
+PORT = 6379
+OBJECT_STORE = "--object-store-memory=100000000"  # of each host: they share this machine's memory
+HEAD = f"--num-cpus=2 --num-gpus=0 {OBJECT_STORE}"
+WORKER = f"--num-cpus=2 --num-gpus=2 {OBJECT_STORE}"
+"""What a host has is said, not found: all would find the same two cores. GPUs in name are enough to place trials."""
+
+TOKEN = "export RAY_AUTH_MODE=token;"  # Ray turns it on by itself on a head with a token file, on a worker never
+
+SMALLEST: dict[str, Any] = {
+    "cluster_name": "hosts",
+    "provider": {"type": "local"},
+    "auth": {},
+    "file_mounts": {"~/.ray/auth_token": "~/.ray/auth_token"},
+    "head_start_ray_commands": [
+        "ray stop",
+        # autoscaler v2 does not find the head in its list of hosts, takes it for a worker, and starts one too few
+        f"{TOKEN} RAY_enable_autoscaler_v2=0"
+        f" ray start --head --port={PORT} --autoscaling-config=~/ray_bootstrap_config.yaml",
+    ],
+    "worker_start_ray_commands": ["ray stop", f"{TOKEN} ray start --address=$RAY_HEAD_IP:{PORT}"],
+}
+"""A launcher file with nothing in it that Ray does not ask for."""
+
+INSTALLERS = ("pip", "apt-get", "uv ", "conda")
+
+NODES = """
+import json, ray
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+print(json.dumps(ray.nodes()))
+"""
+
+
+def on_hosts(config: dict[str, Any], hosts: Hosts, head: str = HEAD, worker: str = WORKER) -> dict[str, Any]:
+    """A launcher file as a user would edit it for these hosts: addresses, user, key, what a host has.
+
+    Commands that install are left out: the hosts see the Python environment of this process.
+    """
+    changed = deepcopy(config)
+    workers = [host.address for host in hosts.hosts.values() if host.name.startswith("worker")]
+    changed["provider"] |= {"head_ip": hosts["head"].address, "worker_ips": workers}
+    changed["auth"] |= {"ssh_user": "root", "ssh_private_key": "~/.ssh/id_ed25519"}
+    changed |= {"min_workers": len(workers), "max_workers": len(workers)}
+    for key in ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"):
+        changed[key] = [line for line in changed.get(key, []) if not any(word in line for word in INSTALLERS)]
+    for key, flags in (("head_start_ray_commands", head), ("worker_start_ray_commands", worker)):
+        changed[key] = [line.replace("ray start", f"ray start {flags}", 1) for line in changed.get(key, [])]
+    return changed
+
+
+class Cluster:
+    """The cluster of the launcher file ``~/cluster.yaml`` on the laptop."""
+
+    def __init__(self, hosts: Hosts, config: dict[str, Any]) -> None:
+        self.hosts, self.config = hosts, config
+
+    @property
+    def laptop(self) -> Host:
+        return self.hosts["laptop"]
+
+    @property
+    def head(self) -> Host:
+        return self.hosts["head"]
+
+    def up(self) -> str:
+        self.laptop.run("test -s ~/.ray/auth_token || ray get-auth-token --generate")
+        (self.laptop.home / "cluster.yaml").write_text(yaml.safe_dump(self.config))
+        return self.laptop.run("ray up -y --no-config-cache ~/cluster.yaml", timeout=300)
+
+    def down(self) -> None:
+        """``ray down``, and ``ray stop`` on the workers.
+
+        For hosts in a list ``ray down`` stops the head's Ray only. A worker's raylet then gives up after a minute,
+        its log_monitor.py never does.
+        """
+        self.laptop.run("ray down -y ~/cluster.yaml", timeout=120)
+        for address in self.config["provider"]["worker_ips"]:
+            self.laptop.run(f"ssh -o BatchMode=yes {address} ray stop", timeout=120)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """What Ray knows of the nodes that are alive, by address."""
+        last = self.head.run(f"python -c {shlex.quote(NODES)}").splitlines()[-1]
+        return {node["NodeManagerAddress"]: node for node in json.loads(last) if node["Alive"]}
+
+    def wait_for(self, count: int, timeout: float = 120) -> dict[str, dict[str, Any]]:
+        """Returns the nodes as soon as there are ``count``."""
+        deadline = time.monotonic() + timeout
+        while len(nodes := self.nodes()) != count:
+            assert time.monotonic() < deadline, f"{len(nodes)} nodes, not {count}: {sorted(nodes)}\n{self.monitor()}"
+            time.sleep(0.5)
+        return nodes
+
+    def monitor(self) -> str:
+        """The end of what Ray's autoscaler wrote."""
+        return self.head.run("tail -n 60 /tmp/ray/session_latest/logs/monitor.*", check=False)
