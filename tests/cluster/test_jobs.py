@@ -1,0 +1,104 @@
+"""Searches that a user submits from a laptop, in a project of the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.hosts import Host
+from tests.cluster.launcher import Cluster
+from tuner import load_run
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def laptop(cluster: Cluster) -> Host:
+    """With the user's project in ``~/project``, and data there that must not travel."""
+    host = cluster.laptop
+    shutil.copytree(Path(__file__).with_name("project"), host.home / "project")
+    (host.home / "project/data.bin").write_bytes(bytes(60 * 2**20))
+    (host.home / "project/.gitignore").write_text("*.bin\n")
+    return host
+
+
+def tuner(laptop: Host, words: str, check: bool = True) -> str:
+    return laptop.run(f"cd ~/project && python -m tuner {words} --cluster ~/cluster.yaml", timeout=240, check=check)
+
+
+def submit(cluster: Cluster, laptop: Host, name: str, *overrides: str) -> Path:
+    sets = " ".join(f"--set {text}" for text in overrides)
+    said = tuner(laptop, f"submit search.yaml --name {name} --storage {cluster.hosts.shared} {sets}")
+    assert said.splitlines()[-1] == name
+    return cluster.hosts.shared / name
+
+
+def until(condition: Callable[[], bool], timeout: float = 120) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
+
+
+def reports(run: Path) -> int:
+    file = run / "journal.jsonl"
+    return file.read_bytes().count(b'"what":"reported"') if file.exists() else 0
+
+
+def last(run: Path) -> list[dict[str, Any]]:
+    return [trial.reports[-1].metrics for trial in load_run(run).trials]
+
+
+def test_a_search_is_submitted_followed_and_fetched(cluster: Cluster, laptop: Host) -> None:
+    run = submit(cluster, laptop, "first")
+    assert "best: trial" in tuner(laptop, "logs first -f")
+    workers = {int(cluster.hosts[name].address.rpartition(".")[2]) for name in ("worker1", "worker2")}
+    placed = last(run)
+    assert {metrics["host"] for metrics in placed} == workers
+    assert {metrics["gpu"] for metrics in placed} == {0, 1}
+    assert {metrics["threads"] for metrics in placed} == {1}
+    assert load_run(run).provenance["slots"] == 8  # halves of four GPUs
+    assert "succeeded" in tuner(laptop, "jobs")
+    tuner(laptop, "fetch first")
+    here, there = (load_run(folder).best for folder in (laptop.home / "project/runs/first", run))
+    assert here is not None
+    assert there is not None
+    assert here.config == there.config
+    assert (laptop.home / "project/runs/first/best/checkpoint/state.json").exists()
+
+
+def test_a_driver_that_is_killed_goes_on(cluster: Cluster, laptop: Host) -> None:
+    run = submit(cluster, laptop, "killed", "params.epochs=12")
+    until(lambda: reports(run) >= 16)
+    (driver,) = [pid for pid, line in cluster.head.processes("tuner").items() if " run search.yaml" in line]
+    os.kill(driver, signal.SIGKILL)
+    said = tuner(laptop, "logs killed -f")
+    assert "the search was killed (signal 9); it goes on from its journal" in said
+    results = load_run(run)
+    assert [trial.status for trial in results.trials] == ["completed"] * 8
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 13))] * 8
+    assert any(trial.reports[-1].metrics["begun"] > 0 for trial in results.trials)
+
+
+def test_storage_that_is_not_shared_is_refused_before_the_first_trial(cluster: Cluster, laptop: Host) -> None:
+    tuner(laptop, "submit search.yaml --name unshared --storage /root/runs")
+    said = tuner(laptop, "logs unshared -f", check=False)
+    for name in ("worker1", "worker2"):
+        assert f"({cluster.hosts[name].address}): what the driver writes is not there" in said
+    assert "with --storage" in said
+
+
+def test_a_job_is_stopped(cluster: Cluster, laptop: Host) -> None:
+    run = submit(cluster, laptop, "stopped", "params.epochs=1000")
+    until(lambda: reports(run) >= 8)
+    tuner(laptop, "stop stopped")
+    until(lambda: not [line for line in cluster.head.processes("tuner").values() if "stopped" in line], 60)
+    assert json.loads((run / "provenance.json").read_text())["interrupted"] is not False
