@@ -34,9 +34,9 @@ def tuner(laptop: Host, words: str, check: bool = True) -> str:
     return laptop.run(f"cd ~/project && python -m tuner {words} --cluster ~/cluster.yaml", timeout=240, check=check)
 
 
-def submit(cluster: Cluster, laptop: Host, name: str, *overrides: str) -> Path:
+def submit(cluster: Cluster, laptop: Host, name: str, *overrides: str, file: str = "search.yaml") -> Path:
     sets = " ".join(f"--set {text}" for text in overrides)
-    said = tuner(laptop, f"submit search.yaml --name {name} --storage {cluster.hosts.shared} {sets}")
+    said = tuner(laptop, f"submit {file} --name {name} --storage {cluster.hosts.shared} {sets}")
     assert said.splitlines()[-1] == name
     return cluster.hosts.shared / name
 
@@ -102,3 +102,38 @@ def test_a_job_is_stopped(cluster: Cluster, laptop: Host) -> None:
     tuner(laptop, "stop stopped")
     until(lambda: not [line for line in cluster.head.processes("tuner").values() if "stopped" in line], 60)
     assert json.loads((run / "provenance.json").read_text())["interrupted"] is not False
+
+
+def test_one_trial_spans_two_hosts_and_learns_what_one_process_does(cluster: Cluster, laptop: Host) -> None:
+    runs = [
+        submit(cluster, laptop, "two", file="ddp.yaml"),
+        submit(cluster, laptop, "one", "resources.workers=1", "resources.strategy=pack", file="ddp.yaml"),
+    ]
+    for run in runs:
+        assert "best: trial" in tuner(laptop, f"logs {run.name} -f")
+    (two,), (one,) = (load_run(run).trials for run in runs)
+    assert two.steps == one.steps == 3
+    for here, there in zip(two.reports, one.reports, strict=True):
+        for name in ("val_loss", "train_loss"):
+            assert here.metrics[name] == pytest.approx(there.metrics[name], abs=1e-5)
+    logs = {path.name for path in (runs[0] / "ray" / two.id).glob("output*")}
+    assert logs == {"output.log", "output.1.log"}
+
+
+@pytest.mark.parametrize("how", ["cut off", "killed"])
+def test_trials_of_a_host_that_is_gone_go_on_elsewhere(cluster: Cluster, laptop: Host, how: str) -> None:
+    cluster.wait_for(3)  # Ray starts again on a host that was gone
+    run = submit(cluster, laptop, how.replace(" ", "_"), "params.epochs=20", "failures.retries=0")
+    until(lambda: reports(run) >= 32)
+    gone = cluster.hosts["worker2"]
+    try:
+        gone.cut() if how == "cut off" else gone.kill()
+        said = tuner(laptop, f"logs {run.name} -f")
+    finally:
+        gone.mend() if how == "cut off" else gone.boot()
+    results = load_run(run)
+    assert [trial.status for trial in results.trials] == ["completed"] * 8, said
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 21))] * 8
+    lost = [failure.kind for trial in results.trials for failure in trial.failures]
+    assert lost
+    assert set(lost) == {"node lost"}

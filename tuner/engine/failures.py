@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
+import ray
 from ray.exceptions import (
     ActorDiedError,
     NodeDiedError,
@@ -15,6 +19,7 @@ from ray.exceptions import (
     UnserializableException,
 )
 
+import tuner
 from tuner.errors import TunerError
 from tuner.failure import Failure, FailureKind
 
@@ -74,6 +79,15 @@ def user_error(error: BaseException) -> UserError:
         if kind := _of_memory(link):
             return UserError(kind, words_of(link))
     return UserError("data" if isinstance(error, OSError) else "exception", words_of(error))
+
+
+def print_traceback(error: BaseException) -> None:
+    """As Python does at the end of a program, from the user's first line on: how Ray and we came there is no help."""
+    ours = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (tuner, ray))
+    trace = error.__traceback__
+    while trace and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(ours):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
 
 
 def words_of(error: BaseException) -> str:

@@ -18,7 +18,6 @@ import re
 import socket
 import sys
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from ray.util import get_node_ip_address
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from tuner.engine.failures import BadReport, user_error
+from tuner.engine.failures import BadReport, print_traceback, user_error
 from tuner.engine.handover import Process, output_to
 from tuner.engine.task import TrialTask, run_function
 
@@ -57,7 +56,7 @@ class Rank:
             try:
                 run_function(self._process, task, config, lambda metrics: None, environment | interface())
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                traceback.print_exc()
+                print_traceback(error)
                 raise user_error(error) from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ray.tune.result import RESULT_DUPLICATE, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
-from tuner.engine.failures import BadReport, UserError, user_error
+from tuner.engine.failures import BadReport, UserError, print_traceback, user_error
 from tuner.engine.group import check_formed, ranks
 from tuner.engine.handover import Process, output_to
 from tuner.engine.hanging import answer_signal
@@ -69,11 +68,11 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         with output_to(log):
             try:
                 self._call(config, session.report, log)
-            except (UserError, RayError):  # of another rank
-                traceback.print_exc()
+            except (UserError, RayError) as error:  # of another rank
+                print_traceback(error)
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                traceback.print_exc()
+                print_traceback(error)
                 raise user_error(error) from None  # Ray copies causes, which not every exception survives
             finally:
                 self._store(log)
