@@ -19,7 +19,6 @@ from ray.exceptions import (
     UnserializableException,
 )
 
-import tuner
 from tuner.errors import TunerError
 from tuner.failure import Failure, FailureKind
 
@@ -83,7 +82,7 @@ def user_error(error: BaseException) -> UserError:
 
 def print_traceback(error: BaseException) -> None:
     """As Python does at the end of a program, from the user's first line on: how Ray and we came there is no help."""
-    ours = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (tuner, ray))
+    ours = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(ray.__file__).parent))
     trace = error.__traceback__
     while trace and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
