@@ -153,7 +153,9 @@ def _tunnel(cluster: ClusterFile) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         tunnel.kill()
-        tunnel.communicate()
+        tunnel.wait()
+        if tunnel.stderr:
+            tunnel.stderr.close()
 
 
 def _listens(port: int) -> bool:

@@ -78,9 +78,12 @@ def _call(command: list[str]) -> int:
     def pass_on(number: int, frame: FrameType | None) -> None:
         child.send_signal(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
-    return child.wait()
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _size(folder: RunFolder) -> int:

@@ -69,7 +69,7 @@ def prepared(
     cluster: ClusterFile | None = None,
 ) -> Submission:
     """Checks what can be checked here. Raises InputError."""
-    project = Path.cwd()
+    project = Path.cwd().resolve()
     overrides = list(overrides)
     experiment = load_experiment(file, overrides)
     storage = storage or (cluster.storage if cluster else None)
@@ -81,12 +81,12 @@ def prepared(
     if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
         overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
     files = code_of(project, exclude)
-    _check_travels(Path(file).absolute(), "FILE", project, files)
-    source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "")
+    _check_travels(Path(file).resolve(), "FILE", project, files)
+    source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "").resolve()
     if source.is_relative_to(project) and "site-packages" not in source.parts:  # else the cluster must have it
         _check_travels(source, f"trainable {experiment.spec.trainable}", project, files)
     run = check_name(name) if name else new_run_name(experiment.spec.name)
-    shown = os.path.relpath(Path(file).absolute(), project)
+    shown = os.path.relpath(Path(file).resolve(), project)
     return Submission(shown, tuple(overrides), run, storage, project, tuple(files))
 
 
