@@ -110,9 +110,9 @@ def test_no_cluster_at_the_address() -> None:
 def test_a_head_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("provider: {type: local, head_ip: 127.0.0.1}\nauth: {ssh_user: nobody, ssh_private_key: /none}\n")
-    with pytest.raises(EnvironmentFailure, match=r"c\.yaml: ssh nobody@127\.0\.0\.1: "):
-        with jobs_api(None, ClusterFile.read(str(file))):
-            pass
+    read = ClusterFile.read(str(file))
+    with pytest.raises(EnvironmentFailure, match=r"c\.yaml: ssh nobody@127\.0\.0\.1: "), jobs_api(None, read):
+        pass
 
 
 def test_ray_and_python_must_agree() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import socket
 import subprocess
 import sys
@@ -126,7 +127,8 @@ def _client(url: str, given: str) -> JobSubmissionClient:
             remedy = "does ~/.ray/auth_token here hold the cluster's token (`ray get-auth-token` there)?"
             raise EnvironmentFailure(f"{given}: the cluster does not know the token here; {remedy}") from None
         raise EnvironmentFailure(f"{given}: no Jobs API: {text}") from None
-    logging.getLogger("ray").setLevel(logging.WARNING)  # it tells of every file that it packs
+    for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # they tell of each file that is packed
     return client
 
 
@@ -134,6 +136,8 @@ def _client(url: str, given: str) -> JobSubmissionClient:
 def _tunnel(cluster: ClusterFile) -> Iterator[str]:
     """Within: the Jobs API of the head, which listens on its loopback only, is at this address."""
     head, port = cluster.head_address(), _free_port()
+    if shutil.which("ssh") is None:
+        raise EnvironmentFailure(f"--cluster {cluster.file}: ssh {cluster.user}@{head}: there is no program ssh here")
     command = [*cluster.ssh(), "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{PORT}", f"{cluster.user}@{head}"]
     tunnel = subprocess.Popen(
         [*command, "-o", "ExitOnForwardFailure=yes"],
