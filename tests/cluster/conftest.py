@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.cluster.hosts import Hosts
-from tests.cluster.launcher import SMALLEST, Cluster, on_hosts
+from tests.cluster.launcher import ROOT, Cluster, on_hosts
 from tests.cluster.namespaces import missing
 
 
@@ -32,8 +33,10 @@ def hosts(possible: None) -> Iterator[Hosts]:
 
 @pytest.fixture(scope="session")
 def cluster(hosts: Hosts) -> Cluster:
-    """Brought up with ``ray up``: a head and two workers of 2 CPUs each, the workers with 2 GPUs in name."""
-    made = Cluster(hosts, on_hosts(SMALLEST, hosts))
+    """Brought up with ``ray up cluster/on_prem.yaml``: a head and two workers of 2 CPUs, the workers with 2 GPUs."""
+    config = yaml.safe_load((ROOT / "cluster/on_prem.yaml").read_text())
+    config["metadata"] = {"storage": str(hosts.shared), "mlflow": config["metadata"]["mlflow"]}
+    made = Cluster(hosts, on_hosts(config, hosts))
     made.up()
     made.wait_for(3)
     return made

@@ -6,34 +6,20 @@ import json
 import shlex
 import time
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.cluster.hosts import Host, Hosts
 
+ROOT = Path(__file__).parents[2]
+
 PORT = 6379
 OBJECT_STORE = "--object-store-memory=100000000"  # of each host: they share this machine's memory
 HEAD = f"--num-cpus=2 --num-gpus=0 {OBJECT_STORE}"
 WORKER = f"--num-cpus=2 --num-gpus=2 {OBJECT_STORE}"
 """What a host has is said, not found: all would find the same two cores. GPUs in name are enough to place trials."""
-
-TOKEN = "export RAY_AUTH_MODE=token;"  # Ray turns it on by itself on a head with a token file, on a worker never
-
-SMALLEST: dict[str, Any] = {
-    "cluster_name": "hosts",
-    "provider": {"type": "local"},
-    "auth": {},
-    "file_mounts": {"~/.ray/auth_token": "~/.ray/auth_token"},
-    "head_start_ray_commands": [
-        "ray stop",
-        # autoscaler v2 does not find the head in its list of hosts, takes it for a worker, and starts one too few
-        f"{TOKEN} RAY_enable_autoscaler_v2=0"
-        f" ray start --head --port={PORT} --autoscaling-config=~/ray_bootstrap_config.yaml",
-    ],
-    "worker_start_ray_commands": ["ray stop", f"{TOKEN} ray start --address=$RAY_HEAD_IP:{PORT}"],
-}
-"""A launcher file with nothing in it that Ray does not ask for."""
 
 INSTALLERS = ("pip", "apt-get", "uv ", "conda")
 
@@ -78,7 +64,7 @@ class Cluster:
     def up(self) -> str:
         self.laptop.run("test -s ~/.ray/auth_token || ray get-auth-token --generate")
         (self.laptop.home / "cluster.yaml").write_text(yaml.safe_dump(self.config))
-        return self.laptop.run("ray up -y --no-config-cache ~/cluster.yaml", timeout=300)
+        return self.laptop.run(f"cd {ROOT} && ray up -y --no-config-cache ~/cluster.yaml", timeout=300)
 
     def down(self) -> None:
         """``ray down``, and ``ray stop`` on the workers.

@@ -36,7 +36,7 @@ def tuner(laptop: Host, words: str, check: bool = True) -> str:
 
 def submit(cluster: Cluster, laptop: Host, name: str, *overrides: str, file: str = "search.yaml") -> Path:
     sets = " ".join(f"--set {text}" for text in overrides)
-    said = tuner(laptop, f"submit {file} --name {name} --storage {cluster.hosts.shared} {sets}")
+    said = tuner(laptop, f"submit {file} --name {name} {sets}")
     assert said.splitlines()[-1] == name
     return cluster.hosts.shared / name
 
@@ -123,7 +123,7 @@ def test_one_trial_spans_two_hosts_and_learns_what_one_process_does(cluster: Clu
 @pytest.mark.parametrize("how", ["cut off", "killed"])
 def test_trials_of_a_host_that_is_gone_go_on_elsewhere(cluster: Cluster, laptop: Host, how: str) -> None:
     cluster.wait_for(3)  # Ray starts again on a host that was gone
-    run = submit(cluster, laptop, how.replace(" ", "_"), "params.epochs=20", "failures.retries=0")
+    run = submit(cluster, laptop, f"host_{how[:3]}", "params.epochs=20", "failures.retries=0")
     until(lambda: reports(run) >= 32)
     gone = cluster.hosts["worker2"]
     try:

@@ -58,8 +58,10 @@ def answer(address: str, port: int) -> str:
     return ", ".join(sorted(set(said) - {"UNIMPLEMENTED"}))
 
 
-def test_who_knows_no_token_is_refused_at_every_port(tmp_path: Path) -> None:
-    search = Search(tmp_path, environment={"RAY_AUTH_MODE": "disabled"}).start(experiment(seconds=2))
+@pytest.mark.parametrize("setting", ["RAY_AUTH_MODE=disabled", "HOME={}"], ids=["switched off", "no token yet"])
+def test_who_knows_no_token_is_refused_at_every_port(tmp_path: Path, setting: str) -> None:
+    name, _, value = setting.format(tmp_path).partition("=")
+    search = Search(tmp_path, environment={name: value}).start(experiment(seconds=2))
     search.until(lambda: search.reports() >= 1, timeout=90)
     address = ray.util.get_node_ip_address()
     answers = {f"{name} {port}": answer(address, port) for port, name in listening(search.pid).items()}

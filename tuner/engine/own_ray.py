@@ -80,8 +80,7 @@ def _guarded() -> Iterator[None]:
     settings = {"RAY_AUTH_MODE": "token", "RAY_enable_metrics_collection": "0"}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
-    if before["RAY_AUTH_MODE"] not in (None, "token"):  # None: a session that is started here asks for it by default
-        require_token()
+    require_token()
     try:
         yield
     finally:
