@@ -112,7 +112,7 @@ def read(directory: Path | str, map_location: torch.device | str = "cpu") -> dic
 
 
 def restore(
-    directory: Path | str,
+    source: Path | str | Mapping[str, Any],
     *,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -122,24 +122,12 @@ def restore(
 ) -> int:
     """Put everything that `save` recorded back in place; returns the number of finished epochs.
 
-    Raises `CheckpointError` as `read` does, and `RuntimeError` (from torch) where the checkpoint
-    is of a network of another shape.
+    `source` is the checkpoint's directory, or what `read` returned of it. Raises `CheckpointError`
+    as `read` does, and `RuntimeError` (from torch) where the checkpoint is of a network of another
+    shape.
     """
     # Read to the CPU: generator states must live there, and load_state_dict moves the rest.
-    content = read(directory)
-    return put_back(content, model=model, optimizer=optimizer, schedule=schedule, scaler=scaler, generators=generators)
-
-
-def put_back(
-    content: Mapping[str, Any],
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    schedule: Stateful | None = None,
-    scaler: Stateful | None = None,
-    generators: Mapping[str, torch.Generator] | None = None,
-) -> int:
-    """`restore` from what `read` returned."""
+    content = source if isinstance(source, Mapping) else read(source)
     model.load_state_dict(content["model"])
     saved = content["optimizer"]
     if saved["class"] == type(optimizer).__name__:

@@ -63,7 +63,7 @@ def _train(config: Config, group: distributed.Group) -> None:
     state = {"model": model, "optimizer": optimizer, "generators": {"order": order}}
 
     saved = group.from_first(_saved)
-    finished = checkpointing.put_back(saved, **state) if saved else 0
+    finished = checkpointing.restore(saved, **state) if saved else 0
     trained = group.model(model)
     for epoch in range(finished + 1, config.epochs + 1):
         model.train()

@@ -9,11 +9,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from tuner.engine.token import require_token
+from tuner.engine.token import MODE, require_token
 from tuner.errors import EnvironmentFailure
 from tuner.plan import Plan
 
 WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
+
+METRICS = "RAY_enable_metrics_collection"
 
 _VITAL = ("gcs_server", "raylet")
 
@@ -77,9 +79,8 @@ def _guarded() -> Iterator[None]:
     RAY_AUTH_MODE=disabled anybody there can list the session's nodes and submit a job to it. Its metrics are open to
     all with a token too, so that it collects none.
     """
-    settings = {"RAY_AUTH_MODE": "token", "RAY_enable_metrics_collection": "0"}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
+    before = {name: os.environ.get(name) for name in (MODE, METRICS)}
+    os.environ[METRICS] = "0"
     require_token()
     try:
         yield

@@ -209,9 +209,9 @@ def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: Cluster
         (target / name).mkdir(parents=True, exist_ok=True)
         at = f"{cluster.user}@{cluster.head_address()}:{posixpath.join(storage, name)}/"
         command = ["rsync", "-a", "-e", shlex.join(cluster.ssh()), at, f"{target / name}/"]
-        copied_ = subprocess.run(command, capture_output=True, text=True, check=False)
-        if copied_.returncode != 0:
-            raise EnvironmentFailure(f"rsync of {at}: {' '.join(copied_.stderr.split())}")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise EnvironmentFailure(f"rsync of {at}: {' '.join(done.stderr.split())}")
     else:
         raise EnvironmentFailure(
             f"{source.shown} is on the cluster, and not to be read here: give --cluster FILE, from whose head it comes"
