@@ -74,12 +74,14 @@ class Control:
             yield
             return
 
+        # a thread of its own, as the signal may come in the midst of writing another line
+        told = threading.Thread(target=say, args=(STOPPING,))
+
         def handle(number: int, frame: FrameType | None) -> None:
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True
-            # from a thread of its own, as the signal may have come in the midst of writing another line
-            threading.Thread(target=say, args=(STOPPING,)).start()
+            told.start()
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -87,3 +89,5 @@ class Control:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            if told.ident is not None:
+                told.join()  # while there still is something to say it on
