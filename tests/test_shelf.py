@@ -180,3 +180,25 @@ def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch:
         (False, True),
     ]
     assert Shelf(run.results, Checkpoints(min_free_gib=0), print).lacks_room() == ""
+
+
+def test_what_an_end_costs_does_not_grow_with_the_trials_that_ended_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+
+    def counted(results: ResultSet, report: Report) -> tuple[float, ...]:
+        nonlocal looked
+        looked += 1
+        return point(results, report)
+
+    point = ResultSet.point
+    monkeypatch.setattr(ResultSet, "point", counted)
+    run = Run(tmp_path / "r", keep_trials=2)
+    costs = []
+    for number in range(40):
+        trial = run.add(number / 40)
+        looked = 0
+        run.end(trial)
+        costs.append(looked)
+    assert max(costs[20:]) == max(costs[:20])

@@ -10,7 +10,7 @@ import io
 import json
 import posixpath
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -225,7 +225,11 @@ class ResultSet:
 
         Trials without checkpoints count only where no trial made one. None when nothing was reported.
         """
-        _, best = max(self._candidates(), key=lambda found: (found[0][0], -found[1].number), default=(None, None))
+        return self._best(self.trials)
+
+    def _best(self, trials: Iterable[Trial]) -> Trial | None:
+        candidates = self._candidates(trials)
+        _, best = max(candidates, key=lambda found: (found[0][0], -found[1].number), default=(None, None))
         return best
 
     @property
@@ -235,21 +239,29 @@ class ResultSet:
         A trial stands there with one report, the one whose checkpoint it keeps (`Trial.best`). One beats another that
         is at least as good in every objective and better in one. Trials without checkpoints count as for `best`.
         """
+        return self._front(self.trials)
+
+    def _front(self, trials: Iterable[Trial]) -> list[Trial]:
         if not self.has_front:
-            return [self.best] if self.best else []
-        candidates = self._candidates()
+            best = self._best(trials)
+            return [best] if best else []
+        candidates = self._candidates(trials)
         return [candidates[i][1] for i in pareto_front([point for point, _ in candidates])]
 
-    def _candidates(self) -> list[tuple[tuple[float, ...], Trial]]:
-        """The trials that may be the best, each with its point."""
-        reported = [(trial.best, trial) for trial in self.trials if trial.best]
+    def _candidates(self, trials: Iterable[Trial]) -> list[tuple[tuple[float, ...], Trial]]:
+        """Those of ``trials`` that may be the best, each with its point."""
+        reported = [(trial.best, trial) for trial in trials if trial.best]
         restorable = [(best, trial) for best, trial in reported if best.checkpoint]
         return [(self.point(best), trial) for best, trial in restorable or reported]
 
-    def surplus(self, trials: Iterable[Trial], keep: int) -> list[Trial]:
-        """Those of ``trials`` whose checkpoints may go: all but the best ``keep`` and those on the front."""
-        front = {trial.id for trial in self.front}
-        return [trial for trial in self.rank(trials)[keep:] if trial.id not in front]
+    def surplus(self, holders: Collection[Trial], keep: int) -> list[Trial]:
+        """The ended trials whose checkpoints may go: all but the best ``keep`` of them and those on the front.
+
+        ``holders``: all trials that have checkpoints. No other is looked at, as this is asked whenever a trial ends.
+        """
+        front = {trial.id for trial in self._front(holders)}
+        ended = [trial for trial in holders if trial.has_ended]
+        return [trial for trial in self.rank(ended)[keep:] if trial.id not in front]
 
     def full_config(self, trial: Trial) -> dict[str, Any]:
         """What the trainable was called with: fixed parameters and the trial's configuration."""

@@ -106,11 +106,12 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
             return f"{limit} is used up{price}"
         if budget.wall_clock is not None and self._control.elapsed >= budget.wall_clock:
             return f"budget.wall_clock {duration(budget.wall_clock)} is used up"
-        best = self._results.best if budget.target is not None else None
-        if best is not None and best.best is not None and budget.target is not None:
-            value = self._results.value(best.best)
-            if not self._results.better(budget.target, value):
-                return f"budget.target {budget.target:g} is reached"
+        if budget.target is not None and self._ledger.has_seen(budget.target):
+            best = self._results.best  # it may lack the checkpoint of that report
+            if best is not None and best.best is not None:
+                value = self._results.value(best.best)
+                if not self._results.better(budget.target, value):
+                    return f"budget.target {budget.target:g} is reached"
         if budget.patience is not None and self._ledger.fruitless >= budget.patience:
             return f"budget.patience {budget.patience}: as many trials in a row ended without a new best"
         return ""

@@ -29,7 +29,7 @@ class Ledger:
         """Of each trial and report: epoch and seconds of the trial."""
         self._base: dict[str, float] = {}
         """Of each trial that went on from another one's checkpoint and has not reported since: the epoch of that."""
-        self._completed: list[float] = []
+        self._completed, self._completed_epochs = 0, 0.0
 
     def note(self, event: Event) -> None:
         """Takes account of an event of the journal."""
@@ -39,7 +39,8 @@ class Ledger:
             case "ended":
                 self.fruitless += event["trial"] not in self._fruitful
                 if event["status"] == "completed":
-                    self._completed.append(self.epoch(event["trial"]))
+                    self._completed += 1
+                    self._completed_epochs += self.epoch(event["trial"])
 
     def epoch(self, trial_id: str) -> float:
         """How far the trial has come."""
@@ -54,7 +55,11 @@ class Ledger:
     @property
     def usual_length(self) -> float:
         """Mean epochs of the completed trials; 0 while there are none."""
-        return sum(self._completed) / len(self._completed) if self._completed else 0.0
+        return self._completed_epochs / self._completed if self._completed else 0.0
+
+    def has_seen(self, value: float) -> bool:
+        """Whether a report was at least as good in the first objective."""
+        return any(point[0] >= self._objectives[0].sign * value for point in self._front)
 
     def _reported(
         self, trial_id: str, step: int, seconds: float, metrics: dict[str, Any], segment: dict[str, Any] | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -82,9 +83,9 @@ class FailureStopper(Stopper):  # type: ignore[misc]
     def stop_all(self) -> bool:
         if self._rules.stop_after is None or self._control.stop_reason:
             return bool(self._control.stop_reason)
-        failed = self._results.count("failed")
-        ended = failed + self._results.count("completed") + self._results.count("stopped")
-        if reason := self._rules.limit_reached(failed, ended):
+        found = Counter(trial.status for trial in self._results.trials)
+        ended = found["failed"] + found["completed"] + found["stopped"]
+        if reason := self._rules.limit_reached(found["failed"], ended):
             self._control.stop_reason = reason
             self._control.say(f"the search ends: {reason}")
         return bool(reason)

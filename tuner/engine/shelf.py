@@ -44,7 +44,7 @@ class Shelf:
         self._limits = limits
         self._say = say
         self._held: dict[str, list[Report]] = {}
-        """Of each trial: its reports whose checkpoints are on the storage."""
+        """Of each trial that has checkpoints: its reports whose checkpoints are on the storage."""
         self._copies: dict[str, str] = {}
         """Of each trial that went on from another's checkpoint: the copy of it, below the run folder."""
         self._bytes: dict[str, int] = {}
@@ -61,13 +61,13 @@ class Shelf:
             named = trial.segments or any(report.checkpoint for report in trial.reports)
             present = folder.folders() if named else []
             forget_checkpoints(trial, {f"{RAY}/{trial.id}/{name}" for name in present})
-            self._held[trial.id] = [report for report in trial.reports if report.checkpoint]
+            self._hold(trial.id, [report for report in trial.reports if report.checkpoint])
             for name in present:
                 if name.startswith(COPY) and trial.has_ended:
                     self._forget(f"{RAY}/{trial.id}/{name}")
                 elif name.startswith(COPY):
                     self.copied(trial.id, f"{RAY}/{trial.id}/{name}")
-            for report in self._held[trial.id]:
+            for report in self._held.get(trial.id, []):
                 self._measure(str(report.checkpoint))
 
     def copied(self, trial_id: str, folder: str) -> None:
@@ -97,13 +97,13 @@ class Shelf:
             self._forget(self._copies.pop(trial.id))
         held = self._held.get(trial.id, [])
         self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, ended=True))
-        for other in self._results.surplus(self._ended(), self._limits.keep_trials):
+        for other in self._results.surplus(self._holders(), self._limits.keep_trials):
             self._delete(other, self._held[other.id])
         self._keep_to_limit()
 
     def lost(self, trial_id: str, checkpoint: str) -> None:
         """A checkpoint is damaged."""
-        self._held[trial_id] = [report for report in self._held.get(trial_id, []) if report.checkpoint != checkpoint]
+        self._hold(trial_id, [report for report in self._held.get(trial_id, []) if report.checkpoint != checkpoint])
         if self._copies.get(trial_id) == checkpoint:
             del self._copies[trial_id]
         self._forget(checkpoint)
@@ -141,7 +141,7 @@ class Shelf:
         if self._limits.max_gib is None or not self._is_over():
             return
         front = {trial.id for trial in self._results.front}
-        ranked = self._results.rank(self._ended())[::-1]
+        ranked = self._results.rank(trial for trial in self._holders() if trial.has_ended)[::-1]
         for trial in ranked:
             if trial.id not in front and self._is_over():
                 self._delete(trial, self._held[trial.id])
@@ -160,9 +160,16 @@ class Shelf:
     def _is_over(self) -> bool:
         return sum(self._bytes.values()) > (self._limits.max_gib or 0) * GIB
 
-    def _ended(self) -> list[Trial]:
-        """Ended trials that have checkpoints."""
-        return [trial for trial in self._results.trials if trial.has_ended and self._held.get(trial.id)]
+    def _holders(self) -> list[Trial]:
+        """The trials that have checkpoints."""
+        return [self._results.trial(trial_id) for trial_id in self._held]
+
+    def _hold(self, trial_id: str, reports: list[Report]) -> None:
+        """The checkpoints that the trial has are those of ``reports``."""
+        if reports:
+            self._held[trial_id] = reports
+        else:
+            self._held.pop(trial_id, None)
 
     # --- the storage ---
 
@@ -176,8 +183,7 @@ class Shelf:
             return
         for folder in gone:
             self._forget(folder)
-        kept = [report for report in self._held.get(trial.id, []) if report.checkpoint not in gone]
-        self._held[trial.id] = kept
+        self._hold(trial.id, [report for report in self._held.get(trial.id, []) if report.checkpoint not in gone])
         _take_out(trial, gone)
 
     def _forget(self, folder: str) -> None:
