@@ -18,6 +18,7 @@ from tuner.extension import extension, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import begun, find_run, last_known
 from tuner.lock import Lock, locked
+from tuner.machine import describe
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
@@ -300,6 +301,9 @@ def _search(
 
     results = begun.results
     control.say = say
+    if plan.waits_for:
+        need = describe(plan.request)
+        say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tuner.engine.autoscaler import autoscaler
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
 from tuner.engine.token import show_token
@@ -40,7 +41,7 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
             remedy = "does ~/.ray/auth_token here hold the cluster's token (`ray get-auth-token` there)?"
             raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}; {remedy}") from None
     try:
-        yield Cluster(nodes(), address or "of this process")
+        yield Cluster(nodes(), address or "of this process", autoscaler())
     finally:
         if not ray_is_up:
             ray.shutdown()
