@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tuner.engine.address import check_address
 from tuner.engine.autoscaler import autoscaler
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
@@ -32,31 +32,22 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
     import ray
 
     if not ray_is_up:
-        _answers(str(address))
         show_token()
+        check_address(str(address))
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
-            remedy = "does ~/.ray/auth_token here hold the cluster's token (`ray get-auth-token` there)?"
+            remedy = (
+                "is this machine a node of it (from elsewhere: `python -m tuner submit`), "
+                "and does ~/.ray/auth_token here hold its token?"
+            )
             raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}; {remedy}") from None
     try:
         yield Cluster(nodes(), address or "of this process", autoscaler())
     finally:
         if not ray_is_up:
             ray.shutdown()
-
-
-def _answers(address: str) -> None:
-    """Raises EnvironmentFailure where nothing listens at ``host:port``; Ray itself would try for four minutes."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or "/" in address:
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as error:
-        message = f"no Ray cluster at --address {address}: {error}; is it running, and is this its address?"
-        raise EnvironmentFailure(message) from None
 
 
 _RAY_SETTINGS = {

@@ -29,3 +29,11 @@ def show_token() -> None:
         any(map(os.environ.get, sources)) or Path("~/.ray/auth_token").expanduser().exists()
     ):
         require_token()
+
+
+def has_token() -> bool:
+    """Whether Ray has one to show here."""
+    import ray._raylet
+
+    core: Any = ray._raylet
+    return bool(core.AuthenticationTokenLoader.instance().has_token())
