@@ -272,6 +272,9 @@ def _prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], l
         from tuner.engine.shared import check_shared
 
         check_shared(folder)
+    if plan.cluster.autoscaler and len(plan.cluster.nodes) == 1 and folder.is_local:
+        unseen = "it cannot be tried on the nodes that the autoscaler is yet to start"
+        say(f"NOTICE: all nodes must see storage {folder.parent.shown!r}: {unseen}")
 
     params = plan.spec.params
     sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))

@@ -176,6 +176,7 @@ def test_nodes_come_for_the_trials_that_wait_and_go_when_they_idle(folder: Path,
     assert found.results is not None, found.said
     (notice,) = [text for text in found.said if "waiting" in text]
     assert "no node has room for a trial (1 CPU, 1 GPU): waiting for the autoscaler to start gpu_spot" in notice
+    assert any("it cannot be tried on the nodes" in text for text in found.said)
     assert found.workers[0] == 0
     assert 1 in found.workers[found.workers.index(2) :], found.workers
     assert [(trial.status, trial.steps) for trial in found.results.trials] == [("stopped", 1), ("completed", 4)]
