@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner import machine
-from tuner.machine import Cluster, Node, describe, this_machine
+from tuner.machine import Autoscaler, Cluster, Node, NodeType, describe, this_machine
 
 GIB = 2.0**30
 
@@ -47,11 +47,58 @@ def test_slots(nodes: list[dict[str, float]], request_: dict[str, float], slots:
     assert cluster(*nodes).slots(request_) == slots
 
 
+HEAD = Node("head", {"CPU": 0.0}, is_head=True)
+GPU = NodeType("gpu", {"CPU": 4.0, "GPU": 1.0}, 8)
+BIG = NodeType("big", {"CPU": 16.0, "GPU": 4.0}, 2)
+ONE_GPU = {"CPU": 1.0, "GPU": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("types", "most", "there", "request_", "workers", "ahead", "full"),
+    [
+        ([GPU], 8, 0, ONE_GPU, 1, 5, 8),  # five nodes at first, as Ray's autoscaler itself
+        ([GPU], 8, 1, ONE_GPU, 1, 6, 8),
+        ([GPU], 8, 7, ONE_GPU, 1, 8, 8),  # never more than it may start
+        ([GPU], 8, 8, ONE_GPU, 1, 8, 8),
+        ([GPU], 3, 0, ONE_GPU, 1, 3, 3),  # of all types together
+        ([GPU], 8, 0, {"CPU": 1, "GPU": 0.25}, 1, 20, 32),
+        ([NodeType("gpu", GPU.resources, 100)], 100, 20, ONE_GPU, 1, 40, 100),  # as many again
+        ([GPU, BIG], 4, 0, ONE_GPU, 1, 10, 10),  # two big ones and two others
+        ([GPU, BIG], 9, 0, {"CPU": 1, "GPU": 2}, 1, 4, 4),  # only big ones can take it
+        ([GPU], 8, 0, ONE_GPU, 4, 1, 2),
+        ([GPU], 8, 0, ONE_GPU, 8, 1, 1),  # a trial over more nodes than come at first
+        ([GPU], 8, 0, ONE_GPU, 9, 0, 0),
+        ([GPU], 8, 0, {"CPU": 1, "GPU": 8}, 1, 0, 0),
+        ([], 0, 2, ONE_GPU, 1, 2, 2),
+    ],
+)
+def test_trials_that_an_autoscaler_is_to_see(
+    types: list[NodeType], most: int, there: int, request_: dict[str, float], workers: int, ahead: int, full: int
+) -> None:
+    nodes = (HEAD, *(Node(f"n{i}", GPU.resources) for i in range(there)))
+    found = Cluster(nodes, "head:6379", Autoscaler(tuple(types), most) if types else None)
+    assert found.slots(request_, workers) == there // workers * (request_["GPU"] <= 1)
+    assert found.slots_ahead(request_, workers) == ahead
+    assert found.most_slots(request_, workers) == full
+
+
+def test_a_head_that_takes_trials_counts() -> None:
+    head = Node("head", {"CPU": 2.0}, is_head=True)
+    autoscaler = Autoscaler((NodeType("cpu", {"CPU": 4.0}, 1),), 1)
+    alone, grown = (Cluster(nodes, "h:1", autoscaler) for nodes in [(head,), (head, Node("w", {"CPU": 4.0}))])
+    assert (alone.slots({"CPU": 1}), alone.slots_ahead({"CPU": 1}), alone.most_slots({"CPU": 1})) == (2, 6, 6)
+    assert (grown.slots({"CPU": 1}), grown.slots_ahead({"CPU": 1}), grown.most_slots({"CPU": 1})) == (6, 6, 6)
+
+
+def test_an_autoscalers_gpus_count() -> None:
+    assert Cluster((HEAD,), "h:1", Autoscaler((GPU,), 8)).has_gpus
+    assert not Cluster((HEAD,), "h:1", Autoscaler((NodeType("cpu", {"CPU": 4.0}, 1),), 1)).has_gpus
+
+
 def test_words() -> None:
     assert describe({"CPU": 2.0, "GPU": 0.25, "memory": 1.5 * GIB}) == "2 CPU, 0.25 GPU, 1.5 GiB memory"
     assert str(cluster({"CPU": 2.0}, {"CPU": 4.0})) == "this machine: 2 CPU; 4 CPU"
     assert str(Cluster((Node("a", {"CPU": 2.0}),), "host:6379")) == "cluster host:6379: 2 CPU"
-    assert cluster({"CPU": 1, "GPU": 2}, {"CPU": 1}, {"GPU": 1}).gpus == 3
 
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +132,9 @@ def test_the_control_groups_limit_bounds_the_memory(monkeypatch: pytest.MonkeyPa
 def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int) -> None:
     if gpus == 0:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert this_machine().gpus == 0
+        assert this_machine().nodes[0].resources["GPU"] == 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert this_machine().gpus == gpus
+    assert this_machine().nodes[0].resources["GPU"] == gpus
 
 
 @pytest.mark.parametrize(
@@ -104,4 +151,4 @@ def test_gpus_that_the_driver_lists(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert this_machine().gpus == gpus
+    assert this_machine().nodes[0].resources["GPU"] == gpus

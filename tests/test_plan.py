@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tuner.errors import InputError
-from tuner.machine import Cluster, Node
+from tuner.machine import Autoscaler, Cluster, Node, NodeType
 from tuner.plan import Plan, make_plan
 from tuner.spec.reader import load_experiment
 
@@ -23,6 +23,9 @@ H100S = Cluster(
     (Node("a", {"CPU": 8.0, "GPU": 2.0, "accelerator_type:H100": 1.0}), Node("b", {"CPU": 8.0, "GPU": 2.0}))
 )
 MIXED = Cluster((Node("a", {"CPU": 16.0}), Node("b", {"CPU": 4.0, "GPU": 4.0})), "10.0.0.1:6379")
+HEAD = Node("head", {"CPU": 0.0}, is_head=True)
+SPOT = NodeType("spot", {"CPU": 4.0, "GPU": 1.0}, 8)
+GROWING = Cluster((HEAD,), "10.0.0.1:6379", Autoscaler((SPOT,), 8))
 BASE: dict[str, Any] = {
     "trainable": "t_plan.py:train",
     "search_space": {"lr": {"loguniform": [1e-4, 0.1]}, "opt": {"choice": ["sgd", "adam"]}},
@@ -142,12 +145,36 @@ def test_placement(cluster: Cluster, resources: dict[str, Any], request_: dict[s
         (Cluster(()), {}, "resources.cpu", ["1 CPU"]),
         (CPUS, {"workers": 5}, "resources.workers", ["5 workers of 1 CPU each", "room for 4", "ask for fewer"]),
         (GPUS, {"accelerator": "H100"}, "resources.accelerator", ["needs H100", "no H100 on any node"]),
+        (
+            GROWING,
+            {"gpu": 8},
+            "resources.gpu",
+            [
+                "needs 8 GPU",
+                "has no GPU on any node, and its autoscaler may start only spot (4 CPU, 1 GPU each, at most 8)",
+            ],
+        ),
+        (GROWING, {"gpu": 1, "workers": 9}, "resources.workers", ["9 workers", "room for 8"]),
+        (GROWING, {"custom": {"tpu": 1}}, "resources.custom.tpu", ["no tpu on any node, and its autoscaler"]),
     ],
 )
 def test_what_can_never_be_placed(cluster: Cluster, resources: dict[str, Any], key: str, words: list[str]) -> None:
     (message,) = problems(cluster, resources=resources)
     assert message.startswith(f"{key}: can never be placed: ")
     assert all(word in message for word in words), message
+
+
+def test_what_an_autoscaler_may_start_counts_and_is_waited_for() -> None:
+    made = plan(GROWING, budget={"trials": 10})
+    assert dict(made.request) == {"CPU": 1.0, "GPU": 1.0}  # gpu: auto
+    assert made.slots == 8
+    assert made.waits_for == "spot (4 CPU, 1 GPU each, at most 8)"
+    assert made.slots_on((HEAD,)) == 5
+    assert "its autoscaler adds up to 8 nodes: spot" in described(made, "at once")
+    there = Cluster((HEAD, Node("a", SPOT.resources)), "10.0.0.1:6379", GROWING.autoscaler)
+    assert plan(there, budget={"trials": 10}).waits_for == ""
+    assert plan(CPUS).waits_for == ""
+    assert plan(GROWING, budget={"trials": 3}).slots_on((HEAD,)) == 3
 
 
 def test_a_fraction_of_more_than_one_gpu_is_refused() -> None:

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from tuner.engine.metrics import flat_metrics
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.history import History
 from tuner.loading import find_run, load_run
+from tuner.report.terminal import overview
 from tuner.results import (
     BEST,
     EXPERIMENT,
@@ -235,10 +237,44 @@ def test_trials_csv_for_other_programs(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((tmp_path / "r" / TRIALS).read_text())))
     assert list(rows[0]) == [
         *["id", "number", "status", "reason", "rung", "config.lr", "config.net.width", "config.opt"],
-        *["best_acc", "best_step", "steps", "seconds", "checkpoint", "log"],
+        *["best_acc", "best_step", "steps", "seconds", "host", "checkpoint", "log"],
     ]
     assert (rows[0]["best_acc"], rows[0]["checkpoint"], rows[0]["seconds"]) == ("0.3", "ray/id1/2", "1.0")
     assert (rows[1]["reason"], rows[1]["config.opt"], rows[1]["best_acc"]) == ("ValueError: a, b", "sgd", "")
+
+
+def test_the_host_of_a_trial_is_the_one_where_it_ran_last(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r")
+    trial(results, 0.1)
+    for host in ("left", "right"):
+        History(results).apply({"what": "started", "trial": "id1", "host": host})
+    results.save()
+    assert load_run(tmp_path / "r").trials[0].host == "right"
+
+
+def test_a_run_of_the_time_before_hosts_were_known_is_read(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r")
+    trial(results, 0.1)
+    History(results).apply({"what": "started", "trial": "id1"})
+    results.save()
+    table = tmp_path / "r" / TRIALS
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    old = io.StringIO()
+    writer = csv.DictWriter(old, [name for name in rows[0] if name != "host"], extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    table.write_text(old.getvalue())
+    again = load_run(tmp_path / "r")
+    assert again.trials[0].host == ""
+    assert again.trials[0].best == results.trials[0].best
+
+
+def test_hosts_are_shown_where_there_are_several(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r")
+    trial(results, 0.1).host = trial(results, 0.2).host = "left"
+    assert "host" not in overview(results, "finished").split()
+    results.trials[1].host = "right"
+    assert {"host", "left", "right"} <= set(overview(results, "finished").split())
 
 
 def test_flat_metrics() -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainables.data_errors import DataUnavailable, WrongChecksum
+from trainables.fetching import fetched
 
 STALL_S = 20.0  # seconds without a byte after which the server counts as unreachable
 
@@ -20,7 +20,7 @@ def read(root: Path) -> dict[str, np.ndarray]:
 
     Uses `root/cifar-10-batches-py`, or unpacks `root/cifar-10-python.tar.gz`, or downloads it.
     Raises `WrongChecksum` where a file on disk is not the published one, and `DataUnavailable`
-    where nothing is on disk and the download fails. The caller holds the node's lock.
+    where nothing is on disk and the download fails.
     """
     try:
         from torchvision.datasets import CIFAR10
@@ -32,13 +32,11 @@ def read(root: Path) -> dict[str, np.ndarray]:
     batches, archive = root / CIFAR10.base_folder, root / CIFAR10.filename
     if batches.is_dir():
         _check_batches(batches, CIFAR10)
-    elif archive.exists():
-        got = _md5(archive)
-        if got != CIFAR10.tgz_md5:
-            raise WrongChecksum(_wrong(archive, CIFAR10.tgz_md5, got))
-        _fetch(root, CIFAR10, archive)
     else:
-        _fetch(root, CIFAR10, None)
+        given = archive if archive.exists() else None
+        if given and (got := _md5(given)) != CIFAR10.tgz_md5:
+            raise WrongChecksum(_wrong(given, CIFAR10.tgz_md5, got))
+        fetched(batches, lambda folder: _download(folder, CIFAR10, given))
     train, test = CIFAR10(root=str(root), train=True), CIFAR10(root=str(root), train=False)
     return {
         "x_train": train.data,
@@ -59,13 +57,10 @@ def _check_batches(batches: Path, cifar10: Any) -> None:
             raise WrongChecksum(_wrong(path, expected, got))
 
 
-def _fetch(root: Path, cifar10: Any, archive: Path | None) -> None:
-    """Download (or take `archive`) and unpack in a temporary folder, then move it into `root`.
-
-    An interrupted download leaves nothing behind that a later run could take for the data.
-    """
-    before = socket.getdefaulttimeout()
-    with tempfile.TemporaryDirectory(dir=root, prefix=".cifar10.") as name:
+def _download(folder: Path, cifar10: Any, archive: Path | None) -> None:
+    """Download (or take `archive`), and unpack so that `folder` holds the batches."""
+    before, root = socket.getdefaulttimeout(), folder.parent
+    with tempfile.TemporaryDirectory(dir=folder) as name:
         temporary = Path(name)
         if archive is not None:
             (temporary / archive.name).symlink_to(archive)
@@ -76,16 +71,17 @@ def _fetch(root: Path, cifar10: Any, archive: Path | None) -> None:
         except (OSError, http.client.HTTPException, RuntimeError) as error:
             # torchvision reports a wrong checksum as a RuntimeError without the checksum.
             reason = f"{type(error).__name__}: {error}"
-            fetched = temporary / cifar10.filename
-            if isinstance(error, RuntimeError) and fetched.exists():
-                reason = _wrong(fetched, cifar10.tgz_md5, _md5(fetched), advice=False)
+            got = temporary / cifar10.filename
+            if isinstance(error, RuntimeError) and got.exists():
+                reason = _wrong(got, cifar10.tgz_md5, _md5(got), advice=False)
             reason = " ".join(reason.split())
             raise DataUnavailable(
                 f"CIFAR-10 is not in {root} and could not be downloaded from {cifar10.url} ({reason}); {_remedy(root)}"
             ) from error
         finally:
             socket.setdefaulttimeout(before)
-        shutil.move(temporary / cifar10.base_folder, root / cifar10.base_folder)
+        for file in (temporary / cifar10.base_folder).iterdir():
+            file.rename(folder / file.name)
 
 
 def _md5(path: Path) -> str:

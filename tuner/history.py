@@ -23,10 +23,10 @@ class History:
         """A new trial."""
         return self.results.add(Trial(trial_id, len(self.results.trials) + 1, dict(config)))
 
-    def started(self, trial_id: str) -> None:
-        """It got its resources."""
+    def started(self, trial_id: str, host: str = "") -> None:
+        """It got its resources, on ``host``; empty where that is not known."""
         trial = self.results.trial(trial_id)
-        trial.status, trial.reason = "running", ""
+        trial.status, trial.reason, trial.host = "running", "", host
 
     def reported(self, report: Report, segment: Segment | None = None) -> bool:
         """A trial's report, after which it goes on with ``segment``; whether it is the trial's best.
@@ -98,7 +98,7 @@ class History:
             case "suggested":
                 self.suggested(trial_id, event["config"])
             case "started":
-                self.started(trial_id)
+                self.started(trial_id, event.get("host", ""))
             case "reported":
                 self.reported(_report(event), Segment(**event["segment"]) if "segment" in event else None)
             case "lost":

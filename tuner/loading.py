@@ -194,6 +194,7 @@ def _read_trials(results: ResultSet, text: str, bests: list[tuple[Trial, Report]
         if status not in get_args(Status):
             raise ValueError(f"status {status!r} of trial {row['id']!r} is unknown")
         trial = results.add(Trial(row["id"], int(row["number"]), config, status, reason, rung))  # type: ignore[arg-type]
+        trial.host = row.get("host", "")
         if row["best_step"]:
             bests.append((trial, _best_told(row)))
 

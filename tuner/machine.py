@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tuner.spec.resources import ACCELERATOR
 
+FIRST_NODES = 5
+"""How many nodes an autoscaler is asked for at first: as many as Ray's starts at once on a cluster without workers."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -18,6 +21,43 @@ class Node:
 
     name: str
     resources: Mapping[str, float]
+    is_head: bool = False
+    """Whether it is the head of a cluster, which no autoscaler starts or ends."""
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """A kind of node that an autoscaler starts and ends."""
+
+    name: str
+    resources: Mapping[str, float]
+    most: int
+    """How many of them it may start."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({describe(self.resources)} each, at most {self.most})"
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """What the autoscaler of a cluster may start."""
+
+    types: tuple[NodeType, ...]
+    most: int
+    """How many nodes of all types together."""
+
+    def useful(self, request: Mapping[str, float]) -> list[NodeType]:
+        """The types that can take a worker that needs ``request``, those that take the most first."""
+        fitting = [kind for kind in self.types if kind.most and _fits(kind.resources, request)]
+        return sorted(fitting, key=lambda kind: -_fits(kind.resources, request))
+
+    def nodes(self, request: Mapping[str, float]) -> tuple[Node, ...]:
+        """All that it may start for workers that need ``request``."""
+        nodes = [Node(kind.name, kind.resources) for kind in self.useful(request) for _ in range(kind.most)]
+        return tuple(nodes[: self.most])
+
+    def __str__(self) -> str:
+        return f"its autoscaler adds up to {self.most} nodes: {', '.join(map(str, self.types))}"
 
 
 @dataclass(frozen=True)
@@ -25,16 +65,46 @@ class Cluster:
     """The machines that trials may run on."""
 
     nodes: tuple[Node, ...]
+    """Those that are there."""
     address: str | None = None
     """Address of a running Ray cluster; None for this machine alone."""
+    autoscaler: Autoscaler | None = None
+    """None where nodes come and go by other means only."""
 
     @property
-    def gpus(self) -> float:
-        return sum(node.resources.get("GPU", 0) for node in self.nodes)
+    def places(self) -> list[Mapping[str, float]]:
+        """The resources of each node that is there, and of each type that the autoscaler may start."""
+        types = self.autoscaler.types if self.autoscaler else ()
+        return [*(node.resources for node in self.nodes), *(kind.resources for kind in types)]
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a node has a GPU, or would have one if the autoscaler started it."""
+        return any(resources.get("GPU", 0) > 0 for resources in self.places)
 
     def slots(self, request: Mapping[str, float], workers: int = 1) -> int:
         """How many trials run at once whose ``workers`` need ``request`` each; a worker is on one node."""
         return sum(_fits(node.resources, request) for node in self.nodes) // workers
+
+    def most_slots(self, request: Mapping[str, float], workers: int = 1) -> int:
+        """How many will, once the autoscaler has started all that it may; else `slots`."""
+        if self.autoscaler is None:
+            return self.slots(request, workers)
+        head = tuple(node for node in self.nodes if node.is_head)
+        full = Cluster((*head, *self.autoscaler.nodes(request)))
+        return max(self.slots(request, workers), full.slots(request, workers))
+
+    def slots_ahead(self, request: Mapping[str, float], workers: int = 1) -> int:
+        """How many trials are to run or to wait for a node, as an autoscaler starts nodes for what waits only.
+
+        As many again as fit now, or as `FIRST_NODES` take, the pace at which Ray's autoscaler grows a cluster; not all
+        that it may ever start, since each trial that waits was suggested without what the running ones will report.
+        """
+        now, most = self.slots(request, workers), self.most_slots(request, workers)
+        if self.autoscaler is None or now == most:
+            return now
+        first = Cluster(self.autoscaler.nodes(request)[:FIRST_NODES]).slots(request, workers)
+        return min(most, now + max(now, first, 1))
 
     def __str__(self) -> str:
         where = f"cluster {self.address}" if self.address else "this machine"

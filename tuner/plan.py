@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.algorithms import pairing_problems
 from tuner.configuration import merge
 from tuner.errors import InputError, Problem
-from tuner.machine import Cluster, describe
+from tuner.machine import Cluster, Node, describe
 from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
@@ -49,13 +49,23 @@ class Plan:
 
     @property
     def slots(self) -> int:
-        """Trials that run at once."""
-        return self.slots_on(self.cluster)
+        """Trials that run at once, where there is an autoscaler with all the nodes that it may start."""
+        return self._limited(self.cluster.most_slots(self.request, self.spec.resources.workers))
 
-    def slots_on(self, cluster: Cluster) -> int:
-        """Trials that would run at once on ``cluster``."""
-        limit = self.spec.resources.max_concurrent_trials or self.trials
-        return min(limit, self.trials, cluster.slots(self.request, self.spec.resources.workers))
+    def slots_on(self, nodes: tuple[Node, ...]) -> int:
+        """Trials to run at once, or to wait for what the autoscaler starts, while the cluster has these ``nodes``."""
+        cluster = replace(self.cluster, nodes=nodes)
+        return self._limited(cluster.slots_ahead(self.request, self.spec.resources.workers))
+
+    def _limited(self, slots: int) -> int:
+        return min(self.spec.resources.max_concurrent_trials or self.trials, self.trials, slots)
+
+    @property
+    def waits_for(self) -> str:
+        """The node types of the autoscaler without which no trial can start, in words; empty where one can."""
+        if self.cluster.autoscaler is None or self.cluster.slots(self.request, self.spec.resources.workers):
+            return ""
+        return " or ".join(map(str, self.cluster.autoscaler.useful(self.request)))
 
     @property
     def checkpoints(self) -> int:
@@ -107,6 +117,8 @@ class Plan:
         lines.append(("failures", self._failures()))
         lines.append(("a trial takes", self._takes()))
         lines.append(("at once", f"{_counted(self.slots, 'trial')} on {self.cluster}"))
+        if self.cluster.autoscaler:
+            lines.append(("", f"{self.cluster.autoscaler}; until they are there as many as fit"))
         lines.append(("checkpoints", self._disk()))
         return lines
 
@@ -210,8 +222,8 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
         problems += _config_problems(experiment, trainable, samples)
-    request = spec.resources.request(has_gpus=cluster.gpus > 0)
-    if not cluster.slots(request, spec.resources.workers):
+    request = spec.resources.request(has_gpus=cluster.has_gpus)
+    if not cluster.most_slots(request, spec.resources.workers):
         problems.append(_unplaceable(experiment, request, cluster))
     if problems or trainable is None:
         raise InputError(problems)
@@ -294,23 +306,26 @@ def _replaced(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict
 
 
 def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: Cluster) -> Problem:
-    """Names the first resource that no node has enough of."""
+    """Names the first resource that no node has enough of, nor one that the autoscaler may start."""
     keys = {"CPU": "cpu", "GPU": "gpu", "memory": "memory_gib"}
-    best = {name: max((node.resources.get(name, 0) for node in cluster.nodes), default=0) for name in request}
+    types = cluster.autoscaler.types if cluster.autoscaler else ()
+    best = {name: max((place.get(name, 0) for place in cluster.places), default=0) for name in request}
     short = next((name for name, amount in request.items() if best[name] < amount), None)
     workers = experiment.spec.resources.workers
-    if short is None and workers > 1:
-        have = f"there is room for {cluster.slots(request)}"
-        message = f"a trial is {workers} workers of {describe(request)} each, and {have} ({cluster})"
+    room = cluster.most_slots(request)
+    only = f", and its autoscaler may start only {', '.join(map(str, types))}" if types else ""
+    if short is None and room:
+        message = f"a trial is {workers} workers of {describe(request)} each, and there is room for {room} ({cluster})"
         return experiment.problem(("resources", "workers"), f"can never be placed: {message}; ask for fewer")
     if short is None:
-        message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster})"
+        message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster}){only}"
         return experiment.problem(("resources",), f"can never be placed: {message}")
     key = "accelerator" if short.startswith(ACCELERATOR) else keys.get(short, f"custom.{short}")
-    have = describe({short: best[short]}) if best[short] else f"no {short.removeprefix(ACCELERATOR)}"
+    there = max((node.resources.get(short, 0) for node in cluster.nodes), default=0)
+    have = describe({short: there}) if there else f"no {short.removeprefix(ACCELERATOR)}"
     needs = describe({short: request[short]})
-    message = f"can never be placed: a trial needs {needs} and {cluster} has {have} on any node"
-    remedy = "; use gpu: 0 or gpu: auto" if short == "GPU" else "; ask for less, or add a node"
+    message = f"can never be placed: a trial needs {needs} and {cluster} has {have} on any node{only}"
+    remedy = "; use gpu: 0 or gpu: auto" if short == "GPU" and not types else "; ask for less, or add a node"
     return experiment.problem(("resources", *key.split(".", 1)), message + remedy)
 
 

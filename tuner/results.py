@@ -85,6 +85,8 @@ class Trial:
     """Its attempts that failed, in order."""
     micro_batch: int | None = None
     """The micro-batch to which it was reduced for lack of memory; None: it runs as it was suggested."""
+    host: str = ""
+    """Where it ran last (its first worker); empty where it never started."""
 
     @property
     def steps(self) -> int:
@@ -322,7 +324,7 @@ class ResultSet:
         best = [f"best_{objective.metric}" for objective in self.objectives]
         head = ["id", "number", "status", "reason", "rung", *(f"config.{n}" for n in names)]
         text = io.StringIO()
-        tail = ["best_step", "steps", "seconds", "checkpoint", "log"]
+        tail = ["best_step", "steps", "seconds", "host", "checkpoint", "log"]
         tail += ["failures"] * any(t.failures for t in self.trials)
         tail += ["micro_batch"] * any(t.micro_batch for t in self.trials)
         writer = csv.DictWriter(text, [*head, *best, *tail], lineterminator="\n", extrasaction="ignore")
@@ -334,6 +336,7 @@ class ResultSet:
                 "status": t.status,
                 "reason": cell(t.reason) if t.reason else "",
                 "rung": t.rung,
+                "host": t.host,
             }
             row |= {f"config.{name}": cell(value) for name, value in flat(t.config)}
             if t.best:

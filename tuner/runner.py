@@ -18,6 +18,7 @@ from tuner.extension import extension, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import begun, find_run, last_known
 from tuner.lock import Lock, locked
+from tuner.machine import describe
 from tuner.plan import Plan, make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
@@ -271,6 +272,9 @@ def _prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], l
         from tuner.engine.shared import check_shared
 
         check_shared(folder)
+    if plan.cluster.autoscaler and len(plan.cluster.nodes) == 1 and folder.is_local:
+        unseen = "it cannot be tried on the nodes that the autoscaler is yet to start"
+        say(f"NOTICE: all nodes must see storage {folder.parent.shown!r}: {unseen}")
 
     params = plan.spec.params
     sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
@@ -300,6 +304,9 @@ def _search(
 
     results = begun.results
     control.say = say
+    if plan.waits_for:
+        need = describe(plan.request)
+        say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
     recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
     for listener in listeners:

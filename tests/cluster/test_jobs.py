@@ -64,6 +64,7 @@ def test_a_search_is_submitted_followed_and_fetched(cluster: Cluster, laptop: Ho
     placed = last(run)
     assert {metrics["host"] for metrics in placed} == workers
     assert {metrics["gpu"] for metrics in placed} == {0, 1}
+    assert {trial.host for trial in load_run(run).trials} == {"worker1", "worker2"}
     assert {metrics["threads"] for metrics in placed} == {1}
     assert load_run(run).provenance["slots"] == 8  # halves of four GPUs
     assert "succeeded" in tuner(laptop, "jobs")
@@ -134,6 +135,7 @@ def test_trials_of_a_host_that_is_gone_go_on_elsewhere(cluster: Cluster, laptop:
     results = load_run(run)
     assert [trial.status for trial in results.trials] == ["completed"] * 8, said
     assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 21))] * 8
+    assert {trial.host for trial in results.trials} == {"worker1"}
     lost = [failure.kind for trial in results.trials for failure in trial.failures]
     assert lost
     assert set(lost) == {"node lost"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.hosts import Host, Hosts
-from tests.cluster.launcher import PORT, Cluster
+from tests.cluster.launcher import PORT, ROOT, Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -100,6 +101,24 @@ def test_ray_init_without_the_token_is_refused(cluster: Cluster, stranger: Host)
     address = f"{cluster.head.address}:{PORT}"
     said = stranger.run(f"python -c \"import ray; ray.init('{address}')\"", check=False, timeout=120)
     assert "AuthenticationError" in said, said
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [("", "it asks for a token, and there is none here"), ("f" * 64, "it knows another token than the one here")],
+)
+def test_a_search_without_the_token_ends_soon_and_says_why(
+    cluster: Cluster, stranger: Host, token: str, why: str
+) -> None:
+    address, begun = f"{cluster.head.address}:{PORT}", time.monotonic()
+    shown = f"RAY_AUTH_TOKEN={token}" if token else ""
+    command = f"{shown} python -m tuner run experiments/quickstart.yaml --address {address}"
+    said = stranger.run(f"cd {ROOT}; {command}; echo exit $?", timeout=60)
+    assert time.monotonic() - begun < 20
+    error, status = said.splitlines()[-2:]
+    remedy = "put the cluster's (`ray get-auth-token` there) into ~/.ray/auth_token here"
+    assert error == f"error: the Ray cluster at --address {address} refuses us: {why}; {remedy}"
+    assert status == "exit 4"
 
 
 def test_ray_down_and_ray_stop_leave_nothing(cluster: Cluster) -> None:

@@ -65,6 +65,16 @@ def test_what_is_there_is_not_sent_again_by_another_process(results: ResultSet, 
     assert first < {run.info.run_id for run in runs(database)}
 
 
+def test_the_host_of_a_trials_run_is_the_trials_own(results: ResultSet, database: str) -> None:
+    moved, unknown = made_up_trial(results, 0.1), made_up_trial(results, 0.2)
+    moved.host = "worker1"
+    send(results)
+    moved.host = "worker2"
+    send(results)
+    tags = {name: run.data.tags["host"] for name, run in children(database).items()}
+    assert tags == {moved.id: "worker2", unknown.id: "here"}
+
+
 def test_a_killed_sender_may_have_sent_more_than_it_noted(results: ResultSet, database: str) -> None:
     trial = made_up_trial(results, 0.1, 0.2)
     sender = mirror(results)

@@ -35,6 +35,7 @@ def command(run_: str, storage: str, as_json: bool) -> None:
                 "status": t.status,
                 "reason": t.reason,
                 "steps": t.steps,
+                "host": t.host,
                 "failures": [asdict(failure) for failure in t.failures],
                 "micro_batch": t.micro_batch,
                 "config": t.config,

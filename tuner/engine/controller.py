@@ -5,7 +5,7 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
 - A process that cannot be reused (its trial's thread still runs, it died while idle, or it grew) takes the next trial
   down with it: the trial is set to ERROR, or stays PENDING for ever. Here the process is replaced and the trial starts.
 - Only one idle process is kept when no trial is queued, so two trials that end together cost one process start, seconds
-  with torch. Here as many are kept as trials run at once.
+  with torch. Here as many are kept as trials run at once; with an autoscaler not for long, as they keep its nodes up.
 - Ctrl-C stops running trials wherever they are. Here they go on to their next checkpoint.
 - It asks for a new trial before it asks whether a paused one should go on, counts paused trials against
   ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here a free slot belongs to whom the scheduler
@@ -22,6 +22,7 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,9 @@ from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.failure import Failure
 from tuner.plan import Plan
 from tuner.results import how_to_resume
+
+KEEP_IDLE_S = 60.0
+"""How long a process that has nothing to do is kept where an autoscaler could end its node."""
 
 
 @contextlib.contextmanager
@@ -84,6 +88,7 @@ class Controller(FailingTrials):
         self._lost_while_idle: set[RayTrial] = set()
         self._room = Room(self.plan)
         self._idle_kept = 0
+        self._idle_since: dict[Any, float] = {}
         self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
         self._live = Live(self)
@@ -196,7 +201,24 @@ class Controller(FailingTrials):
         kept = bool(super()._maybe_cache_trial_actor(trial))
         if waiting:
             self._staged_trials.discard(trial)
+        if kept:
+            process = self._actor_cache._cached_objects[trial.placement_group_factory][-1]
+            self._idle_since[process] = time.monotonic()
         return kept
+
+    def _cleanup_cached_actors(self, force_all: bool = False) -> None:
+        """Idle processes keep their resources, so that an autoscaler takes their node for busy, for ever."""
+        super()._cleanup_cached_actors(force_all)
+        if self.plan.cluster.autoscaler is None:
+            return
+        now = time.monotonic()
+        for request, processes in self._actor_cache._cached_objects.items():
+            while processes and now > self._idle_since[processes[0]] + KEEP_IDLE_S:
+                process = self._actor_cache.pop_cached_object(request)
+                del self._idle_since[process]
+                process.set_on_stop(None)
+                process.set_on_error(None)
+                self._remove_actor(process)
 
     def _maybe_reuse_cached_actor(self, trial: RayTrial) -> bool:
         trial.init_local_path()  # Ray forgets it for a trial that takes an idle process before one was ordered for it

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 MAX_GROWTH_BYTES = 512 * 2**20
 """Host memory a process may keep above what it held after its first trial."""
@@ -92,6 +93,7 @@ class Process:
         for name in set(os.environ) - set(self.environment):
             del os.environ[name]
         os.environ.update(self.environment | thread_environment(cpu))
+        threadpool_limits(threads(cpu))  # of libraries that are loaded, as numpy's: they read the environment before
         os.chdir(working_directory if working_directory.is_dir() else self.directory)
         sys.path[:] = [str(root) for root in roots] + [p for p in self.path if p not in set(map(str, roots))]
         sys.argv[:] = self.arguments

@@ -12,6 +12,7 @@ from ray.tune.experiment import Trial as RayTrial
 from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.events import failed_attempt, known_events, reported
+from tuner.engine.hosts import Hosts
 from tuner.engine.ledger import Ledger
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.recovery import save_state
@@ -62,6 +63,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.shelf = Shelf(results, checkpoints, self.say)
         self.ledger = Ledger(results.objectives, scheduler.fidelity)
         self._control = control
+        self._hosts = Hosts()
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._changed = False
@@ -106,8 +108,9 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._control.first_trial_started()
-        self._write("started", trial=trial.trial_id)
-        self._history.started(trial.trial_id)
+        host = self._hosts.of(trial.temporary_state.ray_actor._actor_id.hex())
+        self._write("started", trial=trial.trial_id, host=host)
+        self._history.started(trial.trial_id, host)
 
     def decided(self, trial_id: str, decision: Decision | Exploit) -> None:
         """What the report of the trial that comes next leads to."""

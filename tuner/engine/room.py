@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 
-from tuner.machine import Cluster, Node
+from tuner.machine import Node
 from tuner.plan import Plan
 
 LOOK_EVERY_S = 2.0
 """How often the cluster is asked for its nodes."""
 
-_UNCOUNTED = ("node:", "object_store_memory")
+HEAD = "node:__internal_head__"
+"""The resource by which Ray marks the head of a cluster."""
+
+UNCOUNTED = ("node:", "object_store_memory")
+"""Beginnings of the names of resources that trials do not ask for."""
 
 
 def nodes() -> tuple[Node, ...]:
@@ -18,7 +22,11 @@ def nodes() -> tuple[Node, ...]:
     import ray
 
     return tuple(
-        Node(node["NodeManagerHostname"], {k: v for k, v in node["Resources"].items() if not k.startswith(_UNCOUNTED)})
+        Node(
+            node["NodeManagerHostname"],
+            {k: v for k, v in node["Resources"].items() if not k.startswith(UNCOUNTED)},
+            is_head=HEAD in node["Resources"],
+        )
         for node in ray.nodes()
         if node["Alive"]
     )
@@ -34,9 +42,9 @@ class Room:
 
     @property
     def slots(self) -> int:
-        """At least 1: while no node can take a trial one waits, and says so (`why`)."""
-        address = self._plan.cluster.address
-        if address is not None and time.monotonic() >= self._next_look:
+        """At least 1: while no node can take a trial one waits, and says so (`why`). More than fit where an autoscaler
+        starts nodes for what waits."""
+        if self._plan.cluster.address is not None and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_EVERY_S
-            self._slots = max(1, self._plan.slots_on(Cluster(nodes(), address)))
+            self._slots = max(1, self._plan.slots_on(nodes()))
         return self._slots

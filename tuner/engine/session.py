@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tuner.engine.address import check_address
+from tuner.engine.autoscaler import autoscaler
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
-from tuner.engine.token import do_as
 from tuner.errors import EnvironmentFailure
 from tuner.machine import Cluster, this_machine
 from tuner.plan import Plan
@@ -30,14 +31,15 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
     import ray
 
     if not ray_is_up:
-        do_as(str(address))
+        check_address(str(address))
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}") from None
+            remedy = "is this machine a node of it (from elsewhere: `python -m tuner submit`)?"
+            raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}; {remedy}") from None
     try:
-        yield Cluster(nodes(), address or "of this process")
+        yield Cluster(nodes(), address or "of this process", autoscaler())
     finally:
         if not ray_is_up:
             ray.shutdown()

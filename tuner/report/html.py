@@ -192,12 +192,14 @@ def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
     names = list(dict.fromkeys(name for config in longest_first for name in config))
     metrics = [objective.metric for objective in results.objectives]
     shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
-    rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *names, "why it ended"]]
+    where = ["host"] * (len({trial.host for trial in trials if trial.host}) > 1)
+    rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *where, *names, "why it ended"]]
     for trial in trials:
         values = results.values(trial.best) if trial.best else {}
         cells = [_plain(configs[trial.id].get(name)) for name in names]
         fixed = [trial.number, trial.id, trial.status, *(values.get(metric) for metric in metrics)]
-        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *cells, trial.why])
+        host = [trial.host for _ in where]
+        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *host, *cells, trial.why])
     return rows
 
 

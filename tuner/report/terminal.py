@@ -183,6 +183,8 @@ def overview(results: ResultSet, standing: str, width: int | None = None) -> str
     if not trials:
         return "\n".join(lines)
     rows = [_row(results, trial) for trial in trials]
+    if len({trial.host for trial in trials if trial.host}) > 1:
+        rows = [{**row, "host": trial.host} for row, trial in zip(rows, trials, strict=True)]
     shown = table(rows)
     if width is not None and max(map(len, shown.splitlines())) > width:
         shown = table(_without_the_usual(rows, trials), width)

@@ -316,6 +316,8 @@ def _trial_tags(results: ResultSet, trial: Trial) -> dict[str, str]:
         "failures": str(len(trial.failures) or ""),
         "micro_batch": str(trial.micro_batch or ""),
     }
+    if trial.host:  # in place of the driver's
+        tags["host"] = trial.host
     if trial.best:
         tags |= {f"best_{metric}": f"{value:.6g}" for metric, value in results.values(trial.best).items()}
         tags["best_step"] = str(trial.best.step)
