@@ -28,6 +28,7 @@ def check_address(address: str) -> None:
 
     try:
         store = canonicalize_bootstrap_address(address) if address == "auto" else address
+        given = address if store == address else f"{address} ({store})"
         host, colon, port = store.rpartition(":")
         if not colon or not port.isdigit() or "/" in store:
             return
@@ -35,15 +36,15 @@ def check_address(address: str) -> None:
     except (OSError, OverflowError, ValueError) as error:
         message = f"no Ray cluster at --address {address}: {error}; is it running, and is this its address?"
         raise EnvironmentFailure(message) from None
-    if _lets_in(store, {}, address):
+    if _lets_in(store, {}, given):
         show_none()
         return
     require_token()
     header = token_header()
-    if not header or not _lets_in(store, header, address):
+    if not header or not _lets_in(store, header, given):
         why = "it knows another token than the one here" if header else "it asks for a token, and there is none here"
         remedy = "put the cluster's (`ray get-auth-token` there) into ~/.ray/auth_token here"
-        raise EnvironmentFailure(f"the Ray cluster at --address {address} refuses us: {why}; {remedy}")
+        raise EnvironmentFailure(f"the Ray cluster at --address {given} refuses us: {why}; {remedy}")
 
 
 def _lets_in(store: str, header: dict[str, str], given: str) -> bool:
