@@ -26,7 +26,7 @@ INSTALLERS = ("pip", "apt-get", "uv ", "conda")
 NODES = """
 import json, ray
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-print(json.dumps(ray.nodes()))
+print("NODES", json.dumps(ray.nodes()))
 """
 
 
@@ -78,8 +78,9 @@ class Cluster:
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """What Ray knows of the nodes that are alive, by address."""
-        last = self.head.run(f"python -c {shlex.quote(NODES)}").splitlines()[-1]
-        return {node["NodeManagerAddress"]: node for node in json.loads(last) if node["Alive"]}
+        said = self.head.run(f"python -c {shlex.quote(NODES)}").splitlines()  # Ray may warn after it too
+        (told,) = [line.removeprefix("NODES ") for line in said if line.startswith("NODES ")]
+        return {node["NodeManagerAddress"]: node for node in json.loads(told) if node["Alive"]}
 
     def wait_for(self, count: int, timeout: float = 120) -> dict[str, dict[str, Any]]:
         """Returns the nodes as soon as there are ``count``."""
