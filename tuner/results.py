@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import posixpath
+import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -367,7 +368,7 @@ def write_json(folder: RunFolder, name: str, value: Any) -> None:
 
 def how_to_resume(folder: RunFolder) -> str:
     """The command that goes on with the run in ``folder``."""
-    return f"python -m tuner resume {folder.shown}"
+    return f"python -m tuner resume {shlex.quote(folder.shown)}"
 
 
 def new_run_name(name: str) -> str:

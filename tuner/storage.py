@@ -20,7 +20,7 @@ STORAGE = "runs"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder on any file system: a local path, or a URI that pyarrow reads (``s3://bucket/path``)."""
+    """A folder on any file system: a local path, or a URI that pyarrow reads (``s3://bucket/path?region=…``)."""
 
     filesystem: FileSystem
     path: str
@@ -42,13 +42,15 @@ class RunFolder:
         return cls(filesystem, path, text)
 
     def __truediv__(self, name: str) -> RunFolder:
-        return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(self.shown, name))
+        place, options = _parts(self.shown)
+        return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(place, name) + options)
 
     @property
     def parent(self) -> RunFolder:
         """The folder that holds it."""
-        path, shown = (posixpath.dirname(text.rstrip("/")) for text in (self.path, self.shown))
-        return RunFolder(self.filesystem, path, shown or path)
+        place, options = _parts(self.shown)
+        path, shown = (posixpath.dirname(text.rstrip("/")) for text in (self.path, place))
+        return RunFolder(self.filesystem, path, (shown or path) + options)
 
     @property
     def is_local(self) -> bool:
@@ -128,3 +130,9 @@ class RunFolder:
 
         target.filesystem.create_dir(target.path, recursive=True)
         copy_files(self.path, target.path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)
+
+
+def _parts(shown: str) -> tuple[str, str]:
+    """A URI's place, and its options (``?endpoint_override=…``), which hold for all below it."""
+    place, mark, options = shown.partition("?") if "://" in shown else (shown, "", "")
+    return place, mark + options
