@@ -20,7 +20,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")).close()
+    for method, path in (("POST", "moto-api/reset"), ("PUT", "bucket")):  # all servers of a process have one content
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/{path}", method=method)).close()
     yield f"s3://bucket/runs?scheme=http&endpoint_override={host}:{port}&region=us-east-1"
     server.stop()
 
@@ -34,6 +35,19 @@ def test_what_follows_a_uri_holds_for_all_below_it(bucket: str) -> None:
     assert run.parent.shown == bucket
     assert RunFolder.at(run.parent.shown).folders() == ["q"]
     assert how_to_resume(run) == f"python -m tuner resume '{run.shown}'"
+
+
+def test_a_folder_takes_the_place_of_another(bucket: str) -> None:
+    folder = RunFolder.at(bucket)
+    for name in ("old", "new"):
+        (folder / name / "checkpoint").create()
+        (folder / name).write("config.json", name.encode())
+        (folder / name).write(f"checkpoint/{name}", b"")
+    folder.rename("new", "old")
+    assert folder.folders() == ["old"]
+    assert (folder / "old").read("config.json") == b"new"
+    assert (folder / "old").exists("checkpoint/new")
+    assert not (folder / "old").exists("checkpoint/old")
 
 
 def test_a_question_mark_in_a_local_name_is_a_part_of_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,11 @@ class RunFolder:
         assert self.is_local
         return Path(self.path)
 
+    @property
+    def word(self) -> str:
+        """As the user writes it in a command."""
+        return shlex.quote(self.shown)
+
     def exists(self, name: str = "") -> bool:
         """Whether it, or ``name`` in it, is there."""
         from pyarrow.fs import FileType
@@ -114,6 +120,18 @@ class RunFolder:
         """Deletes a folder, if it exists."""
         if self.exists(name):
             self.filesystem.delete_dir(posixpath.join(self.path, name))
+
+    def rename(self, name: str, new: str) -> None:
+        """Gives a folder another name, in place of the folder that has it.
+
+        At once on a file system; an object store knows no folders: their files are copied.
+        """
+        self.delete(new)
+        if self.is_local:
+            self.filesystem.move((self / name).path, (self / new).path)
+        else:
+            (self / name).copy_to(self / new)
+            self.delete(name)
 
     def folders(self) -> list[str]:
         """Names of the folders in it; none if it does not exist."""
