@@ -107,13 +107,14 @@ class RunFolder:
         """Writes ``name`` so that a reader sees the old file or the whole new one."""
         target = posixpath.join(self.path, name)
         temporary = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.new")
-        with self.filesystem.open_output_stream(temporary) as stream:
+        with self.filesystem.open_output_stream(temporary, compression=None) as stream:
             stream.write(data)
         self.filesystem.move(temporary, target)
 
     def read(self, name: str) -> bytes:
-        """Raises FileNotFoundError when there is no such file."""
-        with self.filesystem.open_input_stream(posixpath.join(self.path, name)) as stream:
+        """What was written, byte for byte. Raises FileNotFoundError when there is no such file."""
+        path = posixpath.join(self.path, name)
+        with self.filesystem.open_input_stream(path, compression=None) as stream:  # else a name in .gz is unpacked
             return bytes(stream.read())
 
     def delete(self, name: str) -> None:
