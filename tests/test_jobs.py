@@ -260,6 +260,15 @@ def test_a_record_that_is_not_whole_is_none_and_a_broken_one_is_named(job: Job) 
         list(kept(job.storage))
 
 
+@pytest.mark.parametrize("keep", [0, 5, 100])
+def test_code_that_is_damaged_is_named(job: Job, tmp_path: Path, keep: int) -> None:
+    job.keep(Path.cwd())
+    code = Path(job.storage, ".jobs/a/code.tar.gz")
+    code.write_bytes(code.read_bytes()[:keep])
+    with pytest.raises(EnvironmentFailure, match=r"\.jobs/a/code\.tar\.gz cannot be read: "):
+        job.unpack(tmp_path)
+
+
 def driver(job: Job, search: str, tmp_path: Path, *words: str, ray: str = "auto") -> subprocess.Popen[str]:
     """The job's driver; its search is ``search``, a script of the shell."""
     (tmp_path / "python").write_text(f"#!/bin/sh\n{search}\n")

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -69,20 +70,29 @@ class Job:
         return self.folder.exists(_RECORD)
 
     def keep(self, project: Path) -> None:
-        """Writes its record, with the code below ``project``. Raises InputError where the storage cannot be written."""
+        """Writes its record, with the code below ``project``.
+
+        Raises InputError where the storage cannot be written, EnvironmentFailure where it is full.
+        """
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for name in json.loads((project / CODE_LIST).read_text()):
                 archive.add(project / name, name)
         self.folder.create()
-        self.folder.write(_CODE, packed.getvalue())
-        self.folder.write(_RECORD, json.dumps(asdict(self), indent=2).encode())  # last: what has it, is whole
+        try:
+            self.folder.write(_CODE, packed.getvalue())
+            self.folder.write(_RECORD, json.dumps(asdict(self), indent=2).encode())  # last: what has it, is whole
+        except OSError as error:
+            raise EnvironmentFailure(f"{self.folder.shown} cannot be written: {error}") from None
 
     def unpack(self, target: Path) -> None:
-        """Puts the code of its record below ``target``, as it was sent."""
-        with tarfile.open(fileobj=io.BytesIO(self.folder.read(_CODE)), mode="r:gz") as archive:
-            archive.extractall(target, filter="data")
-            list_code(target, archive.getnames())
+        """Puts the code of its record below ``target``, as it was sent. Raises EnvironmentFailure."""
+        try:
+            with tarfile.open(fileobj=io.BytesIO(self.folder.read(_CODE)), mode="r:gz") as archive:
+                archive.extractall(target, filter="data")
+                list_code(target, archive.getnames())
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            raise EnvironmentFailure(f"{(self.folder / _CODE).shown} cannot be read: {error}") from None
 
     def forget(self) -> None:
         """Deletes its record, if there is one."""

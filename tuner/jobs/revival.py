@@ -15,30 +15,34 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tuner.errors import InputError, TunerError
+from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.jobs.cluster import PORT, ClusterFile, jobs_api
 from tuner.jobs.jobs import hand_over
 from tuner.jobs.record import kept
 
 
-def revive(storage: str, nodes: int, address: str) -> list[str]:
-    """Submits the jobs again that ``storage`` has records of; their names.
+def revive(storage: str, nodes: int, address: str) -> bool:
+    """Submits the jobs again that ``storage`` has records of, and says which go on; whether all do.
 
     They wait for a cluster of ``nodes``. Raises EnvironmentFailure where storage or cluster cannot be used.
     """
-    names = []
+    whole = True
     with jobs_api(address, None) as client:
         for job in kept(storage):
             again = dataclasses.replace(job, command=f"{job.command} --again {nodes}")
             with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
-                job.unpack(Path(folder))
-                if hand_over(client, again, folder):
-                    names.append(job.name)
-    return names
+                try:
+                    job.unpack(Path(folder))
+                    if hand_over(client, again, folder):
+                        print(f"job {job.name} goes on: the cluster lost its head while it ran", flush=True)
+                except EnvironmentFailure as error:  # of this one; the others may go on
+                    print(f"error: job {job.name}: {error}", file=sys.stderr)
+                    whole = False
+    return whole
 
 
 def main() -> None:
-    """Says which jobs go on."""
+    """Takes up the jobs of the storage that the command line names."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cluster", metavar="FILE", help="a launcher file, which names the storage")
     parser.add_argument("--storage", metavar="S")
@@ -51,11 +55,11 @@ def main() -> None:
             raise InputError(
                 "--storage: where the jobs ran whose cluster lost its head, or --cluster FILE that names it"
             )
-        for name in revive(storage, cluster.nodes if cluster else 1, given.address):
-            print(f"job {name} goes on: the cluster lost its head while it ran")
+        whole = revive(storage, cluster.nodes if cluster else 1, given.address)
     except TunerError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
+    sys.exit(0 if whole else EnvironmentFailure.exit_status)
 
 
 if __name__ == "__main__":
