@@ -197,10 +197,16 @@ def test_dashboard_and_mlflow_are_on_loopback(path: Path) -> None:
     head, worker = starts(path)
     assert "--dashboard-host=127.0.0.1" in head
     assert "dashboard" not in worker
-    assert load(path)["head_start_ray_commands"][-1] == "bash ~/tuner/cluster/mlflow.sh"
+    assert "bash ~/tuner/cluster/mlflow.sh" in load(path)["head_start_ray_commands"]
     assert load(path)["metadata"]["mlflow"] == "http://127.0.0.1:5000"
     assert "attach" in path.read_text()
     assert "-p 8265 -p 5000" in path.read_text()
+
+
+@each_launcher
+def test_jobs_are_taken_up_when_all_else_is_up(path: Path) -> None:
+    last = load(path)["head_start_ray_commands"][-1]
+    assert "python -m tuner.jobs.revival --cluster ~/ray_bootstrap_config.yaml || echo" in last
 
 
 @each_launcher

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tuner.errors import EnvironmentFailure, InputError
-from tuner.jobs import code
+from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
+from tuner.jobs import cluster, code
 from tuner.jobs.cluster import ClusterFile, jobs_api
 from tuner.jobs.code import code_of
 from tuner.jobs.driver import disagreements, drive
-from tuner.jobs.jobs import prepared
+from tuner.jobs.jobs import _why_failed, prepared
+from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code
 
 EXPERIMENT = """
 trainable: train.py:train
@@ -55,9 +64,9 @@ def test_too_much_code_is_refused_with_the_largest_files(project: Path, monkeypa
 
 
 def test_a_submission_knows_its_command_and_the_clusters_mlflow(project: Path) -> None:
-    cluster = ClusterFile("c.yaml", "10.0.0.1", "ubuntu", None, "/mnt/runs", "http://127.0.0.1:5000")
-    made = prepared("x.yaml", ["budget.trials=3"], "a", None, cluster=cluster)
-    assert made.command == (
+    told = ClusterFile("c.yaml", "10.0.0.1", "ubuntu", None, "/mnt/runs", "http://127.0.0.1:5000")
+    made = prepared("x.yaml", ["budget.trials=3"], "a", None, cluster=told)
+    assert made.job.command == (
         "python -m tuner.jobs.driver x.yaml --storage /mnt/runs --name a "
         "--set budget.trials=3 --set tracking.mlflow.uri=http://127.0.0.1:5000"
     )
@@ -89,6 +98,9 @@ def test_what_cannot_run_there_is_said_here(
         ("a: 1", "provider is missing: this is no launcher file of Ray"),
         ("provider: {type: local}\nauth: {ssh_user: me}", "provider.head_ip is missing"),
         ("provider: {type: aws}\nauth: {}", "auth.ssh_user is missing"),
+        ("provider: aws\nauth: {ssh_user: me}", "provider: must be keys with values, not 'aws'"),
+        ("provider: {type: aws}\nauth: {ssh_user: 3}", "auth.ssh_user: must be text, not 3"),
+        ("provider: {type: aws}\nauth: {ssh_user: me}\nmetadata: s3://x", "metadata: must be keys with values, not"),
     ],
 )
 def test_a_cluster_file_that_lacks_something(tmp_path: Path, text: str | None, words: str) -> None:
@@ -105,6 +117,60 @@ def test_no_cluster_at_the_address() -> None:
         pass
     with pytest.raises(InputError, match=r"give --cluster FILE .* or --address URL"), jobs_api(None, None):
         pass
+
+
+def answering(reply: Callable[[socket.socket], object]) -> str:
+    """The address of a server that does this with who comes, for as long as the tests run."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            reply(server.accept()[0])
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def says(text: bytes) -> Callable[[socket.socket], None]:
+    def reply(caller: socket.socket) -> None:
+        with caller:
+            caller.recv(4096)
+            caller.sendall(text)
+
+    return reply
+
+
+HELD: list[socket.socket] = []
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (HELD.append, "timed out"),
+        (socket.socket.close, "is the cluster up"),
+        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "is no dashboard of Ray"),
+        (says(b"HTTP/1.0 200 OK\r\n\r\nhello"), "is no dashboard of Ray"),
+        (says(b"HTTP/1.0 404 No\r\n\r\n"), "is no dashboard of Ray"),
+    ],
+    ids=["silence", "hangs up", "ssh", "http", "404"],
+)
+def test_what_answers_at_the_address_is_not_ray(
+    reply: Callable[[socket.socket], object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE_S", 2.0)
+    address = answering(reply)
+    with pytest.raises(EnvironmentFailure) as caught, jobs_api(address, None):
+        pass
+    assert str(caught.value).startswith(f"--address {address}: ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["head:port", "http://", "ray://head:10001", "http://[::1"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(InputError) as caught, jobs_api(address, None):
+        pass
+    assert str(caught.value) == f"--address {address}: must be http://HEAD:8265, the address of the cluster's dashboard"
 
 
 def test_a_head_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
@@ -130,3 +196,138 @@ def test_a_search_that_dies_again_and_again_is_given_up(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "executable", str(dying))
     with pytest.raises(EnvironmentFailure, match=r"killed 11 times without going on \(signal 9\)"):
         drive("x.yaml", [], str(tmp_path), "a")
+
+
+@pytest.mark.parametrize(
+    ("logs", "status", "kind", "words"),
+    [
+        ("error: a\nx\nerror: --name is taken\n", 2, InputError, "--name is taken"),
+        ("error: no result\n", 3, NoUsableResult, "no result"),
+        ("error: the disk is full\n", 4, EnvironmentFailure, "the disk is full"),
+        ("x: No module named 'tuner'", 1, EnvironmentFailure, "the cluster's Python has no tuner"),
+        ("Traceback\nMemoryError\n", 1, EnvironmentFailure, "the job failed before its search began: MemoryError"),
+        ("", None, EnvironmentFailure, "the job failed before its search began: setting up the runtime env"),
+    ],
+)
+def test_why_a_job_failed(logs: str, status: int | None, kind: type[TunerError], words: str) -> None:
+    error = _why_failed(logs, "setting up the runtime env", status)
+    assert type(error) is kind
+    assert str(error).startswith(words)
+
+
+# What a job leaves for a cluster that knows nothing of it
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """Whose code is in the working directory, beside what an earlier job left there."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("the code\n")
+    (tmp_path / "code/train.py").chmod(0o755)
+    (tmp_path / "code/data.npz").write_text("what an earlier job brought\n")
+    list_code(tmp_path / "code", ["train.py"])
+    monkeypatch.chdir(tmp_path / "code")
+    storage = str(tmp_path / "runs")
+    command = f"python -m tuner.jobs.driver x.yaml --storage {storage} --name a --set 'b=c d'"
+    return Job("a", storage, command, Submitter("me@laptop", {"ray": "1.0"}))
+
+
+def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Path) -> None:
+    assert list(kept(job.storage)) == []
+    job.keep(Path.cwd())
+    assert list(kept(job.storage)) == [job]
+    (tmp_path / "again").mkdir()
+    job.unpack(tmp_path / "again")
+    assert (tmp_path / "again/train.py").read_text() == "the code\n"
+    assert os.access(tmp_path / "again/train.py", os.X_OK)
+    assert not (tmp_path / "again/data.npz").exists()
+    (tmp_path / "thrice").mkdir()
+    for path in (tmp_path / "again").iterdir():  # what travels a second time knows what is code in it
+        path.rename(tmp_path / "thrice" / path.name)
+    job.keep(tmp_path / "thrice")
+    assert list(kept(job.storage)) == [job]
+    job.forget()
+    assert list(kept(job.storage)) == []
+
+
+def test_a_record_that_is_not_whole_is_none_and_a_broken_one_is_named(job: Job) -> None:
+    job.keep(Path.cwd())
+    record = Path(job.storage, ".jobs/a/job.json")
+    record.rename(record.with_name(".job.json.new"))
+    assert list(kept(job.storage)) == []
+    record.write_text("{")
+    with pytest.raises(EnvironmentFailure, match="its jobs cannot be read"):
+        list(kept(job.storage))
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100])
+def test_code_that_is_damaged_is_named(job: Job, tmp_path: Path, keep: int) -> None:
+    job.keep(Path.cwd())
+    code = Path(job.storage, ".jobs/a/code.tar.gz")
+    code.write_bytes(code.read_bytes()[:keep])
+    with pytest.raises(EnvironmentFailure, match=r"\.jobs/a/code\.tar\.gz cannot be read: "):
+        job.unpack(tmp_path)
+
+
+def driver(job: Job, search: str, tmp_path: Path, *words: str, ray: str = "auto") -> subprocess.Popen[str]:
+    """The job's driver; its search is ``search``, a script of the shell."""
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{search}\n")
+    (tmp_path / "python").chmod(0o755)
+    code = f"""if True:
+        import sys
+        sys.executable = {str(tmp_path / "python")!r}
+        from tuner.jobs.driver import main
+        main()"""
+    told = {SUBMITTER: json.dumps({"who": "me@laptop", "versions": {}}), "RAY_ADDRESS": ray}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *shlex.split(job.command)[3:], *words],
+        env={**os.environ, **told, "PYTHONPATH": str(Path(__file__).parents[1])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("search", "status", "goes_on"),
+    [("exit 0", 0, False), ("exit 2", 2, False), ("exit 3", 3, False), ("exit 4", 4, False), ("kill $$", 130, True)],
+)
+def test_a_job_that_ended_leaves_no_record(job: Job, tmp_path: Path, search: str, status: int, goes_on: bool) -> None:
+    process = driver(job, f"ls {job.storage}/.jobs > {tmp_path}/seen; {search}", tmp_path)
+    assert "error" not in process.communicate(timeout=60)[1]
+    assert process.returncode == status
+    assert (tmp_path / "seen").read_text() == "a\n"
+    assert [found.name for found in kept(job.storage)] == ["a"] * goes_on
+
+
+def test_a_job_whose_ray_is_gone_is_not_over(job: Job, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        port = ray.getsockname()[1]
+        driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)
+        assert list(kept(job.storage)) == []
+    driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)
+    (found,) = kept(job.storage)
+    assert (found.command, found.submitter.who) == (job.command, "me@laptop")
+
+
+@pytest.mark.parametrize(
+    ("number", "goes_on"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, True)]
+)
+def test_only_its_user_stops_a_job_for_good(job: Job, tmp_path: Path, number: signal.Signals, goes_on: bool) -> None:
+    """With SIGINT, as a job is told to be stopped; SIGTERM comes when a machine is shut down."""
+    search = f"trap 'exit 130' INT TERM; echo > {tmp_path}/runs/begun; for i in $(seq 25); do sleep 0.2; done"
+    with driver(job, search, tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "runs/begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.wait(60)
+    assert [found.name for found in kept(job.storage)] == ["a"] * goes_on
+
+
+def test_a_name_that_is_taken_in_the_storage_stays_whose_it_is(job: Job, tmp_path: Path) -> None:
+    job.keep(Path.cwd())
+    process = driver(job, "exit 0", tmp_path)
+    assert "error: --name 'a' is taken: there is a run" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+    assert list(kept(job.storage)) == [job]

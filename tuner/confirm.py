@@ -173,7 +173,7 @@ def compare(results: ResultSet, plan: Retraining, again: ResultSet, test: bool) 
     found.sort(key=lambda c: -objective.sign * interval([*c.best.values()]).mean if c.best else math.inf)
     if not found[0].best:
         shown = again.folder.shown
-        raise NoUsableResult(f"{shown}: no trial has a result; python -m tuner show {shown} says why")
+        raise NoUsableResult(f"{shown}: no trial has a result; python -m tuner show {again.folder.word} says why")
     return Confirmation(results.name, again.folder.shown, objective, plan.seeds, tuple(found))
 
 

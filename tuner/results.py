@@ -367,8 +367,7 @@ class ResultSet:
             staging.write("schedule.json", _json(told))
         if trial.best.checkpoint:
             (self.folder / trial.best.checkpoint).copy_to(staging / "checkpoint")
-        self.folder.delete(BEST)
-        self.folder.filesystem.move(staging.path, (self.folder / BEST).path)
+        self.folder.rename(f".{BEST}.new", BEST)
 
 
 def _json(value: Any) -> bytes:
@@ -382,7 +381,7 @@ def write_json(folder: RunFolder, name: str, value: Any) -> None:
 
 def how_to_resume(folder: RunFolder) -> str:
     """The command that goes on with the run in ``folder``."""
-    return f"python -m tuner resume {folder.shown}"
+    return f"python -m tuner resume {folder.word}"
 
 
 def new_run_name(name: str) -> str:

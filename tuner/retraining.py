@@ -73,7 +73,9 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
 def _check_run(results: ResultSet) -> None:
     shown = results.folder.shown
     if results.provenance.get("interrupted") is not False:
-        raise InputError(f"{shown} has not come to its end: confirm it when it has (python -m tuner why {shown})")
+        raise InputError(
+            f"{shown} has not come to its end: confirm it when it has (python -m tuner why {results.folder.word})"
+        )
     if changes_configurations(kind := results.spec["scheduler"]["kind"]):
         raise InputError(
             f"{shown}: {kind} changed the configurations of its trials on the way, so that there is none to train "

@@ -225,8 +225,8 @@ def _go_on(
 
 def _write_experiment(results: ResultSet) -> None:
     """experiment.yaml and provenance.json."""
-    shown, notices = results.folder.shown, results.notices
-    header = [f"# python -m tuner run {shown}/{EXPERIMENT}", *(f"# {notice}" for notice in notices)]
+    command = f"python -m tuner run {(results.folder / EXPERIMENT).word}"
+    header = [f"# {command}", *(f"# {notice}" for notice in results.notices)]
     results.folder.write(EXPERIMENT, dump_yaml(results.spec, header))
     write_json(results.folder, PROVENANCE, results.provenance)
 

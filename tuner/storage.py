@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ STORAGE = "runs"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder on any file system: a local path, or a URI that pyarrow reads (``s3://bucket/path``)."""
+    """A folder on any file system: a local path, or a URI that pyarrow reads (``s3://bucket/path?region=…``)."""
 
     filesystem: FileSystem
     path: str
@@ -42,13 +43,15 @@ class RunFolder:
         return cls(filesystem, path, text)
 
     def __truediv__(self, name: str) -> RunFolder:
-        return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(self.shown, name))
+        place, options = _parts(self.shown)
+        return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(place, name) + options)
 
     @property
     def parent(self) -> RunFolder:
         """The folder that holds it."""
-        path, shown = (posixpath.dirname(text.rstrip("/")) for text in (self.path, self.shown))
-        return RunFolder(self.filesystem, path, shown or path)
+        place, options = _parts(self.shown)
+        path, shown = (posixpath.dirname(text.rstrip("/")) for text in (self.path, place))
+        return RunFolder(self.filesystem, path, (shown or path) + options)
 
     @property
     def is_local(self) -> bool:
@@ -62,6 +65,11 @@ class RunFolder:
         """Its path, where `is_local`."""
         assert self.is_local
         return Path(self.path)
+
+    @property
+    def word(self) -> str:
+        """As the user writes it in a command."""
+        return shlex.quote(self.shown)
 
     def exists(self, name: str = "") -> bool:
         """Whether it, or ``name`` in it, is there."""
@@ -99,19 +107,32 @@ class RunFolder:
         """Writes ``name`` so that a reader sees the old file or the whole new one."""
         target = posixpath.join(self.path, name)
         temporary = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.new")
-        with self.filesystem.open_output_stream(temporary) as stream:
+        with self.filesystem.open_output_stream(temporary, compression=None) as stream:
             stream.write(data)
         self.filesystem.move(temporary, target)
 
     def read(self, name: str) -> bytes:
-        """Raises FileNotFoundError when there is no such file."""
-        with self.filesystem.open_input_stream(posixpath.join(self.path, name)) as stream:
+        """What was written, byte for byte. Raises FileNotFoundError when there is no such file."""
+        path = posixpath.join(self.path, name)
+        with self.filesystem.open_input_stream(path, compression=None) as stream:  # else a name in .gz is unpacked
             return bytes(stream.read())
 
     def delete(self, name: str) -> None:
         """Deletes a folder, if it exists."""
         if self.exists(name):
             self.filesystem.delete_dir(posixpath.join(self.path, name))
+
+    def rename(self, name: str, new: str) -> None:
+        """Gives a folder another name, in place of the folder that has it.
+
+        At once on a file system; an object store knows no folders: their files are copied.
+        """
+        self.delete(new)
+        if self.is_local:
+            self.filesystem.move((self / name).path, (self / new).path)
+        else:
+            (self / name).copy_to(self / new)
+            self.delete(name)
 
     def folders(self) -> list[str]:
         """Names of the folders in it; none if it does not exist."""
@@ -128,3 +149,9 @@ class RunFolder:
 
         target.filesystem.create_dir(target.path, recursive=True)
         copy_files(self.path, target.path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)
+
+
+def _parts(shown: str) -> tuple[str, str]:
+    """A URI's place, and its options (``?endpoint_override=…``), which hold for all below it."""
+    place, mark, options = shown.partition("?") if "://" in shown else (shown, "", "")
+    return place, mark + options

@@ -11,6 +11,7 @@ import yaml
 from tests.cluster.hosts import Hosts
 from tests.cluster.launcher import ROOT, Cluster, on_hosts
 from tests.cluster.namespaces import missing
+from tests.cluster.store import Store
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,3 +41,10 @@ def cluster(hosts: Hosts) -> Cluster:
     made.up()
     made.wait_for(3)
     return made
+
+
+@pytest.fixture(scope="session")
+def store(hosts: Hosts) -> Iterator[Store]:
+    """An object store that all hosts reach, the laptop too."""
+    with Store(hosts) as made:
+        yield made

@@ -211,6 +211,7 @@ class Hosts:
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "AWS_EC2_METADATA_DISABLED": "true",  # else each S3 client looks 8 s for Amazon's metadata server
         }
         self._make_keys()
         wait = "ip link add switch type bridge && ip link set switch up && echo booted && exec sleep infinity"

@@ -15,9 +15,12 @@ import pytest
 
 from tests.cluster.hosts import Host
 from tests.cluster.launcher import Cluster
+from tests.cluster.store import STORAGE, Store
 from tuner import load_run
+from tuner.loading import last_known
+from tuner.storage import RunFolder
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +51,24 @@ def until(condition: Callable[[], bool], timeout: float = 120) -> None:
         time.sleep(0.1)
 
 
-def reports(run: Path) -> int:
+def events(run: Path, what: str) -> int:
     file = run / "journal.jsonl"
-    return file.read_bytes().count(b'"what":"reported"') if file.exists() else 0
+    return file.read_bytes().count(f'"what":"{what}"'.encode()) if file.exists() else 0
+
+
+def reports(run: Path) -> int:
+    return events(run, "reported")
+
+
+def number(cluster: Cluster, name: str) -> int:
+    """The last part of a host's address, which trials report."""
+    return int(cluster.hosts[name].address.rpartition(".")[2])
+
+
+def used(run: Path) -> set[int]:
+    """The hosts that reports came from."""
+    trials = last_known(RunFolder.at(run)).trials
+    return {report.metrics["host"] for trial in trials for report in trial.reports}
 
 
 def last(run: Path) -> list[dict[str, Any]]:
@@ -60,7 +78,7 @@ def last(run: Path) -> list[dict[str, Any]]:
 def test_a_search_is_submitted_followed_and_fetched(cluster: Cluster, laptop: Host) -> None:
     run = submit(cluster, laptop, "first")
     assert "best: trial" in tuner(laptop, "logs first -f")
-    workers = {int(cluster.hosts[name].address.rpartition(".")[2]) for name in ("worker1", "worker2")}
+    workers = {number(cluster, name) for name in ("worker1", "worker2")}
     placed = last(run)
     assert {metrics["host"] for metrics in placed} == workers
     assert {metrics["gpu"] for metrics in placed} == {0, 1}
@@ -87,6 +105,27 @@ def test_a_driver_that_is_killed_goes_on(cluster: Cluster, laptop: Host) -> None
     assert [trial.status for trial in results.trials] == ["completed"] * 8
     assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 13))] * 8
     assert any(trial.reports[-1].metrics["begun"] > 0 for trial in results.trials)
+
+
+def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, laptop: Host, store: Store) -> None:
+    """It is killed on the way: nobody takes a dead process' lock away there, so it is waited for."""
+    tuner(laptop, f"submit search.yaml --name s3 --storage '{STORAGE}' --set params.epochs=12")
+    until(lambda: "running" in laptop.run(f"python -m tuner show s3 --storage '{STORAGE}'", check=False))
+    (driver,) = [pid for pid, line in cluster.head.processes("tuner").items() if " run search.yaml" in line]
+    os.kill(driver, signal.SIGKILL)
+    said = tuner(laptop, "logs s3 -f")
+    assert "it goes on from its journal" in said
+    assert "best: trial" in said
+    assert not (cluster.hosts.shared / "s3").exists()
+    tuner(laptop, "fetch s3")
+    fetched = laptop.home / "project/runs/s3"
+    results = load_run(fetched)
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 13))] * 8, said
+    assert len({metrics["host"] for metrics in last(fetched)}) == 2
+    assert json.loads((fetched / "best/checkpoint/state.json").read_text())["epoch"] == 12
+    kept = [trial.best.checkpoint for trial in results.trials if trial.best and trial.best.checkpoint]
+    assert len(kept) == 5  # checkpoints.keep_trials
+    assert all((fetched / checkpoint / "state.json").exists() for checkpoint in kept)
 
 
 def test_storage_that_is_not_shared_is_refused_before_the_first_trial(cluster: Cluster, laptop: Host) -> None:
@@ -119,6 +158,58 @@ def test_one_trial_spans_two_hosts_and_learns_what_one_process_does(cluster: Clu
             assert here.metrics[name] == pytest.approx(there.metrics[name], abs=1e-5)
     logs = {path.name for path in (runs[0] / "ray" / two.id).glob("output*")}
     assert logs == {"output.log", "output.1.log"}
+
+
+def test_a_worker_that_joins_is_used_within_30_s(cluster: Cluster, laptop: Host) -> None:
+    """Counted from where Ray lists it as alive; its first report takes a trial half a second."""
+    joining = cluster.hosts["worker2"]
+    joining.kill()
+    cluster.wait_for(2)
+    run = submit(cluster, laptop, "grown", "params.epochs=10", "budget.trials=60")
+    until(lambda: reports(run) >= 8)
+    assert used(run) == {number(cluster, "worker1")}
+    joining.boot()
+    cluster.wait_for(3)
+    alive = time.time()
+    until(lambda: number(cluster, "worker2") in used(run), 60)
+    reported = [
+        report.timestamp
+        for trial in last_known(RunFolder.at(run)).trials
+        for report in trial.reports
+        if report.metrics["host"] == number(cluster, "worker2")
+    ]
+    assert min(reported) < alive + 30
+    tuner(laptop, "stop grown")
+
+
+def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> None:
+    """With a new `ray up`, which knows of no job; what its user stopped does not."""
+    cluster.wait_for(3)
+    stopped = submit(cluster, laptop, "unwanted", "params.epochs=1000")
+    until(lambda: reports(stopped) >= 1)
+    tuner(laptop, "stop unwanted")
+    run = submit(cluster, laptop, "headless", "params.epochs=10", "budget.trials=14", "failures.retries=0")
+    until(lambda: events(run, "ended") >= 3)
+    records = run.parent / ".jobs"
+    assert [path.name for path in records.iterdir()] == ["headless"]
+    cluster.head.kill()
+    before = [trial for trial in last_known(RunFolder.at(run)).trials if trial.status == "completed"]
+    cluster.head.boot()
+    assert "job headless goes on: the cluster lost its head while it ran" in cluster.up()
+    assert cluster.head.run("python -m tuner.jobs.revival --cluster ~/ray_bootstrap_config.yaml") == ""  # it runs
+    said = tuner(laptop, "logs headless -f")
+    results = load_run(run)
+    assert [trial.status for trial in results.trials] == ["completed"] * 14, said
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 11))] * 14
+    assert [trial.failures for trial in results.trials] == [[]] * 14
+    assert {trial.reports[-1].metrics["begun"] for trial in before} == {0}
+    after = {trial.id: trial for trial in results.trials}
+    assert [after[trial.id].seconds for trial in before] == [trial.seconds for trial in before]
+    assert any(trial.reports[-1].metrics["begun"] > 0 for trial in results.trials)
+    assert list(records.iterdir()) == []
+    listed = json.loads(tuner(laptop, "jobs --json"))
+    assert [job["job"] for job in listed] == ["headless"]
+    cluster.wait_for(3)
 
 
 @pytest.mark.parametrize("how", ["cut off", "killed"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
 import shutil
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +45,8 @@ class ClusterFile:
     """Where runs are kept: ``metadata.storage``."""
     mlflow: str | None
     """The MLflow server as the head sees it: ``metadata.mlflow``."""
+    nodes: int = 1
+    """How many the cluster starts by itself, with the head; known of the file that Ray has put on the head."""
 
     @classmethod
     def read(cls, file: str) -> ClusterFile:
@@ -50,18 +55,20 @@ class ClusterFile:
             raise InputError(f"--cluster {file}: there is no such file; those of this repository are in cluster/")
         content: Any = read_yaml(Path(file).read_text(), file).value
         provider, auth = _group(content, "provider", file), _group(content, "auth", file)
-        if "ssh_user" not in auth:
+        told, kinds = (_group(content, name, file, {}) for name in ("metadata", "available_node_types"))
+        user, head = _text(auth, "ssh_user", "auth", file), _text(provider, "head_ip", "provider", file)
+        if user is None:
             raise InputError(f"--cluster {file}: auth.ssh_user is missing: who may log in to the head")
-        if provider.get("type") == "local" and "head_ip" not in provider:
+        if head is None and provider.get("type") == "local":
             raise InputError(f"--cluster {file}: provider.head_ip is missing: name or address of the head")
-        told = content.get("metadata") or {}
         return cls(
             file,
-            provider.get("head_ip"),
-            auth["ssh_user"],
-            auth.get("ssh_private_key"),
-            told.get("storage"),
-            told.get("mlflow"),
+            head,
+            user,
+            _text(auth, "ssh_private_key", "auth", file),
+            _text(told, "storage", "metadata", file),
+            _text(told, "mlflow", "metadata", file),
+            1 + sum(_group(kinds, name, file).get("min_workers", 0) for name in kinds),
         )
 
     def head_address(self) -> str:
@@ -69,28 +76,39 @@ class ClusterFile:
         if self.head is not None:
             return self.head
         program = str(Path(sys.executable).with_name("ray"))
-        asked = subprocess.run([program, "get-head-ip", self.file], capture_output=True, text=True, check=False)
-        words = asked.stdout.split()
-        if asked.returncode != 0 or not words:
-            reason = (asked.stderr.strip().splitlines() or ["no answer"])[-1]
-            raise EnvironmentFailure(f"--cluster {self.file}: its head is not known: {reason}; is it up (`ray up`)?")
-        return words[-1]
+        command = [program, "get-head-ip", self.file]
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+            return asked.stdout.split()[-1]
+        except (subprocess.SubprocessError, IndexError) as error:
+            said = getattr(error, "stderr", None)
+            reason = said.strip().splitlines()[-1] if isinstance(said, str) and said.strip() else "no answer"
+        raise EnvironmentFailure(f"--cluster {self.file}: its head is not known: {reason}; is it up (`ray up`)?")
 
     def ssh(self) -> list[str]:
         """The beginning of an ssh command, up to the options."""
         key = ["-i", str(Path(self.key).expanduser())] if self.key else []
-        return ["ssh", *key, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={PATIENCE_S:.0f}", *_NEW_HOSTS]
+        return ["ssh", *key, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={PATIENCE_S - 3:.0f}", *_NEW_HOSTS]
 
 
 _NEW_HOSTS = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR")
 """As Ray's launcher: a cluster's hosts come and go, and reuse addresses."""
 
 
-def _group(content: Any, name: str, file: str) -> dict[str, Any]:
-    group = content.get(name) if isinstance(content, dict) else None
-    if not isinstance(group, dict):
+def _group(content: Any, name: str, file: str, absent: dict[str, Any] | None = None) -> dict[str, Any]:
+    group = content.get(name, absent) if isinstance(content, dict) else None
+    if group is None:
         raise InputError(f"--cluster {file}: {name} is missing: this is no launcher file of Ray")
+    if not isinstance(group, dict):
+        raise InputError(f"--cluster {file}: {name}: must be keys with values, not {group!r}")
     return group
+
+
+def _text(group: dict[str, Any], name: str, where: str, file: str) -> str | None:
+    value = group.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise InputError(f"--cluster {file}: {where}.{name}: must be text, not {value!r}")
 
 
 @contextlib.contextmanager
@@ -98,23 +116,45 @@ def jobs_api(address: str | None, cluster: ClusterFile | None) -> Iterator[JobSu
     """Within: a client of the Jobs API. Raises EnvironmentFailure where there is none, or it refuses us."""
     if (address is None) == (cluster is None):
         raise InputError("where to: give --cluster FILE (a launcher file) or --address URL (http://HEAD:8265)")
+    deadline = time.monotonic() + PATIENCE_S
     if cluster is not None:
-        with _tunnel(cluster) as url:
-            yield _client(url, f"--cluster {cluster.file}")
-        return
-    url = str(address)
-    if "://" not in url:
-        url = f"http://{url}"
-    parsed = urllib.parse.urlsplit(url)
+        head = cluster.head_address()
+        with _tunnel(cluster, head, deadline) as url:
+            yield _client(url, f"--cluster {cluster.file}: port {PORT} of {head}, through ssh", deadline)
+    else:
+        yield _client(_url(str(address)), f"--address {address}", deadline)
+
+
+def _url(address: str) -> str:
+    """Of the dashboard at ``address``, with scheme and port."""
     try:
-        socket.create_connection((parsed.hostname or "", parsed.port or PORT), timeout=PATIENCE_S).close()
+        parsed = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
+        known = bool(parsed.scheme in ("http", "https") and parsed.hostname and (parsed.port or PORT))
+    except ValueError:
+        known = False
+    if not known:
+        raise InputError(f"--address {address}: must be http://HEAD:{PORT}, the address of the cluster's dashboard")
+    return f"{parsed.scheme}://{parsed.netloc}{'' if parsed.port else f':{PORT}'}"
+
+
+def _check_answers(url: str, given: str, deadline: float) -> None:
+    """Raises EnvironmentFailure where no dashboard of Ray's answers at ``url`` in time; Ray's client would wait on."""
+    remedy = f"is the cluster up, and is this the address of its dashboard (http://HEAD:{PORT}, or a tunnel to it)?"
+    try:
+        with urllib.request.urlopen(f"{url}/api/version", timeout=max(1.0, deadline - time.monotonic())) as answer:
+            is_rays = b"ray_version" in answer.read(10_000)
+    except urllib.error.HTTPError as error:
+        is_rays = error.code in (401, 403)  # it asks for the token
+    except http.client.HTTPException:
+        is_rays = False
     except OSError as error:
-        remedy = "is the cluster up, and is this the address of its dashboard (http://HEAD:8265, or a tunnel to it)?"
-        raise EnvironmentFailure(f"--address {address}: {error}; {remedy}") from None
-    yield _client(url if parsed.port else f"{url}:{PORT}", f"--address {address}")
+        raise EnvironmentFailure(f"{given}: {getattr(error, 'reason', error)}; {remedy}") from None
+    if not is_rays:
+        raise EnvironmentFailure(f"{given}: what answers there is no dashboard of Ray; {remedy}")
 
 
-def _client(url: str, given: str) -> JobSubmissionClient:
+def _client(url: str, given: str, deadline: float) -> JobSubmissionClient:
+    _check_answers(url, given, deadline)
     import ray
     from ray.job_submission import JobSubmissionClient
 
@@ -133,9 +173,9 @@ def _client(url: str, given: str) -> JobSubmissionClient:
 
 
 @contextlib.contextmanager
-def _tunnel(cluster: ClusterFile) -> Iterator[str]:
+def _tunnel(cluster: ClusterFile, head: str, deadline: float) -> Iterator[str]:
     """Within: the Jobs API of the head, which listens on its loopback only, is at this address."""
-    head, port = cluster.head_address(), _free_port()
+    port = _free_port()
     if shutil.which("ssh") is None:
         raise EnvironmentFailure(f"--cluster {cluster.file}: ssh {cluster.user}@{head}: there is no program ssh here")
     command = [*cluster.ssh(), "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{PORT}", f"{cluster.user}@{head}"]
@@ -147,7 +187,6 @@ def _tunnel(cluster: ClusterFile) -> Iterator[str]:
         start_new_session=True,  # Ctrl-C is for us
     )
     try:
-        deadline = time.monotonic() + PATIENCE_S
         while not _listens(port):
             if tunnel.poll() is not None or time.monotonic() > deadline:
                 tunnel.kill()

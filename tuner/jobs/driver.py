@@ -1,33 +1,45 @@
 """What a job runs on the cluster: the search, and the search again where its process was killed.
 
-    python -m tuner.jobs.driver --storage S --name N FILE [--set KEY=VALUE …]
+    python -m tuner.jobs.driver --storage S --name N FILE [--set KEY=VALUE …] [--again NODES]
 
-The environment variable ``TUNER_EXPECTS`` holds as JSON the versions of who submitted it.
+The environment variable ``TUNER_SUBMITTER`` says who submitted it (`tuner.jobs.record`). While it runs, its storage has
+what `tuner.jobs.revival` needs to start it again when the cluster has lost its head.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import os
 import platform
+import shlex
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from types import FrameType
 
-from tuner.errors import EnvironmentFailure, InputError, TunerError
+from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
+from tuner.jobs.record import Job, Submitter
 from tuner.loading import begun, last_known
+from tuner.lock import STALE_AFTER_S, holder
 from tuner.storage import RunFolder
 
-EXPECTS = "TUNER_EXPECTS"
 READY = "tuner: the cluster has what is needed"
 PYTHON, MUST_AGREE, SHOULD_AGREE = "Python", ("ray",), ("torch", "torchvision", "optuna", "tuner")
 
 MAX_DEATHS = 10
 """How often in a row a search is taken up that dies without a new event in its journal."""
+
+LOCK_S = 2 * STALE_AFTER_S
+"""How long the lock of a dead process may outlive it: in an object store, or with a host that NFS still waits for."""
+
+NODES_S = 180.0
+"""How long a cluster that comes up may need until it has all nodes."""
 
 
 def versions() -> dict[str, str]:
@@ -41,7 +53,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def disagreements(here: dict[str, str], there: dict[str, str]) -> tuple[list[str], list[str]]:
+def disagreements(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """What must agree and does not, and what should; ``here``: the cluster, ``there``: who submitted."""
     differing = [f"{name} {here.get(name, 'none')} here, {there[name]} there" for name in there]
     wrong = [line for line, name in zip(differing, there, strict=True) if here.get(name) != there[name]]
@@ -49,20 +61,27 @@ def disagreements(here: dict[str, str], there: dict[str, str]) -> tuple[list[str
     return hard, [line for line in wrong if line not in hard]
 
 
-def drive(file: str, overrides: Sequence[str], storage: str, name: str) -> int:
-    """Runs the search, and resumes it as often as its process is killed; its exit status."""
+def drive(
+    file: str, overrides: Sequence[str], storage: str, name: str, interrupted: Callable[[], None] = lambda: None
+) -> int:
+    """Runs the search, and resumes it as often as its process is killed; its exit status.
+
+    ``interrupted`` is called when a SIGINT comes.
+    """
     folder = RunFolder.at(storage) / name
-    address = os.environ.get("RAY_ADDRESS", "auto")  # a job is told its cluster's
     last_size, deaths = -1, 0
     while True:
-        common = ["--storage", storage, "--address", address]
+        _wait_until(lambda: holder(folder) is None, LOCK_S)
+        common = ["--storage", storage, "--address", _address()]
         sets = [word for text in overrides for word in ("--set", text)]
         if begun(folder) and last_known(folder).provenance.get("interrupted") is False:
             return 0  # killed after its end
         verb = ["resume", name, *common] if begun(folder) else ["run", file, "--name", name, *common, *sets]
-        status = _call([sys.executable, "-m", "tuner", *verb])
-        if status >= 0 or status in (-signal.SIGINT, -signal.SIGTERM):
-            return abs(status)
+        status = _call([sys.executable, "-m", "tuner", *verb], interrupted)
+        if status in (-signal.SIGINT, -signal.SIGTERM):
+            return Interrupted.exit_status
+        if status >= 0:
+            return status
         size = _size(folder)
         deaths = deaths + 1 if size == last_size else 1
         last_size = size
@@ -71,11 +90,35 @@ def drive(file: str, overrides: Sequence[str], storage: str, name: str) -> int:
         print(f"NOTICE: the search was killed (signal {-status}); it goes on from its journal", file=sys.stderr)
 
 
-def _call(command: list[str]) -> int:
+def _address() -> str:
+    return os.environ.get("RAY_ADDRESS", "auto")  # a job is told its cluster's
+
+
+def _wait_until(condition: Callable[[], bool], patience: float) -> None:
+    """Returns when ``condition`` holds, or ``patience`` seconds later."""
+    deadline = time.monotonic() + patience
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def _wait_for_nodes(count: int) -> None:
+    """Returns when the cluster has ``count`` nodes, or says that it has not."""
+    from tuner.engine.room import nodes
+    from tuner.engine.session import cluster_at
+
+    with cluster_at(_address()):
+        _wait_until(lambda: len(nodes()) >= count, NODES_S)
+        if (here := len(nodes())) < count:
+            print(f"NOTICE: the cluster has {here} of {count} nodes after {NODES_S:.0f} s", file=sys.stderr)
+
+
+def _call(command: list[str], interrupted: Callable[[], None]) -> int:
     """Runs it and passes signals on."""
     child = subprocess.Popen(command)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            interrupted()
         child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -93,6 +136,31 @@ def _size(folder: RunFolder) -> int:
     return sum(1 for _ in reader.new())
 
 
+def _ray_is_gone() -> bool:
+    """Whether nothing answers any more where this job's cluster was."""
+    host, _, port = _address().rpartition(":")
+    if not port.isdigit():
+        return False
+    with contextlib.suppress(OSError):
+        socket.create_connection((host, int(port)), timeout=5).close()
+        return False
+    return True
+
+
+def _begin(job: Job) -> None:
+    """Checks that the search can run here, and keeps what it takes to start it again. Raises TunerError."""
+    hard, soft = disagreements(versions(), job.submitter.versions)
+    if hard:
+        remedy = "install on the cluster what you have, or the other way round"
+        raise InputError(f"the cluster and you differ: {'; '.join(hard)}; {remedy}")
+    if soft:
+        print(f"NOTICE: the cluster and you differ: {'; '.join(soft)}", file=sys.stderr)
+    run = RunFolder.at(job.storage) / job.name
+    if begun(run) or job.is_kept():
+        raise InputError(f"--name {job.name!r} is taken: there is a run {run.shown}; choose another name")
+    job.keep(Path.cwd())
+
+
 def main() -> None:
     """Searches as the command line says, and goes on where the search is killed."""
     parser = argparse.ArgumentParser()
@@ -100,19 +168,38 @@ def main() -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--storage", required=True)
     parser.add_argument("--name", required=True)
+    parser.add_argument("--again", type=int, metavar="NODES", help="begun on a cluster that lost its head")
     given = parser.parse_args()
+    job = Job(
+        given.name,
+        given.storage,
+        shlex.join(["python", "-m", "tuner.jobs.driver", *sys.argv[1:]]),
+        Submitter.of_this_job(),
+    )
     try:
-        hard, soft = disagreements(versions(), json.loads(os.environ.get(EXPECTS, "{}")))
-        if hard:
-            remedy = "install on the cluster what you have, or the other way round"
-            raise InputError(f"the cluster and you differ: {'; '.join(hard)}; {remedy}")
-        if soft:
-            print(f"NOTICE: the cluster and you differ: {'; '.join(soft)}", file=sys.stderr)
-        print(READY, file=sys.stderr, flush=True)
-        sys.exit(drive(given.file, given.overrides, given.storage, given.name))
+        if given.again is None:
+            _begin(job)
     except TunerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
+        sys.exit(_failed(error))
+    print(READY, file=sys.stderr, flush=True)
+    try:
+        if given.again is not None:
+            _wait_for_nodes(given.again)
+        status = drive(given.file, given.overrides, given.storage, given.name, job.forget)
+    except KeyboardInterrupt:
+        job.forget()
+        status = Interrupted.exit_status
+    except TunerError as error:
+        status = _failed(error)
+    ray_is_lost = status == EnvironmentFailure.exit_status and _ray_is_gone()
+    if not ray_is_lost and status != Interrupted.exit_status:  # by SIGTERM: a machine that is shut down, no user's stop
+        job.forget()
+    sys.exit(status)
+
+
+def _failed(error: TunerError) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_status
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import getpass
 import os
 import posixpath
 import shlex
+import socket
 import subprocess
 import tempfile
 import time
@@ -15,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
 from tuner.jobs.cluster import ClusterFile
 from tuner.jobs.code import code_of, copied
-from tuner.jobs.driver import EXPECTS, READY, versions
+from tuner.jobs.driver import READY, versions
+from tuner.jobs.record import Job, Submitter, list_code
 from tuner.results import new_run_name
 from tuner.spec.experiment import check_name
 from tuner.spec.reader import load_experiment
@@ -34,8 +36,8 @@ START_S = 120.0
 AGENT_S = 30.0
 """How long a cluster that has just come up may need until it takes jobs."""
 
-_STORAGE = "tuner_storage"
-"""Key of a job's metadata."""
+_STORAGE, _BY = "tuner_storage", "tuner_submitter"
+"""Keys of a job's metadata."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,12 @@ class Submission:
     """The code, relative to the project."""
 
     @property
-    def command(self) -> str:
-        """What the job runs."""
+    def job(self) -> Job:
+        """What the cluster is told."""
         sets = [word for text in self.overrides for word in ("--set", text)]
         words = ["-m", "tuner.jobs.driver", self.file, "--storage", self.storage, "--name", self.name, *sets]
-        return shlex.join(["python", *words])
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+        return Job(self.name, self.storage, shlex.join(["python", *words]), Submitter(who, versions()))
 
 
 def prepared(
@@ -100,49 +103,61 @@ def _check_travels(file: Path, what: str, project: Path, files: Sequence[Path]) 
 def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[str], None]) -> None:
     """Sends the code, starts the job, and returns when its driver has seen that it can run.
 
-    Raises InputError where the cluster has another Ray or Python, or the name is taken.
+    Raises InputError where the cluster has another Ray or Python, or the name is taken; and as the driver does.
     """
     _check_ray(client)
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
         copied(submission.project, submission.files, Path(folder))
-        begun = time.monotonic()
-        while not _taken(client, submission, folder, wait=time.monotonic() < begun + AGENT_S):
-            time.sleep(1)
+        list_code(Path(folder), [str(file) for file in submission.files])
+        if not hand_over(client, submission.job, folder):
+            raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name")
     say(f"{len(submission.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
     while READY not in client.get_job_logs(submission.name):
         info = client.get_job_info(submission.name)
         if info.status.is_terminal():
-            raise InputError(_why_failed(client.get_job_logs(submission.name), info.message))
+            raise _why_failed(client.get_job_logs(submission.name), info.message, info.driver_exit_code)
         if time.monotonic() - begun > START_S:
             say(f"the job has not started within {START_S:.0f} s: {info.message}")
             return
         time.sleep(0.5)
 
 
-def _why_failed(logs: str, message: str) -> str:
-    """Why a job ended before its search began."""
+def _why_failed(logs: str, message: str, status: int | None) -> TunerError:
+    """Why a job ended before its search began: what its driver said, with the status that it left with."""
     if "No module named 'tuner'" in logs:
-        return "the cluster's Python has no tuner: install there what you have here, as the files in cluster/ do"
-    lines = [line for line in logs.splitlines() if line.startswith("error: ")]
-    return lines[-1].removeprefix("error: ") if lines else f"the job failed: {message}"
+        remedy = "install there what you have here, as the files in cluster/ do"
+        return EnvironmentFailure(f"the cluster's Python has no tuner: {remedy}")
+    lines = [line.removeprefix("error: ") for line in logs.splitlines() if line.startswith("error: ")]
+    if not lines:
+        last = (logs.strip() or message or "").splitlines()[-1:]
+        return EnvironmentFailure(f"the job failed before its search began: {' '.join(last) or 'it said nothing'}")
+    kinds = {kind.exit_status: kind for kind in (InputError, NoUsableResult)}
+    return kinds.get(status or 0, EnvironmentFailure)(lines[-1])
 
 
-def _taken(client: JobSubmissionClient, submission: Submission, folder: str, wait: bool) -> bool:
-    """Whether the cluster took the job; False where it may later (with ``wait``; else an error)."""
-    try:
-        client.submit_job(
-            entrypoint=submission.command,
-            submission_id=submission.name,
-            runtime_env={"working_dir": folder, "env_vars": {EXPECTS: json.dumps(versions())}},
-            metadata={_STORAGE: submission.storage},
-        )
-    except RuntimeError as error:
-        if "already exists" in str(error):
-            raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name") from None
-        if wait and "No available agent" in str(error):  # the head has only just started
-            return False
-        raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
-    return True
+def hand_over(client: JobSubmissionClient, job: Job, code: str) -> bool:
+    """Has the cluster run ``job`` with the code in the folder ``code``; False where it knows one of this name.
+
+    Raises EnvironmentFailure where it refuses it.
+    """
+    give_up = time.monotonic() + AGENT_S
+    while True:
+        try:
+            client.submit_job(
+                entrypoint=job.command,
+                submission_id=job.name,
+                runtime_env={"working_dir": code, "env_vars": job.environment},
+                metadata={_STORAGE: job.storage, _BY: job.submitter.who},
+            )
+        except RuntimeError as error:
+            if "already exists" in str(error):
+                return False
+            if "No available agent" not in str(error) or time.monotonic() > give_up:
+                raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
+            time.sleep(1)  # the head has only just started
+        else:
+            return True
 
 
 def _check_ray(client: JobSubmissionClient) -> None:
@@ -161,6 +176,7 @@ def jobs(client: JobSubmissionClient) -> list[dict[str, Any]]:
             "job": job.submission_id,
             "status": job.status.value.lower(),
             "started": time.strftime("%Y-%m-%d %H:%M", time.localtime((job.start_time or 0) / 1000)),
+            "by": job.metadata.get(_BY, ""),
             "storage": job.metadata[_STORAGE],
         }
         for job in sorted(found, key=lambda job: -(job.start_time or 0))

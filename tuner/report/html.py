@@ -253,12 +253,12 @@ def _provenance(results: ResultSet, told: Chronicle) -> Section:
 
 
 def _again(results: ResultSet) -> Section:
-    shown, git = results.folder.shown, results.provenance.get("git") or {}
+    git, run = results.provenance.get("git") or {}, results.folder.word
     lines = [f"git checkout {git['commit']}"] if "commit" in git else []
-    lines.append(f"python -m tuner run {shown}/{EXPERIMENT}")
+    lines.append(f"python -m tuner run {(results.folder / EXPERIMENT).word}")
     if results.front:
         best = results.front[0]
-        lines.append(f"python -m tuner replay {shown} {best.number}")
-        lines.append(f"python -m tuner best {shown}{f' --trial {best.id}' if results.has_front else ''} --test")
+        lines.append(f"python -m tuner replay {run} {best.number}")
+        lines.append(f"python -m tuner best {run}{f' --trial {best.id}' if results.has_front else ''} --test")
     caption = "The search again; one trial again, compared with the record; the best model, scored on the test set:"
     return Section("again", "To have it again", caption, html=code("\n".join(lines)))

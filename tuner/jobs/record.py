@@ -1,0 +1,117 @@
+"""What a job keeps in its storage while it runs: enough to start it again on a cluster that knows nothing of it.
+
+With its head a Ray cluster forgets all jobs, and the code that came with them. So as long as a search neither ends nor
+is stopped, ``.jobs/NAME`` beside its run folder holds its command, who submitted it, and its code as it ran.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import EnvironmentFailure
+from tuner.storage import RunFolder
+
+JOBS = ".jobs"
+"""The folder of records, in the storage."""
+
+CODE_LIST = ".tuner-code"
+"""A file that travels with the code and names all others: a job's folder may come to hold data as well."""
+
+SUBMITTER = "TUNER_SUBMITTER"
+"""The environment variable that holds, as JSON, a job's `Submitter`."""
+
+_RECORD, _CODE = "job.json", "code.tar.gz"
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """Who submitted a job: user and computer, and the versions there."""
+
+    who: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_this_job(cls) -> Submitter:
+        """Of the job that this process belongs to."""
+        return cls(**json.loads(os.environ.get(SUBMITTER, "{}")))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a cluster is told of a search."""
+
+    name: str
+    storage: str
+    command: str
+    """What it runs."""
+    submitter: Submitter
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of its process. It is stopped with SIGINT, so that SIGTERM is left for a machine that is shut down."""
+        told = json.dumps(asdict(self.submitter), sort_keys=True)
+        return {SUBMITTER: told, "RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "30"}
+
+    @property
+    def folder(self) -> RunFolder:
+        """Of its record."""
+        return RunFolder.at(self.storage) / JOBS / self.name
+
+    def is_kept(self) -> bool:
+        """Whether its storage has a record of it."""
+        return self.folder.exists(_RECORD)
+
+    def keep(self, project: Path) -> None:
+        """Writes its record, with the code below ``project``.
+
+        Raises InputError where the storage cannot be written, EnvironmentFailure where it is full.
+        """
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for name in json.loads((project / CODE_LIST).read_text()):
+                archive.add(project / name, name)
+        self.folder.create()
+        try:
+            self.folder.write(_CODE, packed.getvalue())
+            self.folder.write(_RECORD, json.dumps(asdict(self), indent=2).encode())  # last: what has it, is whole
+        except OSError as error:
+            raise EnvironmentFailure(f"{self.folder.shown} cannot be written: {error}") from None
+
+    def unpack(self, target: Path) -> None:
+        """Puts the code of its record below ``target``, as it was sent. Raises EnvironmentFailure."""
+        try:
+            with tarfile.open(fileobj=io.BytesIO(self.folder.read(_CODE)), mode="r:gz") as archive:
+                archive.extractall(target, filter="data")
+                list_code(target, archive.getnames())
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            raise EnvironmentFailure(f"{(self.folder / _CODE).shown} cannot be read: {error}") from None
+
+    def forget(self) -> None:
+        """Deletes its record, if there is one."""
+        self.folder.parent.delete(self.name)
+
+
+def list_code(project: Path, names: list[str]) -> None:
+    """Writes into ``project`` which of its files are code that was sent."""
+    (project / CODE_LIST).write_text(json.dumps(names))
+
+
+def kept(storage: str) -> Iterator[Job]:
+    """The jobs that ``storage`` has records of. Raises EnvironmentFailure where it, or a record, cannot be read."""
+    records = RunFolder.at(storage) / JOBS
+    try:
+        for name in records.folders():
+            if (records / name).exists(_RECORD):
+                told: dict[str, Any] = json.loads((records / name).read(_RECORD))
+                yield Job(**told | {"storage": storage, "submitter": Submitter(**told["submitter"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise EnvironmentFailure(f"storage {storage!r}: its jobs cannot be read: {reason}") from None
