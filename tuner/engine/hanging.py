@@ -101,8 +101,10 @@ class Watch:
         found = {}
         for trial_id in trial_ids:
             attempt = self._attempts.get(trial_id)
-            limit = self.limit(trial_id) if attempt else None
-            if attempt and limit is not None and self._now - attempt.since > limit:
+            if attempt is None or (self._hang_after == "auto" and self._now - attempt.since <= LEAST_S):
+                continue  # asked at every event of every trial: no median for those that have just reported
+            limit = self.limit(trial_id)
+            if limit is not None and self._now - attempt.since > limit:
                 found[trial_id] = f"no report for {duration(self._now - attempt.since)}; {self._rule(limit)}"
         return found
 
