@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
 def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
