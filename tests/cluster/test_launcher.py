@@ -49,7 +49,7 @@ def ask(stranger: Host, host: Host, token: str = "") -> dict[str, tuple[str, dic
 
 
 def test_ray_up_brings_up_head_and_workers(cluster: Cluster) -> None:
-    nodes = cluster.nodes()
+    nodes = cluster.wait_for(3)
     assert set(nodes) == {cluster.hosts[name].address for name in ("head", "worker1", "worker2")}
     for name, gpus in (("head", 0), ("worker1", 2), ("worker2", 2)):
         resources = nodes[cluster.hosts[name].address]["Resources"]
