@@ -7,6 +7,10 @@ reports ``rate`` times a second by the clock, for so many seconds, and measures 
 takes; one that comes back after its time delays the next. In turn without tracking and with MLflow (a sqlite file), a
 process each. Said are the reports a second that arrived, the share of their time in which trials waited in
 ``tune.report``, and the processor time of the driver's process (trials and tracking are other processes) per second.
+
+Measured on 2 cores (AMD EPYC), Ray 2.60, in one run: 10 trials, 50 asked for: 46/s, median 3 ms in tune.report, driver
+0.08 of a core. 100 trials, 500 asked for: 393/s, 42 ms, driver 0.68 of a core; with MLflow 218/s, 248 ms, 0.60. There
+the hundred processes of the trials, the driver and MLflow's took all of both cores: not a measure of the driver alone.
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ when they began and ended by their own clock. Busy: the sum of these times betwe
 share of 16 times that span. Each side is a driver process of its own on the same cluster, in turn; Ray Tune with
 ``reuse_actors=True``, with which it is faster. The driver's processor time and memory are those of its process (the
 trials are elsewhere), noted with every hundredth end. Writes placement.png: how many slots were idle, by time.
+
+Measured on 2 cores (AMD EPYC), Ray 2.60, 1,000 trials of 1 s, one run each: tuner 67.0 s, busy 93.9 %, 10.5 ms of a
+processor a trial in the first tenth and 12.5 in the last, 239 MB after 100 trials and 277 after 1,000; Ray Tune 72.9 s,
+86.2 %, 27.5 and 17.9 ms, 794 and 836 MB. Ideal: 62.5 s.
 """
 
 from __future__ import annotations
@@ -155,7 +159,7 @@ def figure(found: dict[str, dict[str, Any]], seconds: float, path: Path) -> None
     for axis, (side, got) in zip(axes[:, 0], found.items(), strict=True):
         moments, free = idle(got["spans"])
         axis.fill_between(moments, free, step="post", color="#0072B2", linewidth=0)
-        axis.set(xlim=(0, longest), ylim=(0, SLOTS), ylabel=f"idle slots of {SLOTS}")
+        axis.set(xlim=(0, longest), ylim=(0, SLOTS), yticks=range(0, SLOTS + 1, 4), ylabel=f"idle slots of {SLOTS}")
         axis.set_title(f"{'Ray Tune' if side == 'ray' else side}: busy {busy(got['spans']):.1%}", fontsize=10)
     axes[-1, 0].set_xlabel(f"seconds since the first start; trials of {seconds:g} s")
     drawn.savefig(path, dpi=130)
