@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -190,3 +191,9 @@ def _control_group(name: str) -> str:
         return Path("/sys/fs/cgroup", name).read_text()
     except OSError:
         return ""
+
+
+def free_port(address: str) -> int:
+    """A TCP port of this machine at which nobody listens now."""
+    with socket.create_server((address, 0)) as server:
+        return int(server.getsockname()[1])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import sys
 import threading
 from collections import Counter
@@ -32,6 +31,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from tuner.engine.failures import BadReport, print_traceback, user_error
 from tuner.engine.handover import Process, output_to
 from tuner.engine.task import TrialTask, run_function
+from tuner.machine import free_port
 
 PATIENCE_S = 10.0
 """How long a rank that lost the others waits for the one that can tell the reason."""
@@ -79,7 +79,7 @@ def ranks(
     try:
         here = str(get_node_ip_address())
         nodes = [here, *ray.get([actor.address.remote() for actor in actors])]
-        first, *others = environments(nodes, _free_port(here))
+        first, *others = environments(nodes, free_port(here))
         calls = [
             actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))
             for rank, (actor, environment) in enumerate(zip(actors, others, strict=True), start=1)
@@ -184,8 +184,3 @@ def _error(call: Any) -> BaseException | None:
         lost: BaseException = error
         return lost
     return None
-
-
-def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as server:
-        return int(server.getsockname()[1])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.machine import free_port
 from tuner.spec.document import read_yaml
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _client(url: str, given: str, deadline: float) -> JobSubmissionClient:
 @contextlib.contextmanager
 def _tunnel(cluster: ClusterFile, head: str, deadline: float) -> Iterator[str]:
     """Within: the Jobs API of the head, which listens on its loopback only, is at this address."""
-    port = _free_port()
+    port = free_port("127.0.0.1")
     if shutil.which("ssh") is None:
         raise EnvironmentFailure(f"--cluster {cluster.file}: ssh {cluster.user}@{head}: there is no program ssh here")
     command = [*cluster.ssh(), "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{PORT}", f"{cluster.user}@{head}"]
@@ -206,8 +207,3 @@ def _listens(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
         return True
     return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

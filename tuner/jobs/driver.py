@@ -25,6 +25,7 @@ from types import FrameType
 
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
+from tuner.journal import JournalReader
 from tuner.loading import begun, last_known
 from tuner.lock import STALE_AFTER_S, holder
 from tuner.storage import RunFolder
@@ -82,7 +83,7 @@ def drive(
             return Interrupted.exit_status
         if status >= 0:
             return status
-        size = _size(folder)
+        size = len(JournalReader(folder).new())
         deaths = deaths + 1 if size == last_size else 1
         last_size = size
         if deaths > MAX_DEATHS:
@@ -127,13 +128,6 @@ def _call(command: list[str], interrupted: Callable[[], None]) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _size(folder: RunFolder) -> int:
-    from tuner.journal import JournalReader
-
-    reader = JournalReader(folder)
-    return sum(1 for _ in reader.new())
 
 
 def _ray_is_gone() -> bool:
@@ -182,19 +176,25 @@ def main() -> None:
     except TunerError as error:
         sys.exit(_failed(error))
     print(READY, file=sys.stderr, flush=True)
+    sys.exit(_until_its_end(job, given))
+
+
+def _until_its_end(job: Job, given: argparse.Namespace) -> int:
+    """Drives the search; its record goes when it has ended or its user has stopped it. Its exit status."""
     try:
         if given.again is not None:
             _wait_for_nodes(given.again)
-        status = drive(given.file, given.overrides, given.storage, given.name, job.forget)
+        status = drive(given.file, given.overrides, job.storage, job.name, job.forget)
     except KeyboardInterrupt:
         job.forget()
-        status = Interrupted.exit_status
+        return Interrupted.exit_status
     except TunerError as error:
         status = _failed(error)
-    ray_is_lost = status == EnvironmentFailure.exit_status and _ray_is_gone()
-    if not ray_is_lost and status != Interrupted.exit_status:  # by SIGTERM: a machine that is shut down, no user's stop
+    was_shut_down = status == Interrupted.exit_status  # by SIGTERM: a stop comes by SIGINT, which has forgotten it
+    lost_its_ray = status == EnvironmentFailure.exit_status and _ray_is_gone()
+    if not was_shut_down and not lost_its_ray:
         job.forget()
-    sys.exit(status)
+    return status
 
 
 def _failed(error: TunerError) -> int:
