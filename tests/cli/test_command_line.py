@@ -69,6 +69,19 @@ def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None
     assert found["best"]["config"]["layers"]["size"] == 8
 
 
+def test_a_trainable_that_compiles_its_model_ends_without_a_word_of_leaks(tmp_path: Path) -> None:
+    """Python ends without a last collection, which triton's bindings would take for leaks and print by the dozen."""
+    pytest.importorskip("triton")
+    (tmp_path / "compiled.py").write_text(
+        "from triton._C.libtriton import ir\nfrom ray import tune\ndef train(config):\n    tune.report({'loss': 0.0})\n"
+    )
+    (tmp_path / "compiled.yaml").write_text(
+        "trainable: compiled.py:train\nsearch_space: {lr: {uniform: [0, 1]}}\nobjective: {metric: loss, mode: min}\n"
+    )
+    done = tuner("validate", "compiled.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_data_that_cannot_be_had_ends_with_4_before_any_trial(tmp_path: Path) -> None:
     done = tuner(
         "run", "experiments/cifar_asha.yaml", "--set", "params.dataset=npz:/nope.npz", "--storage", str(tmp_path)
