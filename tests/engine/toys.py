@@ -133,3 +133,13 @@ def fails_without_a_file(config: dict) -> None:
         if epoch == 2 and config["x"] > 0.1 and not Path(config["needs"]).exists():
             raise FileNotFoundError(config["needs"])
         report({"epoch": epoch, "score": -((config["x"] - 0.3) ** 2)}, epoch)
+
+
+def counts_its_steps(config: dict) -> None:
+    """Notes in ``folder`` how far it has come, before each report; raises after ``raises`` reports."""
+    for epoch in range(1, 17):
+        if epoch > config.get("raises", 16):
+            raise RuntimeError("a broken trial")
+        time.sleep(0.01)
+        Path(config["folder"], str(config["x"])).write_text(str(epoch))
+        tune.report({"epoch": epoch, "score": config["x"] * epoch})

@@ -56,6 +56,11 @@ from tuner.results import how_to_resume
 KEEP_IDLE_S = 60.0
 """How long a process that has nothing to do is kept where an autoscaler could end its node."""
 
+AT_ONCE, TURN_S = 10, 0.01
+"""While more than so many trials run, each brings what it reports in a turn of so many seconds times those above: one
+call of a process costs the driver and the process a millisecond each, whatever it brings (tests/benchmarks/digest.py).
+"""
+
 
 @contextlib.contextmanager
 def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
@@ -129,6 +134,15 @@ class Controller(FailingTrials):
             self.add_trial(revived)
             if trial.id in self.recorder.course.paused:
                 self._set_trial_status(revived, RayTrial.PAUSED)
+
+    def _schedule_trial_train(self, trial: RayTrial) -> None:
+        self._schedule_trial_task(
+            trial=trial,
+            method_name="train_for",
+            args=(TURN_S * max(0, len(self._running_trials) - AT_ONCE),),
+            on_result=self._on_training_result,
+            on_error=self._trial_task_failure,
+        )
 
     # --- bookkeeping ---
 

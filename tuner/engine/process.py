@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow.fs import LocalFileSystem
 from ray.exceptions import RayError
 from ray.train._internal.session import _TrainingResult, get_session
-from ray.tune.result import RESULT_DUPLICATE, TIME_TOTAL_S
+from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
@@ -47,6 +47,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         self._process = Process()
         self._place = get_current_placement_group()
         self._reports = 0
+        self._raised: Exception | None = None
         super().setup(config)
         self._saving = Saving(get_session(), self.every, self.scheduler)
 
@@ -55,6 +56,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         if not super().reset_config(new_config):
             return False
         self._reports = 0
+        self._raised = None
         self._saving.begin({})
         session = get_session()
         session.iteration, session.time_total, session.last_report_time = 0, 0.0, time.time()
@@ -95,6 +97,36 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         super().load_checkpoint(checkpoint_result)
         self._saving.begin(checkpoint_result.metrics)
         get_session().time_total = checkpoint_result.metrics.get(TIME_TOTAL_S, 0.0)  # Ray starts again from 0
+
+    def train_for(self, seconds: float) -> list[dict[str, Any]]:
+        """The trial's next report; with ``seconds`` also those that come within them, up to one that may stop it.
+
+        Called with 0 the trial stands at its report until the next call, as in Ray's ``train``. Otherwise it stands only
+        at one on which the scheduler may decide, that comes with a checkpoint, or is the last. (Ray's own
+        ``train_buffered`` goes on over the decisions of schedulers, and keeps a report until the next one comes.)
+        """
+        if self._raised is not None:
+            raise self._raised
+        until, reports = time.monotonic() + seconds, [self.train()]
+        while seconds and not self._stands_at(reports[-1]) and self._reports_again(until):
+            try:
+                reports.append(self.train())
+            except Exception as error:  # noqa: BLE001 - the next call raises it: what was reported before comes first
+                self._raised = error
+                break
+        return reports
+
+    def _stands_at(self, report: dict[str, Any]) -> bool:
+        return RESULT_DUPLICATE in report or SHOULD_CHECKPOINT in report or self._saving.may_end
+
+    def _reports_again(self, until: float) -> bool:
+        """Lets the trial go on; whether it has reported again before ``until``, on the monotonic clock."""
+        session = get_session()
+        session.continue_lock.release()
+        session._first_report = True  # it goes on: the session must not release it once more
+        queue = session.result_queue
+        with queue.not_empty:
+            return bool(queue.not_empty.wait_for(lambda: queue.queue, until - time.monotonic()))
 
     def step(self) -> dict[str, Any]:
         metrics: dict[str, Any] = super().step()

@@ -111,6 +111,10 @@ class SchedulerSpec(Model):
         complete = self.fidelity is not None and step >= self.fidelity[1]
         return complete or any(before < rung <= step for rung in self.rungs())
 
+    def may_end(self, before: float, step: float) -> bool:
+        """Whether such a trial may be stopped there besides."""
+        return self.may_halt(before, step)
+
     @property
     def first_rung_moves(self) -> bool:
         """Whether any of `rungs` may become the first one while the search runs."""
