@@ -1,7 +1,11 @@
-"""One Ray session for all tests that need Ray, and one browser for all that look at pages."""
+"""One Ray session for all tests that need Ray, and one browser for all that look at pages.
+
+Everyday tests run in two processes: see CONTRIBUTING.md.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -20,9 +24,28 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
+_session = contextlib.ExitStack()
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two for all everyday tests; none for tests that are chosen by file or group, unless with ``-n``."""
+    all_of_them = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return 2 if all_of_them and config.option.markexpr.startswith("not ") else 0
+
+
+def needs_ray(item: pytest.Item) -> bool:
+    return "ray_session" in getattr(item, "fixturenames", ())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the Ray session come last: the others must see a process without one."""
-    items.sort(key=lambda item: "ray_session" in getattr(item, "fixturenames", ()))
+    """Tests that use the Ray session come first, so that they fall to one process; the others must not see it."""
+    items.sort(key=lambda item: not needs_ray(item))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Ends the Ray session when no other test needs it."""
+    if not needs_ray(item):
+        _session.close()
 
 
 @pytest.fixture
@@ -39,6 +62,13 @@ def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
+    with _session:
+        _session.enter_context(_ray())
+        yield
+
+
+@contextlib.contextmanager
+def _ray() -> Iterator[None]:
     import ray
 
     before = os.environ.get("PYTHONPATH")
@@ -51,9 +81,11 @@ def ray_session() -> Iterator[None]:
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-    yield
-    ray.shutdown()
-    os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,8 @@ def train(config):
         before = time.monotonic()
         tune.report({"loss": 1 / (step + 1), "epoch": step, "accuracy": step / count, "lr": 0.1})
         took.append(time.monotonic() - before)
-    (folder / f"took_{config['n']}").write_text(json.dumps([took, begun, time.monotonic() - begun - (count - 1) / rate]))
+    late = time.monotonic() - begun - (count - 1) / rate
+    (folder / f"took_{config['n']}").write_text(json.dumps([took, begun, late]))
 """
 
 
@@ -89,7 +90,7 @@ def by_tuner(fixed: dict[str, Any], meter: Meter, tracking: dict[str, Any]) -> N
 def by_ray(fixed: dict[str, Any], meter: Meter) -> None:
     from ray import tune
 
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     from reports import train
 
     class Reported(tune.Callback):

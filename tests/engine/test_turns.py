@@ -39,8 +39,8 @@ def two_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "TURN_S", 0.5)
 
 
-def search(folder: Path, function: str, scheduler: dict, **keys: Any) -> tuple[ResultSet, Calls]:
-    calls, params = Calls(), keys.pop("params", {})
+def search(folder: Path, function: str, scheduler: dict, trials: int = 8, **params: Any) -> tuple[ResultSet, Calls]:
+    calls = Calls()
     experiment = {
         "trainable": f"{TOYS}:{function}",
         "params": {"folder": str(folder), **params},
@@ -48,7 +48,7 @@ def search(folder: Path, function: str, scheduler: dict, **keys: Any) -> tuple[R
         "objective": {"metric": "score", "mode": "max"},
         "search": {"kind": "random", "seed": 3},
         "scheduler": scheduler,
-        "budget": {"trials": 8},
+        "budget": {"trials": trials},
         "resources": {"gpu": 0},
         "failures": {"retries": 0, "stop_after": 100},
     }
@@ -78,20 +78,20 @@ def test_a_rule_that_may_stop_a_trial_at_any_report_is_asked_at_each(tmp_path: P
 
 
 def test_what_was_reported_before_a_trial_raised_is_not_lost(tmp_path: Path) -> None:
-    results, _ = search(tmp_path, "counts_its_steps", {"kind": "fifo"}, params={"raises": 3})
-    assert [(trial.status, trial.steps) for trial in results.trials] == [("failed", 3)] * 8
+    results, _ = search(tmp_path, "counts_its_steps", {"kind": "fifo"}, trials=2, raises=3)
+    assert [(trial.status, trial.steps) for trial in results.trials] == [("failed", 3)] * 2
     assert all("a broken trial" in trial.reason for trial in results.trials)
 
 
 def test_what_was_reported_before_a_bad_report_is_not_lost(tmp_path: Path) -> None:
-    results, _ = search(tmp_path, "misbehaves", {"kind": "fifo"}, params={"how": "later nan"})
-    assert [(trial.status, trial.steps) for trial in results.trials] == [("failed", 1)] * 8
+    results, _ = search(tmp_path, "misbehaves", {"kind": "fifo"}, trials=2, how="later nan")
+    assert [(trial.status, trial.steps) for trial in results.trials] == [("failed", 1)] * 2
     assert all("report 2: score is nan" in trial.reason for trial in results.trials)
 
 
 def test_checkpoints_are_those_of_their_reports(tmp_path: Path) -> None:
     promotion = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3}
-    results, _ = search(tmp_path, "quadratic", promotion, params={"epochs": 9})
+    results, _ = search(tmp_path, "quadratic", promotion, epochs=9)
     assert {trial.steps for trial in results.trials} == {1, 3, 9}
     for trial in results.trials:
         assert [report.metrics["epoch"] for report in trial.reports] == list(range(1, trial.steps + 1))

@@ -101,8 +101,8 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     def train_for(self, seconds: float) -> list[dict[str, Any]]:
         """The trial's next report; with ``seconds`` also those that come within them, up to one that may stop it.
 
-        Called with 0 the trial stands at its report until the next call, as in Ray's ``train``. Otherwise it stands only
-        at one on which the scheduler may decide, that comes with a checkpoint, or is the last. (Ray's own
+        Called with 0 the trial stands at its report until the next call, as in Ray's ``train``. Otherwise it stands
+        only at one on which the scheduler may decide, that comes with a checkpoint, or is the last. (Ray's own
         ``train_buffered`` goes on over the decisions of schedulers, and keeps a report until the next one comes.)
         """
         if self._raised is not None:
