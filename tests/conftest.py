@@ -1,7 +1,4 @@
-"""One Ray session for all tests that need Ray, and one browser for all that look at pages.
-
-Everyday tests run in two processes: see CONTRIBUTING.md.
-"""
+"""One Ray session for all tests that need Ray, and one browser for all that look at pages, in each process of pytest."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 _session = contextlib.ExitStack()
+"""Ends the Ray session of this process."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -38,14 +36,18 @@ def needs_ray(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the Ray session come first, so that they fall to one process; the others must not see it."""
+    """Tests that use the Ray session come first: they take longest."""
     items.sort(key=lambda item: not needs_ray(item))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Ends the Ray session when no other test needs it."""
+    """The other tests see a process without one."""
     if not needs_ray(item):
         _session.close()
+
+
+def pytest_sessionfinish() -> None:
+    _session.close()
 
 
 @pytest.fixture
@@ -60,11 +62,12 @@ def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
             del sys.modules[name]
 
 
-@pytest.fixture(scope="session")
-def ray_session() -> Iterator[None]:
-    with _session:
+@pytest.fixture(scope="module")
+def ray_session() -> None:
+    import ray
+
+    if not ray.is_initialized():
         _session.enter_context(_ray())
-        yield
 
 
 @contextlib.contextmanager

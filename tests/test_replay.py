@@ -397,6 +397,7 @@ def test_the_command_line_compares_debugs_and_tells_what_it_cannot_find(toy: Pat
     assert unknown.stderr == "error: TRIAL: runs/toy has no trial '2'; its trials have the numbers 1 to 1\n"
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_trials_of_a_run_agree_to_the_last_bit(tmp_path: Path) -> None:
     results = run(

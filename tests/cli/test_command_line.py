@@ -20,6 +20,7 @@ def tuner(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110, env=environment, check=False)
 
 
+@pytest.mark.processes
 def test_quickstart_gives_a_model_that_best_restores(tmp_path: Path) -> None:
     done = tuner("run", "experiments/quickstart.yaml", "--json", "--storage", str(tmp_path), "--name", "q")
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from tuner.confirm import CONFIRMATION, confirm
 from tuner.errors import InputError
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_digits_are_trained_again_and_tested(tmp_path: Path) -> None:
     scheduler = {"kind": "asha", "time_attr": "epoch", "max_t": 2}

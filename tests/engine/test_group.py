@@ -31,6 +31,7 @@ def search(folder: Path, function: str, space: dict[str, Any], name: str = "run"
     )
 
 
+@pytest.mark.pairings
 def test_two_processes_train_what_one_does_with_the_same_batch(tmp_path: Path) -> None:
     space, params = {"lr": {"grid_search": [0.05]}}, {"epochs": 3, "dropout": 0.0, "batch_size": 100}
     together = search(tmp_path, "train", space, "two", params=params)

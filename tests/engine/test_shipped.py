@@ -38,6 +38,7 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert best.validation[metric] == pytest.approx(results.value(results.best.best), abs=1e-6)
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
     ("module", "fixed"), [("digits", {"epochs": 2}), ("cifar", {"epochs": 1, "dataset": "shapes10", "width": 4})]

@@ -45,7 +45,9 @@ def mirror(tmp_path: Path) -> Mirror:
     return made
 
 
-def test_a_trial_is_one_run_through_a_resume(tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_is_one_run_through_a_resume(tmp_path: Path, mirror: Mirror) -> None:
+    from wandb import teardown
+
     results = made_up_run(tmp_path)
     trial = made_up_trial(results, 0.1, 0.2)
     made_up_trial(results, 0.3, status="stopped")
@@ -56,6 +58,7 @@ def test_a_trial_is_one_run_through_a_resume(tmp_path: Path, mirror: Mirror, mon
         mirror.send(results, [trial])
     trial.status = "completed"
     mirror.close(results)
+    teardown()  # its other process writes the last of the files after it has said that a run is finished
     folders = sorted((tmp_path / "run" / "wandb").glob("offline-run-*"))
     assert len(folders) == 2
     told = {}
