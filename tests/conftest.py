@@ -1,4 +1,4 @@
-"""One Ray session for all tests that need Ray, and one browser for all that look at pages, in each process of pytest."""
+"""A Ray session for all tests that need Ray, a browser for all that look at pages: one in each process of pytest."""
 
 from __future__ import annotations
 
