@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from tuner import load_run, run
+from tuner import load_run, resume, run
+from tuner.engine.recorder import Listener
 from tuner.engine.recovery import load_state
-from tuner.errors import InputError, NoUsableResult
+from tuner.errors import EnvironmentFailure, InputError, NoUsableResult
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
 
@@ -267,3 +269,19 @@ def test_storage_may_be_a_uri(tmp_path: Path) -> None:
         name="run",
     )
     assert load_run(f"file://{tmp_path}/store/run").best.config == {"x": 0.3}
+
+
+def test_a_node_that_does_not_see_the_storage_ends_the_search_which_can_be_resumed(tmp_path: Path) -> None:
+    """As one that joins without the mount: what the run folder holds is taken away once nodes have been asked."""
+    file, elsewhere = tmp_path / "run" / "experiment.yaml", tmp_path / "elsewhere"
+    seen = Mock(spec_set=Listener)
+    seen.started.side_effect = lambda results: file.rename(elsewhere)
+    space = {"x": {"grid_search": [0.1, 0.3]}}
+    with pytest.raises(
+        EnvironmentFailure, match=r"run cannot be written: node .+ does not see it: mount it there"
+    ) as why:
+        run(experiment("quadratic", space, search={"kind": "grid"}), storage=tmp_path, name="run", listeners=[seen])
+    assert "to go on where the search was: python -m tuner resume" in str(why.value)
+    elsewhere.rename(file)
+    results = resume(tmp_path / "run", say=lambda text: None)
+    assert [(trial.status, trial.steps, trial.failures) for trial in results.trials] == [("completed", 4, [])] * 2

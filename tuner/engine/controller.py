@@ -49,7 +49,6 @@ from tuner.engine.retries import FailureStopper
 from tuner.engine.revival import pass_over_damaged, revive
 from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
-from tuner.failure import Failure
 from tuner.plan import Plan
 from tuner.results import how_to_resume
 
@@ -167,8 +166,8 @@ class Controller(FailingTrials):
         if missing and not self.recorder.results.trial(trial.trial_id).reports:
             self.give_up(InputError(str(exception.cause)))
 
-    def _storage_lost(self, trial: RayTrial, failure: Failure) -> None:
-        self.control.storage_lost(self.recorder.results.folder, failure.message)
+    def _storage_lost(self, trial: RayTrial, why: str) -> None:
+        self.control.storage_lost(self.recorder.results.folder, why)
         self._drained.add(trial)
 
     def give_up(self, error: TunerError) -> None:

@@ -25,7 +25,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from tuner.configuration import merge
 from tuner.engine.decisions import reported_checkpoint
-from tuner.engine.failures import ProcessLost, Unreachable, failure_of
+from tuner.engine.failures import ProcessLost, StorageUnseen, Unreachable, failure_of
 from tuner.engine.hanging import Executioner, Watch, death_of, whereabouts
 from tuner.engine.memory import Gauge
 from tuner.engine.recorder import Recorder
@@ -96,6 +96,9 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         if isinstance(exception, ActorUnavailableError):
             self._unreachable[trial] = exception, time.monotonic() + UNREACHABLE_S
             return
+        if isinstance(exception, RayTaskError) and isinstance(exception.cause, StorageUnseen):
+            self._storage_lost(trial, str(exception.cause))
+            return
         decided = self._cached_trial_decisions.get(trial.trial_id)
         if trial.is_saving:  # the checkpoint of its latest report is there, only Ray was not told of it
             if saved := reported_checkpoint(trial, trial.last_result):
@@ -107,7 +110,7 @@ class FailingTrials(TuneController):  # type: ignore[misc]
                 return
         failure = self._failure(trial, exception)
         if failure.kind == "data" and any(reason in failure.message for reason in _NO_STORAGE):
-            self._storage_lost(trial, failure)
+            self._storage_lost(trial, failure.message)
             return
         ours = self.recorder.results.trial(trial.trial_id)
         rules = self.plan.spec.failures
@@ -124,8 +127,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         else:
             self.recorder.failed(trial.trial_id, failure)
 
-    def _storage_lost(self, trial: RayTrial, failure: Failure) -> None:
-        """The trial could not write: no trial can, and none is to blame."""
+    def _storage_lost(self, trial: RayTrial, why: str) -> None:
+        """The trial could not write to the run folder: no trial is to blame."""
         raise NotImplementedError
 
     def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:

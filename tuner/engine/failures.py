@@ -35,6 +35,10 @@ class MissingMetric(TunerError):
     """The first report lacks what the experiment compares: no trial of this run can succeed."""
 
 
+class StorageUnseen(TunerError):
+    """The node that a trial was placed on does not see the run folder, and no trial can run there."""
+
+
 class UserError(TunerError):
     """What the user's code raised, in words: the driver may have neither its class nor the libraries that define it."""
 
