@@ -104,6 +104,13 @@ class TestContract:
             spec.pauses or getattr(spec, "variant", "") == "promotion"
         )
 
+    def test_it_says_at_which_reports_it_may_decide(self, spec: SchedulerSpec) -> None:
+        driver = driver_of(spec)
+        driver.run()
+        decided = of(driver.events, "pause", "exploit", "stop")
+        assert bool(decided) == (spec.fidelity is not None)
+        assert all(spec.may_decide(event.step - 1, event.step) for event in decided)
+
     @pytest.mark.parametrize("reports", [1, 60])
     def test_goes_on_the_same_after_pickling(self, spec: SchedulerSpec, reports: int) -> None:
         driver = driver_of(spec, fails={4: 2})
@@ -145,6 +152,24 @@ class TestContract:
         searches = [s.model_fields["kind"].default for s in typing.get_args(typing.get_args(AnySearch)[0])]
         assert spec.complaints(SPACE) == []
         assert any(spec.unsuited(search) is None for search in [*searches, "bohb"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"variant": "stopping", "grace_period": "auto"},
+        {"variant": "stopping", "grace_period": 1, "brackets": 3},
+        {"variant": "promotion", "grace_period": "auto"},
+        {"variant": "promotion", "grace_period": 2},
+    ],
+)
+def test_asha_decides_at_its_rungs_only(options: dict[str, Any]) -> None:
+    spec = ADAPTER.validate_python({"kind": "asha", "max_t": 12, "reduction_factor": 2, **options})
+    driver = driver_of(spec)
+    driver.run()
+    decided = of(driver.events, "pause", "stop")
+    assert len({event.step for event in decided}) > 2
+    assert all(spec.may_decide(event.step - 1, event.step) for event in decided)
 
 
 @pytest.mark.parametrize("spec", [p for p in EXAMPLES if p.id not in ("fifo", "pbt", "pb2")])

@@ -30,7 +30,6 @@ from unittest import mock
 
 import ray.tune.execution.tune_controller
 import ray.tune.tune
-from ray.exceptions import RayTaskError
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE
@@ -41,7 +40,7 @@ from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
 from tuner.engine.failing import ActorManager, FailingTrials
-from tuner.engine.failures import MissingMetric
+from tuner.engine.failures import MissingMetric, raised_in_trial
 from tuner.engine.group import Alone
 from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
@@ -162,9 +161,9 @@ class Controller(FailingTrials):
 
     def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
         super()._process_trial_failure(trial, exception)
-        missing = isinstance(exception, RayTaskError) and isinstance(exception.cause, MissingMetric | Alone)
+        missing = raised_in_trial(exception, MissingMetric, Alone)
         if missing and not self.recorder.results.trial(trial.trial_id).reports:
-            self.give_up(InputError(str(exception.cause)))
+            self.give_up(InputError(str(missing)))
 
     def _storage_lost(self, trial: RayTrial, why: str) -> None:
         self.control.storage_lost(self.recorder.results.folder, why)

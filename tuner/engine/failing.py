@@ -25,7 +25,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from tuner.configuration import merge
 from tuner.engine.decisions import reported_checkpoint
-from tuner.engine.failures import ProcessLost, StorageUnseen, Unreachable, failure_of
+from tuner.engine.failures import ProcessLost, StorageUnseen, Unreachable, failure_of, raised_in_trial
 from tuner.engine.hanging import Executioner, Watch, death_of, whereabouts
 from tuner.engine.memory import Gauge
 from tuner.engine.recorder import Recorder
@@ -96,8 +96,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         if isinstance(exception, ActorUnavailableError):
             self._unreachable[trial] = exception, time.monotonic() + UNREACHABLE_S
             return
-        if isinstance(exception, RayTaskError) and isinstance(exception.cause, StorageUnseen):
-            self._storage_lost(trial, str(exception.cause))
+        if unseen := raised_in_trial(exception, StorageUnseen):
+            self._storage_lost(trial, str(unseen))
             return
         decided = self._cached_trial_decisions.get(trial.trial_id)
         if trial.is_saving:  # the checkpoint of its latest report is there, only Ray was not told of it

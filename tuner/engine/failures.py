@@ -73,6 +73,12 @@ _HOST_WORDS = re.compile(
 _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
 
 
+def raised_in_trial(error: BaseException, *kinds: type[TunerError]) -> TunerError | None:
+    """What a trial's process raised, where it is one of ``kinds``."""
+    cause = error.cause if isinstance(error, RayTaskError) else None
+    return cause if isinstance(cause, kinds) else None
+
+
 def user_error(error: BaseException) -> UserError:
     """``error``, raised by the user's code, with what it is a sign of.
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyarrow.fs import FileType, LocalFileSystem
+from pyarrow.fs import LocalFileSystem
 from ray.exceptions import RayError
 from ray.train._internal.session import _TrainingResult, get_session
 from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
-from ray.util import get_current_placement_group, get_node_ip_address
+from ray.util import get_current_placement_group
 
-from tuner.engine.failures import BadReport, StorageUnseen, UserError, print_traceback, user_error
+from tuner.engine.failures import BadReport, UserError, print_traceback, user_error
 from tuner.engine.group import check_formed, ranks
 from tuner.engine.handover import Process, output_to
 from tuner.engine.hanging import answer_signal
 from tuner.engine.saving import Saving
+from tuner.engine.shared import check_seen_here
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
-from tuner.results import EXPERIMENT, TRIAL_LOG
+from tuner.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
+from tuner.storage import RunFolder
 
 _RANK_FAILED = "tuner/rank_failed"
 """Key of the error of another rank, in what stands in place of a report that will not come."""
@@ -109,7 +110,8 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         if self._raised is not None:
             raise self._raised
         if not self._reports:
-            self._see_storage()
+            run_folder = str(Path(self._storage.experiment_fs_path).parent)
+            check_seen_here(RunFolder(self._storage.storage_filesystem, run_folder, run_folder))
         until, reports = time.monotonic() + seconds, [self.train()]
         while seconds and not self._stands_at(reports[-1]) and self._reports_again(until):
             try:
@@ -119,16 +121,8 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
                 break
         return reports
 
-    def _see_storage(self) -> None:
-        """Raises StorageUnseen on a node that joined the cluster after `tuner.engine.shared` had asked all of them."""
-        run_folder = Path(self._storage.experiment_fs_path).parent
-        known = self._storage.storage_filesystem.get_file_info((run_folder / EXPERIMENT).as_posix())
-        if known.type is FileType.NotFound:
-            node = f"{platform.node()} ({get_node_ip_address()})"
-            raise StorageUnseen(f"node {node} does not see it: mount it there, or take that node away")
-
     def _stands_at(self, report: dict[str, Any]) -> bool:
-        return RESULT_DUPLICATE in report or SHOULD_CHECKPOINT in report or self._saving.may_end
+        return RESULT_DUPLICATE in report or SHOULD_CHECKPOINT in report or self._saving.decides
 
     def _reports_again(self, until: float) -> bool:
         """Lets the trial go on; whether it has reported again before ``until``, on the monotonic clock."""

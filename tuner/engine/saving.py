@@ -35,15 +35,15 @@ class Saving:
         self._number = int(metrics.get(TRAINING_ITERATION, 0))
         self._step = _number(metrics.get(self._name), 0.0)
         self._skipped = 0
-        self.may_end = True
-        """Whether the scheduler may stop the trial, or change it, at the report that came last."""
+        self.decides = True
+        """Whether something is decided at the report that came last: the scheduler may stop or change the trial."""
 
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
         """As ``ray.tune.report``; a checkpoint that is not to be written does not reach Ray."""
         self._number += 1
         before = self._step
         self._step = _number({**metrics, TRAINING_ITERATION: self._number}.get(self._name), before)
-        self.may_end = self._scheduler.may_end(before, self._step)
+        self.decides = self._scheduler.may_decide(before, self._step)
         if checkpoint is not None and not self._is_due(before):
             checkpoint = None
         if checkpoint is not None:

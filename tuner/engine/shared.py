@@ -1,10 +1,13 @@
-"""Whether all nodes see the storage of a run, tried before the first trial."""
+"""Whether all nodes see the storage of a run: tried before the first trial, and where a trial starts."""
 
 from __future__ import annotations
 
+import platform
 import uuid
 
+from tuner.engine.failures import StorageUnseen
 from tuner.errors import EnvironmentFailure
+from tuner.results import EXPERIMENT
 from tuner.storage import RunFolder
 
 PATIENCE_S = 60.0
@@ -34,13 +37,24 @@ def check_shared(folder: RunFolder) -> None:
         }
         ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE_S)
         problems = [
-            f"{_named(node)}: {problem}" for call, node in asked.items() if (problem := _met(call, probe, node))
+            f"{_named(node['NodeManagerHostname'], node['NodeManagerAddress'])}: {problem}"
+            for call, node in asked.items()
+            if (problem := _met(call, probe, node))
         ]
     finally:
         probe.filesystem.delete_dir(probe.path)
     if problems:
         remedy = "take a path that all nodes mount, or s3://… or gs://…, with --storage"
         raise EnvironmentFailure(f"storage {folder.parent.shown!r} is not shared: {'; '.join(problems)}; {remedy}")
+
+
+def check_seen_here(folder: RunFolder) -> None:
+    """Raises StorageUnseen on a node that does not see the run folder, as it joined after all had been asked."""
+    from ray.util import get_node_ip_address
+
+    if not folder.exists(EXPERIMENT):
+        node = _named(platform.node(), get_node_ip_address())
+        raise StorageUnseen(f"{node} does not see it: mount it there, or take that node away")
 
 
 def _reads_and_writes(probe: RunFolder, name: str) -> str:
@@ -70,6 +84,5 @@ def _met(call: object, probe: RunFolder, node: dict[str, str]) -> str:
     return problem or ("" if probe.exists(node["NodeID"]) else "what it writes is not seen by the driver")
 
 
-def _named(node: dict[str, str]) -> str:
-    host, address = node["NodeManagerHostname"], node["NodeManagerAddress"]
+def _named(host: str, address: str) -> str:
     return f"node {host}" if host == address else f"node {host} ({address})"

@@ -111,8 +111,8 @@ class SchedulerSpec(Model):
         complete = self.fidelity is not None and step >= self.fidelity[1]
         return complete or any(before < rung <= step for rung in self.rungs())
 
-    def may_end(self, before: float, step: float) -> bool:
-        """Whether such a trial may be stopped there besides."""
+    def may_decide(self, before: float, step: float) -> bool:
+        """Whether anything but going on may become of such a trial there: a stop needs no checkpoint."""
         return self.may_halt(before, step)
 
     @property
