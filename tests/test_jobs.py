@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -15,14 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ray.job_submission import JobDetails, JobStatus, JobType
 
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
 from tuner.jobs import cluster, code
 from tuner.jobs.cluster import ClusterFile, jobs_api
 from tuner.jobs.code import code_of
 from tuner.jobs.driver import disagreements, drive
-from tuner.jobs.jobs import _why_failed, prepared
+from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code
+from tuner.journal import JournalWriter
+from tuner.spec.reader import load_experiment
+from tuner.storage import RunFolder
 
 EXPERIMENT = """
 trainable: train.py:train
@@ -89,6 +94,13 @@ def test_what_cannot_run_there_is_said_here(
     with pytest.raises(InputError) as caught:
         prepared(file, [], None, storage, exclude)
     assert words in str(caught.value)
+
+
+def test_a_name_that_no_folder_can_have(project: Path) -> None:
+    with pytest.raises(InputError, match="--name: 'a b' cannot name a folder"):
+        prepared("x.yaml", [], "a b", "/mnt")
+    with pytest.raises(InputError, match="JOB: 'runs/a' cannot name a folder"):
+        resumed(KnownJobs(), "runs/a", "/mnt")
 
 
 @pytest.mark.parametrize(
@@ -331,3 +343,81 @@ def test_a_name_that_is_taken_in_the_storage_stays_whose_it_is(job: Job, tmp_pat
     assert "error: --name 'a' is taken: there is a run" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
     assert list(kept(job.storage)) == [job]
+
+
+# A job that ended before its search did
+
+
+def test_a_job_goes_on_with_the_run_that_is_there(project: Path, job: Job, tmp_path: Path) -> None:
+    run = RunFolder.at(job.storage) / "a"
+    run.create()
+    journal = JournalWriter(run)
+    journal.append("began", spec=load_experiment(str(project / "x.yaml"), []).spec, provenance={})
+    journal.close()
+    job = dataclasses.replace(job, command=f"python -m tuner.jobs.driver --resume --storage {job.storage} --name a")
+    process = driver(job, f'echo "$@" > {tmp_path}/words; ls {job.storage}/.jobs >> {tmp_path}/words', tmp_path)
+    assert "error" not in process.communicate(timeout=60)[1]
+    words, kept_meanwhile = (tmp_path / "words").read_text().splitlines()
+    assert words == f"-m tuner resume a --storage {job.storage} --address auto"
+    assert kept_meanwhile == "a"
+    assert list(kept(job.storage)) == []
+
+
+def test_there_is_no_run_to_go_on_with(job: Job, tmp_path: Path) -> None:
+    job = dataclasses.replace(job, command=f"python -m tuner.jobs.driver --resume --storage {job.storage} --name a")
+    process = driver(job, "exit 0", tmp_path)
+    assert f"error: there is no run {job.storage}/a to resume" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+
+
+class KnownJobs:
+    """A Jobs API that knows of these jobs."""
+
+    def __init__(self, **status: str) -> None:
+        self.known = [
+            JobDetails(
+                type=JobType.SUBMISSION,
+                submission_id=name,
+                status=JobStatus(value),
+                entrypoint="",
+                metadata={"tuner_storage": f"/mnt/{name}"},
+                start_time=number,
+            )
+            for number, (name, value) in enumerate(status.items())
+        ]
+
+    def list_jobs(self) -> list[JobDetails]:
+        return self.known
+
+
+@pytest.mark.parametrize("status", ["STOPPED", "FAILED"])
+def test_a_job_that_ended_is_submitted_again(project: Path, status: str) -> None:
+    found = resumed(KnownJobs(a=status), "a", "/mnt/of-the-cluster")
+    assert found.job.command == "python -m tuner.jobs.driver --resume --storage /mnt/a --name a"
+    assert found.attempt == 2
+    assert Path("train.py") in found.files
+
+
+def test_of_several_attempts_the_last_one_counts(project: Path) -> None:
+    client = KnownJobs(**{"a": "FAILED", "b": "RUNNING", "a~2": "FAILED"})
+    assert resumed(client, "a", None).attempt == 3
+    assert [(job["job"], job["storage"]) for job in jobs(client)] == [("a", "/mnt/a~2"), ("b", "/mnt/b")]
+
+
+def test_a_job_that_the_cluster_has_forgotten_goes_on(project: Path) -> None:
+    found = resumed(KnownJobs(), "a", "/mnt/runs")
+    assert (found.storage, found.attempt) == ("/mnt/runs", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"a": "SUCCEEDED"}, "job 'a': nothing to resume: its search came to its end"),
+        ({"a": "RUNNING"}, "job 'a' has not ended (it is running): follow it with logs, or stop it first"),
+        ({"b": "FAILED"}, "this cluster knows no job 'a': say with --storage where its run is"),
+    ],
+)
+def test_a_job_that_cannot_go_on(project: Path, status: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resumed(KnownJobs(**status), "a", None)
+    assert str(caught.value) == words

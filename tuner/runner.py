@@ -64,7 +64,7 @@ def run(
         if loaded.spec.tracking.anywhere:
             tracking.start(loaded.spec.tracking)
         plan = make_plan(loaded, cluster)
-        folder = RunFolder.at(storage) / _run_name(name, plan.spec.name)
+        folder = RunFolder.at(storage) / run_name(name, plan.spec.name)
         if begun(folder):
             raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
         check_reachable(plan.spec.tracking, folder.parent, say)
@@ -231,13 +231,17 @@ def _write_experiment(results: ResultSet) -> None:
     write_json(results.folder, PROVENANCE, results.provenance)
 
 
-def _run_name(name: str | None, experiment: str) -> str:
-    if name is None:
-        return new_run_name(experiment)
+def run_name(name: str | None, experiment: str) -> str:
+    """``name``, or else that of the experiment with the time. Raises InputError where it can name no folder."""
+    return new_run_name(experiment) if name is None else checked_name(name, "--name")
+
+
+def checked_name(name: str, given: str) -> str:
+    """``name``; ``given`` says where it comes from. Raises InputError where it can name no folder."""
     try:
         return check_name(name)
     except ValueError as error:
-        raise InputError(f"--name: {error}") from None
+        raise InputError(f"{given}: {error}") from None
 
 
 def experiment_of(results: ResultSet) -> Experiment:

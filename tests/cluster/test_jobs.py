@@ -136,12 +136,23 @@ def test_storage_that_is_not_shared_is_refused_before_the_first_trial(cluster: C
     assert "with --storage" in said
 
 
-def test_a_job_is_stopped(cluster: Cluster, laptop: Host) -> None:
+def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
     run = submit(cluster, laptop, "stopped", "params.epochs=1000")
-    until(lambda: reports(run) >= 8)
+    for _again in range(2):
+        before = reports(run)
+        until(lambda before=before: reports(run) >= before + 16)
+        assert "stop it first" in tuner(laptop, "resume stopped", check=False)
+        tuner(laptop, "stop stopped")
+        until(lambda: not [line for line in cluster.head.processes("tuner").values() if "stopped" in line], 60)
+        assert json.loads((run / "provenance.json").read_text())["interrupted"] is not False
+        assert tuner(laptop, "resume stopped").splitlines()[-1] == "stopped"
+    until(lambda: reports(run) >= before + 24)
     tuner(laptop, "stop stopped")
-    until(lambda: not [line for line in cluster.head.processes("tuner").values() if "stopped" in line], 60)
-    assert json.loads((run / "provenance.json").read_text())["interrupted"] is not False
+    trials = last_known(RunFolder.at(run)).trials
+    assert len(trials) == 8
+    for trial in trials:
+        assert [report.step for report in trial.reports] == list(range(1, trial.steps + 1))
+        assert trial.reports[-1].metrics["begun"] > 0
 
 
 def test_one_trial_spans_two_hosts_and_learns_what_one_process_does(cluster: Cluster, laptop: Host) -> None:

@@ -6,11 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner.storage import STORAGE
+
+if TYPE_CHECKING:
+    from tuner.jobs.jobs import Submission
 
 experiment_file = click.argument("file", metavar="FILE")
 run_argument = click.argument("run_", metavar="RUN")
@@ -67,3 +70,11 @@ def width() -> int | None:
 def print_json(value: Any) -> None:
     """The result of a verb, alone on stdout."""
     click.echo(json.dumps(value, indent=2, default=repr))
+
+
+def print_submission(submission: Submission, as_json: bool) -> None:
+    """What became a job."""
+    if as_json:
+        print_json({"job": submission.name, "storage": submission.storage, "files": len(submission.files)})
+    else:
+        click.echo(submission.name)

@@ -39,7 +39,4 @@ def command(
     submission = prepared(file, overrides, name, storage, exclude, launched)
     with jobs_api(address, launched) as client:
         submit(client, submission, lambda text: click.echo(text, err=True))
-    if as_json:
-        options.print_json({"job": submission.name, "storage": submission.storage, "files": len(submission.files)})
-    else:
-        click.echo(submission.name)
+    options.print_submission(submission, as_json)

@@ -1,6 +1,6 @@
 """What a job runs on the cluster: the search, and the search again where its process was killed.
 
-    python -m tuner.jobs.driver --storage S --name N FILE [--set KEY=VALUE …] [--again NODES]
+    python -m tuner.jobs.driver --storage S --name N FILE|--resume [--set KEY=VALUE …] [--again NODES]
 
 The environment variable ``TUNER_SUBMITTER`` says who submitted it (`tuner.jobs.record`). While it runs, its storage has
 what `tuner.jobs.revival` needs to start it again when the cluster has lost its head.
@@ -63,10 +63,11 @@ def disagreements(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[li
 
 
 def drive(
-    file: str, overrides: Sequence[str], storage: str, name: str, interrupted: Callable[[], None] = lambda: None
+    file: str | None, overrides: Sequence[str], storage: str, name: str, interrupted: Callable[[], None] = lambda: None
 ) -> int:
     """Runs the search, and resumes it as often as its process is killed; its exit status.
 
+    ``file``: the experiment; None for a run that exists.
     ``interrupted`` is called when a SIGINT comes.
     """
     folder = RunFolder.at(storage) / name
@@ -141,7 +142,7 @@ def _ray_is_gone() -> bool:
     return True
 
 
-def _begin(job: Job) -> None:
+def _begin(job: Job, resume: bool) -> None:
     """Checks that the search can run here, and keeps what it takes to start it again. Raises TunerError."""
     hard, soft = disagreements(versions(), job.submitter.versions)
     if hard:
@@ -150,7 +151,9 @@ def _begin(job: Job) -> None:
     if soft:
         print(f"NOTICE: the cluster and you differ: {'; '.join(soft)}", file=sys.stderr)
     run = RunFolder.at(job.storage) / job.name
-    if begun(run) or job.is_kept():
+    if resume and not begun(run):
+        raise InputError(f"there is no run {run.shown} to resume")
+    if not resume and (begun(run) or job.is_kept()):
         raise InputError(f"--name {job.name!r} is taken: there is a run {run.shown}; choose another name")
     job.keep(Path.cwd())
 
@@ -158,7 +161,9 @@ def _begin(job: Job) -> None:
 def main() -> None:
     """Searches as the command line says, and goes on where the search is killed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("file")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("file", nargs="?")
+    what.add_argument("--resume", action="store_true", help="the run that is in the storage")
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--storage", required=True)
     parser.add_argument("--name", required=True)
@@ -172,7 +177,7 @@ def main() -> None:
     )
     try:
         if given.again is None:
-            _begin(job)
+            _begin(job, given.resume)
     except TunerError as error:
         sys.exit(_failed(error))
     print(READY, file=sys.stderr, flush=True)
@@ -194,6 +199,9 @@ def _until_its_end(job: Job, given: argparse.Namespace) -> int:
     lost_its_ray = status == EnvironmentFailure.exit_status and _ray_is_gone()
     if not was_shut_down and not lost_its_ray:
         job.forget()
+    if status == EnvironmentFailure.exit_status:
+        again = f"python -m tuner resume {job.name} --cluster FILE"
+        print(f"NOTICE: from where it was submitted: {again}", file=sys.stderr)
     return status
 
 

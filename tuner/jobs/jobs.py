@@ -21,14 +21,13 @@ from tuner.jobs.cluster import ClusterFile
 from tuner.jobs.code import code_of, copied
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
-from tuner.results import new_run_name
-from tuner.spec.experiment import check_name
+from tuner.runner import checked_name, run_name
 from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
 from tuner.trainable import load_trainable
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobDetails, JobSubmissionClient
 
 START_S = 120.0
 """How long the driver may take to say whether it can run: the code is unpacked, and Python starts."""
@@ -39,13 +38,16 @@ AGENT_S = 30.0
 _STORAGE, _BY = "tuner_storage", "tuner_submitter"
 """Keys of a job's metadata."""
 
+_ATTEMPT = "~"
+"""Comes in no job's name."""
+
 
 @dataclass(frozen=True)
 class Submission:
     """A search that is to run on a cluster."""
 
-    file: str
-    """The experiment, below the project."""
+    file: str | None
+    """The experiment, below the project; None: a run that exists goes on."""
     overrides: tuple[str, ...]
     name: str
     storage: str
@@ -53,12 +55,15 @@ class Submission:
     """Whose code travels."""
     files: tuple[Path, ...]
     """The code, relative to the project."""
+    attempt: int = 1
+    """The how manieth job this is of its name."""
 
     @property
     def job(self) -> Job:
         """What the cluster is told."""
         sets = [word for text in self.overrides for word in ("--set", text)]
-        words = ["-m", "tuner.jobs.driver", self.file, "--storage", self.storage, "--name", self.name, *sets]
+        what = "--resume" if self.file is None else self.file
+        words = ["-m", "tuner.jobs.driver", what, "--storage", self.storage, "--name", self.name, *sets]
         who = f"{getpass.getuser()}@{socket.gethostname()}"
         return Job(self.name, self.storage, shlex.join(["python", *words]), Submitter(who, versions()))
 
@@ -88,9 +93,29 @@ def prepared(
     source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "").resolve()
     if source.is_relative_to(project) and "site-packages" not in source.parts:  # else the cluster must have it
         _check_travels(source, f"trainable {experiment.spec.trainable}", project, files)
-    run = check_name(name) if name else new_run_name(experiment.spec.name)
+    run = run_name(name, experiment.spec.name)
     shown = os.path.relpath(Path(file).resolve(), project)
     return Submission(shown, tuple(overrides), run, storage, project, tuple(files))
+
+
+def resumed(client: JobSubmissionClient, name: str, storage: str | None) -> Submission:
+    """To go on with a job that ended before its search did.
+
+    ``storage``: that of the run, where the cluster does not know the job. Raises InputError where the job runs, where
+    its search came to its end, and where nobody knows where its run is.
+    """
+    job, attempt = _searches(client).get(checked_name(name, "JOB")), 1
+    if job is not None:
+        status = job.status.value.lower()
+        if status == "succeeded":
+            raise InputError(f"job {name!r}: nothing to resume: its search came to its end")
+        if not job.status.is_terminal():
+            raise InputError(f"job {name!r} has not ended (it is {status}): follow it with logs, or stop it first")
+        storage, attempt = job.metadata[_STORAGE], int(job.submission_id.partition(_ATTEMPT)[2] or 1) + 1
+    if storage is None:
+        raise InputError(f"this cluster knows no job {name!r}: say with --storage where its run is")
+    project = Path.cwd().resolve()
+    return Submission(None, (), name, storage, project, tuple(code_of(project)), attempt)
 
 
 def _check_travels(file: Path, what: str, project: Path, files: Sequence[Path]) -> None:
@@ -110,13 +135,14 @@ def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[s
     with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
         copied(submission.project, submission.files, Path(folder))
         list_code(Path(folder), [str(file) for file in submission.files])
-        if not hand_over(client, submission.job, folder):
+        if not hand_over(client, submission.job, folder, submission.attempt):
             raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name")
     say(f"{len(submission.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
-    while READY not in client.get_job_logs(submission.name):
-        info = client.get_job_info(submission.name)
+    known_as = _id(submission.name, submission.attempt)
+    while READY not in client.get_job_logs(known_as):
+        info = client.get_job_info(known_as)
         if info.status.is_terminal():
-            raise _why_failed(client.get_job_logs(submission.name), info.message, info.driver_exit_code)
+            raise _why_failed(client.get_job_logs(known_as), info.message, info.driver_exit_code)
         if time.monotonic() - begun > START_S:
             say(f"the job has not started within {START_S:.0f} s: {info.message}")
             return
@@ -136,7 +162,16 @@ def _why_failed(logs: str, message: str, status: int | None) -> TunerError:
     return kinds.get(status or 0, EnvironmentFailure)(lines[-1])
 
 
-def hand_over(client: JobSubmissionClient, job: Job, code: str) -> bool:
+def _id(name: str, attempt: int) -> str:
+    """Of a job, as Ray knows it: each attempt has its own.
+
+    One that was deleted cannot be given again at once: Ray 2.60 looks at a job once a second, so that it would take the
+    end of the first for that of the second.
+    """
+    return name if attempt == 1 else f"{name}{_ATTEMPT}{attempt}"
+
+
+def hand_over(client: JobSubmissionClient, job: Job, code: str, attempt: int = 1) -> bool:
     """Has the cluster run ``job`` with the code in the folder ``code``; False where it knows one of this name.
 
     Raises EnvironmentFailure where it refuses it.
@@ -146,7 +181,7 @@ def hand_over(client: JobSubmissionClient, job: Job, code: str) -> bool:
         try:
             client.submit_job(
                 entrypoint=job.command,
-                submission_id=job.name,
+                submission_id=_id(job.name, attempt),
                 runtime_env={"working_dir": code, "env_vars": job.environment},
                 metadata={_STORAGE: job.storage, _BY: job.submitter.who},
             )
@@ -168,23 +203,31 @@ def _check_ray(client: JobSubmissionClient) -> None:
         raise InputError(f"the cluster has Ray {there}, and here is {ray.__version__}: install the same on both")
 
 
+def _searches(client: JobSubmissionClient) -> dict[str, JobDetails]:
+    """By name the searches that this cluster was given, the latest first; of each the last attempt."""
+    found = [job for job in client.list_jobs() if job.submission_id and _STORAGE in (job.metadata or {})]
+    latest: dict[str, JobDetails] = {}
+    for job in sorted(found, key=lambda job: -(job.start_time or 0)):
+        latest.setdefault(job.submission_id.partition(_ATTEMPT)[0], job)
+    return latest
+
+
 def jobs(client: JobSubmissionClient) -> list[dict[str, Any]]:
     """The searches that this cluster was given, the latest first."""
-    found = [job for job in client.list_jobs() if job.submission_id and _STORAGE in (job.metadata or {})]
     return [
         {
-            "job": job.submission_id,
+            "job": name,
             "status": job.status.value.lower(),
             "started": time.strftime("%Y-%m-%d %H:%M", time.localtime((job.start_time or 0) / 1000)),
             "by": job.metadata.get(_BY, ""),
             "storage": job.metadata[_STORAGE],
         }
-        for job in sorted(found, key=lambda job: -(job.start_time or 0))
+        for name, job in _searches(client).items()
     ]
 
 
-def _known(client: JobSubmissionClient, name: str) -> dict[str, Any]:
-    found = {job["job"]: job for job in jobs(client)}
+def _known(client: JobSubmissionClient, name: str) -> JobDetails:
+    found = _searches(client)
     if name not in found:
         raise InputError(f"no job {name!r} on this cluster; {did_you_mean(name, [*found])}")
     return found[name]
@@ -192,30 +235,29 @@ def _known(client: JobSubmissionClient, name: str) -> dict[str, Any]:
 
 def logs(client: JobSubmissionClient, name: str, follow: bool, show: Callable[[str], None]) -> int:
     """Shows what the job said, and with ``follow`` what it says until its end; then 1 where it failed, else 0."""
-    _known(client, name)
+    job = _known(client, name).submission_id
     if not follow:
-        show(client.get_job_logs(name))
+        show(client.get_job_logs(job))
         return 0
 
     async def tail() -> None:
-        async for lines in client.tail_job_logs(name):
+        async for lines in client.tail_job_logs(job):
             show(lines)
 
     asyncio.run(tail())
-    while not (status := client.get_job_status(name)).is_terminal():
+    while not (status := client.get_job_status(job)).is_terminal():
         time.sleep(0.5)
     return int(status.value != "SUCCEEDED")
 
 
 def stop(client: JobSubmissionClient, name: str) -> bool:
     """Stops the job; whether it was running."""
-    _known(client, name)
-    return bool(client.stop_job(name))
+    return bool(client.stop_job(_known(client, name).submission_id))
 
 
 def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: ClusterFile | None) -> Path:
     """Copies the job's run folder below ``target``. Raises EnvironmentFailure where it cannot be reached from here."""
-    storage = _known(client, name)["storage"]
+    storage = _known(client, name).metadata[_STORAGE]
     source, here = RunFolder.at(storage) / name, RunFolder.at(target / name)
     if "://" in storage or source.exists():
         if not source.exists():
