@@ -182,6 +182,18 @@ def test_without_a_scheduler_the_steps_are_reports(tmp_path: Path) -> None:
     }
 
 
+def test_a_curve_that_is_carried_on_goes_on_counting(tmp_path: Path) -> None:
+    """Whatever counts with the reports may be the fidelity of another experiment."""
+    long = [{"epoch": k, "loss": 3 - k, "score": k} for k in (1, 2, 3)]
+    short = [{"epoch": 1, "loss": 2, "score": 1}]
+    recording = record(run_of(tmp_path, {"kind": "fifo"}, ({"x": 0}, long), ({"x": 1}, short)))
+    recording.write(tmp_path / "t.parquet")
+    x = space({"x": {"choice": [0, 1]}})
+    table = Table.read(tmp_path / "t.parquet", x, "score", "epoch")
+    assert table.curve({"x": 1}) == [(1, 1.0, 2.0), (2, 1.0, 4.0), (3, 1.0, 6.0)]
+    assert Table.read(tmp_path / "t.parquet", x, "loss", "epoch").curve({"x": 1})[-1] == (3, 2.0, 6.0)
+
+
 def test_of_two_trials_with_one_configuration_the_longer_counts(tmp_path: Path) -> None:
     recording = record(run_of(tmp_path, ASHA, ({"x": 0}, epochs(0.1)), ({"x": 0}, epochs(0.2, 0.3)), ({"x": 1}, [])))
     assert recording.frame["score"].tolist() == [0.2, 0.3]

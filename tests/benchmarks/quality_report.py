@@ -22,7 +22,10 @@ INFORMATIVE = (5, 0.6)
 REFERENCE = "random"
 """The method whose last regret the others race to."""
 
-SHARES = np.linspace(0, 1, 401)
+STEPS = 400
+"""In so many the budget is divided."""
+
+SHARES = np.linspace(0, 1, STEPS + 1)
 
 STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)))]
 """Colours of Okabe and Ito (2008), told apart by the line without colour too."""
@@ -38,7 +41,7 @@ class Results:
 
     def add(self, method: str, table: str, seed: int, outcome: dict[str, Any]) -> None:
         where = self.methods.index(method), self.tables.index(table), seed
-        improvements = np.searchsorted(outcome["shares"], SHARES, side="right")
+        improvements = np.searchsorted(outcome["steps"], np.arange(STEPS + 1), side="right")
         self._curves[where] = np.array([1.0, *outcome["regrets"]])[improvements]
         self._wall[where] = outcome["wall_s"]
 

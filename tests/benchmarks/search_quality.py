@@ -4,8 +4,8 @@
 
 Needs the packages of ``pip install -e .[benchmarks]``. Each table is a parquet file as `tuner.simulator.table`
 describes it, over the space ``search_spaces/lcbench.yaml``. All methods run in the same simulator on 8 workers; the
-time in which a method thinks is not counted. All methods and 20 seeds on 12 tables take several hours of one core, most
-of it in Syne Tune's CQR and BOHB and in TPE: use ``--cache``. Definitions:
+time in which a method thinks is not counted. What the peers achieved on the 12 tables of LCBench that the README tells
+of is in ``peers.jsonl``, so that only our own methods run there. Definitions:
 
 - incumbent: the best value reported so far, at any fidelity;
 - normalised regret: (best - incumbent) / (best - median), with the best value in the table and the median over its
@@ -39,6 +39,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
@@ -46,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from peers import ADAPTERS, PEERS, REDUCTION_FACTOR, PeerScheduler, PeerSearch, quiet  # noqa: E402
-from quality_report import Results, figure, tables_of  # noqa: E402
+from quality_report import STEPS, Results, figure, tables_of  # noqa: E402
 
 from tuner.schedulers import AnyScheduler  # noqa: E402
 from tuner.schedulers.base import SchedulerSpec  # noqa: E402
@@ -59,6 +60,8 @@ from tuner.spec.space_reader import read_space  # noqa: E402
 
 METRIC, FIDELITY, MODE = "val_accuracy", "epoch", "max"
 SPACE = ROOT / "search_spaces" / "lcbench.yaml"
+MEASURED = Path(__file__).with_name("peers.jsonl")
+"""Searches of the peers, which take hours; lines of a ``--cache``."""
 WORKERS = 8
 COMPLETE_TRIALS_PER_WORKER = 10
 """The budget, in mean durations of a complete trial."""
@@ -98,6 +101,7 @@ OURS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "TPE + ASHA, grace 5": (TPE, asha(5)),
     "TPE + ASHA, grace auto": (TPE, asha("auto")),
     "TPE + ASHA promotion, grace 3": (TPE, asha(3, "promotion")),
+    "TPE + ASHA promotion, grace auto": (TPE, asha("auto", "promotion")),
     "TPE + median": (TPE, rungs("median")),
     "BOHB, grace 1": (BOHB, hyperband("bohb", 1)),
     "BOHB, grace 3": (BOHB, hyperband("bohb", 3)),
@@ -105,6 +109,7 @@ OURS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "BOHB + ASHA, grace 5": (BOHB, asha(5)),
     "BOHB + ASHA, grace auto": (BOHB, asha("auto")),
     "BOHB + ASHA promotion, grace 3": (BOHB, asha(3, "promotion")),
+    "BOHB + ASHA promotion, grace auto": (BOHB, asha("auto", "promotion")),
 }
 """By name: search and scheduler, as an experiment file has them."""
 
@@ -117,6 +122,7 @@ class Cell:
     version: str
     """Changes with the code of the method."""
     table: str
+    """Name and checksum of its file."""
     seed: int
 
 
@@ -132,12 +138,17 @@ def specs(method: str, table: Table, seed: int) -> tuple[SearchSpec, SchedulerSp
     return TypeAdapter(AnySearch).validate_python(search), TypeAdapter(AnyScheduler).validate_python(scheduler)
 
 
+def named(file: Path) -> str:
+    """A table, as the caches name it."""
+    return f"{file.stem} {zlib.crc32(file.read_bytes()):08x}"
+
+
 @functools.cache
-def read(path: str) -> Table:
+def read(path: Path) -> Table:
     problems: list[Any] = []
     space = read_space(read_yaml(SPACE.read_text(), str(SPACE)), (), problems)
     assert space is not None, problems
-    return Table.read(path, space, METRIC, FIDELITY)
+    return Table.read(str(path), space, METRIC, FIDELITY)
 
 
 def budget(table: Table) -> float:
@@ -145,16 +156,18 @@ def budget(table: Table) -> float:
     return float(COMPLETE_TRIALS_PER_WORKER * table.seconds[:, -1].mean())
 
 
-def run(cell: Cell) -> dict[str, Any]:
-    """One search: when, as a share of the budget, the regret fell to which value."""
+def run(cell: Cell, path: Path) -> dict[str, Any]:
+    """One search: after how many of the `STEPS` of the budget the regret was down to which value."""
     quiet()
-    table = read(cell.table)
+    table = read(path)
     seed = zlib.crc32(f"{table.name} {cell.seed}".encode())  # the same for all methods, another for each table
     search, scheduler = specs(cell.method, table, seed)
     trace = simulate(search, scheduler, table, MODE, workers=WORKERS, seed=seed, seconds=budget(table))
+    steps = np.ceil((trace.times / budget(table)).round(6) * STEPS)
+    last = np.flatnonzero(np.diff(steps, append=np.inf))  # of those within one step
     return {
-        "shares": (trace.times / budget(table)).round(6).tolist(),
-        "regrets": normalised_regret(table, MODE, trace.incumbents).round(6).tolist(),
+        "steps": steps[last].astype(int).tolist(),
+        "regrets": normalised_regret(table, MODE, trace.incumbents)[last].round(6).tolist(),
         "trials": trace.trials,
         "reports": trace.reports,
         "wall_s": round(trace.wall_s, 2),
@@ -195,19 +208,17 @@ def sources(module: str) -> tuple[Path, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def finished(cache: Path | None) -> dict[Cell, dict[str, Any]]:
+def finished(cache: Path) -> dict[Cell, dict[str, Any]]:
     """What earlier runs left in ``cache``: one JSON object a line."""
-    if cache is None or not cache.exists():
-        return {}
-    lines = (json.loads(line) for line in cache.read_text().splitlines())
+    lines = (json.loads(line) for line in cache.read_text().splitlines()) if cache.exists() else ()
     return {Cell(**line["cell"]): line["outcome"] for line in lines}
 
 
-def outcomes(cells: list[Cell], cache: Path | None, processes: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs what is not in ``cache``, and adds it there at once."""
-    known = finished(cache)
+def outcomes(cells: dict[Cell, Path], cache: Path | None, processes: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Runs what is neither in ``cache`` nor in ``peers.jsonl``, and adds it to ``cache`` at once."""
+    known = finished(MEASURED) | (finished(cache) if cache else {})
     yield from ((cell, known[cell]) for cell in cells if cell in known)
-    missing = [cell for cell in cells if cell not in known]
+    missing = [(cell, path) for cell, path in cells.items() if cell not in known]
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for number, (cell, outcome) in enumerate(pool.imap_unordered(_numbered, missing), 1):
             if cache is not None:
@@ -217,8 +228,8 @@ def outcomes(cells: list[Cell], cache: Path | None, processes: int) -> Iterator[
             yield cell, outcome
 
 
-def _numbered(cell: Cell) -> tuple[Cell, dict[str, Any]]:
-    return cell, run(cell)
+def _numbered(task: tuple[Cell, Path]) -> tuple[Cell, dict[str, Any]]:
+    return task[0], run(*task)
 
 
 def main() -> None:
@@ -233,19 +244,19 @@ def main() -> None:
     arguments = parser.parse_args()
 
     folders = [sorted(path.glob("*.parquet")) if path.is_dir() else [path] for path in arguments.tables]
-    files = {file.stem: str(file.resolve()) for folder in folders for file in folder}
+    files = {named(file): file.resolve() for folder in folders for file in folder}
     methods = [m for m in (*OURS, *PEERS) if any(fnmatch.fnmatch(m, pattern) for pattern in arguments.methods)]
     versions = {method: version(method, read(next(iter(files.values())))) for method in methods}
-    cells = [
-        Cell(method, versions[method], path, seed)
+    cells = {
+        Cell(method, versions[method], table, seed): path
         for seed in range(arguments.seeds)
         for method in methods
-        for path in files.values()
-    ]
+        for table, path in files.items()
+    }
     results = Results(methods, list(files), arguments.seeds)
     for cell, outcome in outcomes(cells, arguments.cache, arguments.processes):
-        results.add(cell.method, Path(cell.table).stem, cell.seed, outcome)
-    print(tables_of(results, {name: rank_correlations(read(path)) for name, path in files.items()}))
+        results.add(cell.method, cell.table, cell.seed, outcome)
+    print(tables_of(results, {table: rank_correlations(read(path)) for table, path in files.items()}))
     figure(results, set(OURS), arguments.plot, arguments.output / "search_quality.png")
 
 

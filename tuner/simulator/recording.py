@@ -2,12 +2,14 @@
 
 A trial that was stopped early never told how it would have gone on. Its curve is carried on with its last value, at its
 mean seconds a step, and these rows are marked (``measured`` is false): a guess, and for a stopped trial a low one. A
-run without early stopping needs none.
+run without early stopping needs none. What counts with the steps, such as ``epoch`` beside ``training_iteration``, goes
+on counting: it may be the fidelity of another experiment.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -73,10 +75,11 @@ def record(results: ResultSet) -> Recording:
     taken = {fidelity, SECONDS, MEASURED, results.metric} & set(names)
     if taken:
         raise InputError(f"the parameter {min(taken)!r} has the name of another column of a table: rename it")
+    counters = _counters([curve for _, curve in whole], set(metrics) - {results.metric})
     rows = [
         {**config, fidelity: step, **{name: row[name] for name in (*metrics, SECONDS, MEASURED)}}
         for config, curve in whole
-        for step, row in _carried_on(curve, steps).items()
+        for step, row in _carried_on(curve, steps, counters).items()
     ]
     frame = pd.DataFrame({name: _cells([row.get(name) for row in rows]) for name in [*names, *list(rows[0])]})
     carried_on = sum(len(curve) < len(steps) for _, curve in whole)
@@ -103,11 +106,29 @@ def _common(curves: list[tuple[Configuration, _Curve]]) -> list[str]:
     return [name for name in reports[0] if all(name in row for row in reports) and name not in (SECONDS, MEASURED)]
 
 
-def _carried_on(curve: _Curve, steps: list[int]) -> _Curve:
+def _counters(curves: list[_Curve], metrics: set[str]) -> dict[int, dict[str, float]]:
+    """By step: those of ``metrics`` that are whole numbers, rise with the step, and are the same in all ``curves``."""
+    longest = max(curves, key=len)
+
+    def counts(name: str) -> bool:
+        values = [row[name] for row in longest.values()]
+        return (
+            all(float(value).is_integer() for value in values)
+            and all(earlier < later for earlier, later in itertools.pairwise(values))
+            and all(row[name] == longest[step][name] for curve in curves for step, row in curve.items())
+        )
+
+    names = [name for name in metrics if counts(name)]
+    return {step: {name: row[name] for name in names} for step, row in longest.items()}
+
+
+def _carried_on(curve: _Curve, steps: list[int], counters: dict[int, dict[str, float]]) -> _Curve:
     """``curve`` over all ``steps``: what was not measured is the last report, at the trial's mean seconds a step."""
     last, row = max(curve.items())
     pace = row[SECONDS] / last
-    rest = {step: {**row, SECONDS: row[SECONDS] + pace * (step - last), MEASURED: False} for step in steps}
+    rest = {
+        step: {**row, **counters[step], SECONDS: row[SECONDS] + pace * (step - last), MEASURED: False} for step in steps
+    }
     return rest | curve
 
 
