@@ -314,9 +314,11 @@ def test_a_job_that_ended_leaves_no_record(job: Job, tmp_path: Path, search: str
 def test_a_job_whose_ray_is_gone_is_not_over(job: Job, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as ray:
         port = ray.getsockname()[1]
-        driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)
+        said = driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)[1]
+        assert "python -m tuner resume a --cluster FILE" in said
         assert list(kept(job.storage)) == []
-    driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)
+    said = driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)[1]
+    assert "resume" not in said  # the next `ray up` does it
     (found,) = kept(job.storage)
     assert (found.command, found.submitter.who) == (job.command, "me@laptop")
 

@@ -199,9 +199,9 @@ def _until_its_end(job: Job, given: argparse.Namespace) -> int:
     lost_its_ray = status == EnvironmentFailure.exit_status and _ray_is_gone()
     if not was_shut_down and not lost_its_ray:
         job.forget()
-    if status == EnvironmentFailure.exit_status:
-        again = f"python -m tuner resume {job.name} --cluster FILE"
-        print(f"NOTICE: from where it was submitted: {again}", file=sys.stderr)
+        if status == EnvironmentFailure.exit_status:
+            again = f"python -m tuner resume {job.name} --cluster FILE"
+            print(f"NOTICE: from where it was submitted: {again}", file=sys.stderr)
     return status
 
 
