@@ -16,8 +16,9 @@ from optuna.trial import TrialState
 from tests.test_results import new_run, report, trial
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.export import optuna_study
-from tuner.results import ResultSet, Segment
+from tuner.results import ResultSet
 from tuner.spec.values import show
+from tuner.trial import Segment
 
 SPACE = {
     "lr": {"loguniform": [1e-4, 1.0]},

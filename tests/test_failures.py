@@ -30,13 +30,14 @@ from tuner.failure import Failure
 from tuner.history import History
 from tuner.journal import JournalWriter
 from tuner.loading import load_run
-from tuner.results import EXPERIMENT, PROVENANCE, Report, ResultSet, Trial, write_json
+from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.searchers.random import Random
 from tuner.spec.failures import Failures
 from tuner.spec.objective import Objective
 from tuner.spec.task import Task
 from tuner.storage import RunFolder
 from tuner.trainable import load_trainable
+from tuner.trial import Report, Trial
 
 # ------------------------------------------------------------------------------- what it died of
 

@@ -23,7 +23,7 @@ from tuner.plan import Plan, make_plan
 from tuner.provenance import resolved_spec
 from tuner.report.html import page
 from tuner.report.terminal import headline, overview
-from tuner.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, Report, ResultSet, Trial, write_json
+from tuner.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, ResultSet, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.objective import (
     Objective,
@@ -37,6 +37,7 @@ from tuner.spec.objective import (
 from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
 from tuner.tracking.lines import Lines
+from tuner.trial import Report, Trial
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
 WEIGHTED = [TWO[0] | {"weight": 2.0}, TWO[1] | {"weight": 0.5}]

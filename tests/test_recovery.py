@@ -17,13 +17,14 @@ from tuner.engine.recovery import STATE, recover, save_state
 from tuner.history import History
 from tuner.journal import Event, JournalWriter, exact, read_journal
 from tuner.loading import load_run
-from tuner.results import EXPERIMENT, PROVENANCE, Report, ResultSet, Segment, write_json
+from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Objective
 from tuner.spec.task import Task
 from tuner.storage import RunFolder
+from tuner.trial import Report, Segment
 
 EPOCHS, TRIALS = 9, 14
 RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}

@@ -26,10 +26,11 @@ from tuner.report.importance import LEAST_TRIALS, importance
 from tuner.report.parameters import MOST_DOTS, dotted
 from tuner.report.style import view
 from tuner.report.verdict import ranked, state, verdict
-from tuner.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, Report, ResultSet, Segment, Trial, write_json
+from tuner.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, ResultSet, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.objective import Objective
 from tuner.storage import RunFolder
+from tuner.trial import Report, Segment, Trial
 
 SECTIONS = ["summary", "configuration", "incumbent", "curves", "importance", "parallel", "slices", "contour"]
 SECTIONS += ["timeline", "trials", "failures", "provenance", "again"]

@@ -23,20 +23,10 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.history import History
 from tuner.loading import find_run, load_run
 from tuner.report.terminal import overview
-from tuner.results import (
-    BEST,
-    EXPERIMENT,
-    PROVENANCE,
-    REPORTS,
-    TRIALS,
-    Report,
-    ResultSet,
-    Trial,
-    new_run_name,
-    write_json,
-)
+from tuner.results import BEST, EXPERIMENT, PROVENANCE, REPORTS, TRIALS, ResultSet, new_run_name, write_json
 from tuner.spec.document import dump_yaml
 from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
 
 SPEC: dict[str, Any] = {
     "name": "n",

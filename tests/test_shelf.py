@@ -11,8 +11,9 @@ from tests.test_results import new_run
 from tuner.engine import shelf as shelf_module
 from tuner.engine.shelf import GIB, Shelf, superfluous
 from tuner.history import History
-from tuner.results import Report, ResultSet, Segment, Trial
+from tuner.results import ResultSet
 from tuner.spec.experiment import Checkpoints
+from tuner.trial import Report, Segment, Trial
 
 KIB = 1024
 

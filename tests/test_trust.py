@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.tables import EPOCHS, by_formula, space
 from tuner.report.terminal import trust
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.schedulers.adaptive import AdaptiveStopping
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision
@@ -23,6 +23,7 @@ from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret
 from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
 
 pytestmark = pytest.mark.filterwarnings("error")
 

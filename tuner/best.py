@@ -15,9 +15,10 @@ from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.manifest import damage
 from tuner.report.terminal import metrics_line
-from tuner.results import BEST, ResultSet, Trial
+from tuner.results import BEST, ResultSet
 from tuner.storage import RunFolder
 from tuner.trainable import Trainable, load_trainable
+from tuner.trial import Trial
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")
 """Where a checkpoint file may hold the model's state, by custom."""

@@ -17,12 +17,13 @@ from tuner.best import restore_best
 from tuner.errors import InputError, NoUsableResult
 from tuner.intervals import Interval, interval
 from tuner.loading import begun, last_known
-from tuner.results import ResultSet, Trial, how_to_resume, write_json
+from tuner.results import ResultSet, how_to_resume, write_json
 from tuner.retraining import SEED, Retraining, retraining
 from tuner.runner import Say, run
 from tuner.spec.objective import Objective
 from tuner.storage import RunFolder
 from tuner.trainable import load_trainable
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener

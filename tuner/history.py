@@ -7,7 +7,8 @@ from typing import Any
 
 from tuner.failure import Failure
 from tuner.journal import Event
-from tuner.results import Report, ResultSet, Segment, Status, Trial
+from tuner.results import ResultSet
+from tuner.trial import Report, Segment, Status, Trial
 
 INTERRUPTED = "interrupted"
 WAITS_AT_RUNG = "waits at its rung"

@@ -18,22 +18,11 @@ from tuner.failure import Failure
 from tuner.history import History
 from tuner.journal import JOURNAL, Journal, read_journal
 from tuner.lock import LOCK
-from tuner.results import (
-    EXPERIMENT,
-    FAILURES,
-    LINEAGE,
-    PROVENANCE,
-    REPORTS,
-    TRIALS,
-    Report,
-    ResultSet,
-    Segment,
-    Status,
-    Trial,
-)
+from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
 from tuner.spec.document import read_yaml
 from tuner.spec.objective import read_objectives
 from tuner.storage import STORAGE, RunFolder
+from tuner.trial import Report, Segment, Status, Trial
 
 
 def is_run(folder: RunFolder) -> bool:

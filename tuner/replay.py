@@ -13,8 +13,9 @@ from tuner.engine.local import run_here
 from tuner.engine.task import TrialTask
 from tuner.errors import InputError, Interrupted, did_you_mean
 from tuner.provenance import surroundings
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.spec.reader import load_experiment
+from tuner.trial import Report, Trial
 
 SHOWN = 20
 """Trials that a message lists at most."""

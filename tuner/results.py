@@ -13,115 +13,22 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tuner.cells import cell, column
 from tuner.configuration import flat, merge
-from tuner.failure import Failure
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
 from tuner.storage import RunFolder
+from tuner.trial import Report, Segment, Status, Trial
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 
 EXPERIMENT, PROVENANCE, TRIALS, REPORTS = "experiment.yaml", "provenance.json", "trials.csv", "results.parquet"
 LINEAGE, FAILURES, LIVE = "lineage.json", "failures.json", "live.json"
 BEST, RAY, LOG, REPORT = "best", "ray", "run.log", "report.html"
 TRIAL_LOG = "output.log"
 """What a trial printed, in its folder below ray/."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """One call of ``ray.tune.report``."""
-
-    trial_id: str
-    step: int
-    """Number of the trial's report, from 1, counted over restarts (Ray's ``training_iteration``)."""
-    seconds: float
-    """The trial's own running time so far."""
-    timestamp: float
-    """Seconds since 1970."""
-    metrics: dict[str, Any]
-    checkpoint: str | None = None
-    """Folder of the checkpoint reported with it, below the run folder; None if there was none."""
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of a trial's course with one configuration (population-based training changes it in mid-course)."""
-
-    after: int
-    """The trial's report after which it begins."""
-    config: dict[str, Any]
-    donor: str | None = None
-    """The trial from whose checkpoint it goes on; None at the trial's own start."""
-    donor_step: int = 0
-    """The donor's report that came with that checkpoint."""
-
-
-@dataclass
-class Trial:
-    """One configuration and what became of it."""
-
-    id: str
-    number: int
-    """Order of suggestion, from 1."""
-    config: dict[str, Any]
-    """The one in force at its best report (its first one where `segments` is empty)."""
-    status: Status = "pending"
-    reason: str = ""
-    """Why it ended (or has not)."""
-    rung: int | None = None
-    """The rung at which the scheduler stopped it."""
-    reports: list[Report] = field(default_factory=list)
-    best: Report | None = None
-    """Its best report that has a checkpoint (its best report where it never made one); by the first objective."""
-    segments: list[Segment] = field(default_factory=list)
-    """In order; empty for a trial that kept its configuration."""
-    failures: list[Failure] = field(default_factory=list)
-    """Its attempts that failed, in order."""
-    micro_batch: int | None = None
-    """The micro-batch to which it was reduced for lack of memory; None: it runs as it was suggested."""
-    host: str = ""
-    """Where it ran last (its first worker); empty where it never started."""
-
-    @property
-    def steps(self) -> int:
-        return self.reports[-1].step if self.reports else 0
-
-    @property
-    def seconds(self) -> float:
-        return self.reports[-1].seconds if self.reports else 0.0
-
-    @property
-    def first_config(self) -> dict[str, Any]:
-        """The one that it was suggested with."""
-        return self.segments[0].config if self.segments else self.config
-
-    def config_at(self, step: int) -> dict[str, Any]:
-        """The configuration in force at report ``step``."""
-        return next((s.config for s in reversed(self.segments) if s.after < step), self.config)
-
-    @property
-    def why(self) -> str:
-        """Why it ended (or has not), with what its last failed attempt met."""
-        count = len(self.failures)
-        if self.status == "failed":
-            return f"{self.reason} ({count} attempts)" if count > 1 else self.reason
-        last = f"{count} failed attempt{'s' * (count > 1)}, the last: {self.failures[-1]}" if count else ""
-        return "; ".join(filter(None, [self.reason, last]))
-
-    @property
-    def label(self) -> str:
-        return f"#{self.number} ({self.id})"
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing of it will run any more."""
-        return self.status in ("completed", "stopped", "failed")
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from typing import Any
 from tuner.algorithms import changes_configurations
 from tuner.configuration import Configuration
 from tuner.errors import InputError
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.runner import experiment_of
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath
 from tuner.spec.values import contains, identity
 from tuner.trainable import Trainable, load_trainable
+from tuner.trial import Trial
 
 SEED = "seed"
 """The trainable's parameter that everything random in it comes from."""

@@ -11,8 +11,9 @@ from typing import Any
 from tuner.journal import Event, read_journal
 from tuner.lock import holder
 from tuner.machine import describe
-from tuner.results import LIVE, ResultSet, Trial, how_to_resume
+from tuner.results import LIVE, ResultSet, how_to_resume
 from tuner.spec.quantities import duration
+from tuner.trial import Trial
 
 _STALE_S = 30.0
 """A driver that is alive says so more often than that."""

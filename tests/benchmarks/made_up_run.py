@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tuner.journal import JournalWriter
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
 
 SPEC: dict[str, Any] = {
     "name": "large",

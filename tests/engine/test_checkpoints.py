@@ -15,8 +15,9 @@ from tuner.engine import shelf
 from tuner.errors import EnvironmentFailure, Interrupted
 from tuner.failure import Failure
 from tuner.manifest import damage
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent

@@ -11,8 +11,9 @@ from tests.engine.test_run import by_config, experiment
 from tuner import load_run, run
 from tuner.engine.recovery import load_state
 from tuner.journal import read_journal
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.storage import RunFolder
+from tuner.trial import Trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 

@@ -13,7 +13,8 @@ import pytest
 from tuner import load_run, resume, run
 from tuner.errors import Interrupted
 from tuner.failure import Failure
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
+from tuner.trial import Report, Trial
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
 
 
 def made_up_run(folder: Path, **provenance: Any) -> ResultSet:

@@ -15,10 +15,11 @@ from tuner.errors import EnvironmentFailure
 from tuner.history import History
 from tuner.journal import JournalWriter
 from tuner.loading import last_known
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.spec.tracking import Tracking
 from tuner.tracking.follower import Delivery, Follower, follow
 from tuner.tracking.process import TrackingProcess
+from tuner.trial import Trial
 
 
 @pytest.fixture

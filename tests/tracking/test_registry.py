@@ -14,11 +14,12 @@ from tests.tracking.held import parent
 from tuner.errors import InputError
 from tuner.machine import Cluster, Node
 from tuner.plan import make_plan
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.spec.reader import load_experiment
 from tuner.spec.tracking import MlflowTracking
 from tuner.storage import RunFolder
 from tuner.tracking.mlflow import MlflowMirror
+from tuner.trial import Report, Trial
 
 USER = """
 import torch

@@ -10,7 +10,7 @@ from tuner.cli import options
 
 if TYPE_CHECKING:
     from tuner.agreement import Difference
-    from tuner.results import Report
+    from tuner.trial import Report
 
 DIFFERS = 3
 """Exit status when the trial does not give what was recorded."""

@@ -11,8 +11,9 @@ from tuner.cli import options
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
-    from tuner.results import Report, ResultSet, Trial
+    from tuner.results import ResultSet
     from tuner.spec.reader import Experiment
+    from tuner.trial import Report, Trial
 
 Search = Callable[[Sequence["Listener"], Callable[[str], None]], "ResultSet"]
 

@@ -26,16 +26,17 @@ from tuner.failure import Failure
 from tuner.machine import this_machine
 from tuner.manifest import size_of
 from tuner.plan import Plan, make_plan
-from tuner.results import RAY, TRIAL_LOG, ResultSet, Trial
+from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
 from tuner.spec.quantities import duration, size
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import RunFolder
 from tuner.tracking import check_reachable
 from tuner.trainable import load_trainable
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
-    from tuner.results import Report
+    from tuner.trial import Report
 
 STEPS = 3
 """Reports after which the trial ends."""

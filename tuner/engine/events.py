@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from tuner.failure import Failure
 from tuner.journal import Event, exact, read_journal
-from tuner.results import Report, ResultSet, Segment
+from tuner.results import ResultSet
 from tuner.schedulers.base import Decision, Exploit
+from tuner.trial import Report, Segment
 
 
 def known_events(results: ResultSet) -> Iterable[Event]:

@@ -21,9 +21,10 @@ from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter, exact
 from tuner.manifest import damage
-from tuner.results import PROVENANCE, RAY, Report, ResultSet, Segment, Status, Trial, Used, write_json
+from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
+from tuner.trial import Report, Segment, Status, Trial
 
 SAVE_EVERY_S = 5.0
 """How often a running search writes trials.csv and results.parquet; at most 2 % of the time goes into it."""

@@ -19,9 +19,10 @@ from tuner.engine.events import events_of, knows_less
 from tuner.errors import TunerError
 from tuner.history import History
 from tuner.journal import Event, read_journal
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.schedulers.base import Decision, Stop
 from tuner.storage import RunFolder
+from tuner.trial import Trial
 
 STATE = "state.pkl"
 

@@ -17,8 +17,9 @@ from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.shelf import COPY
 from tuner.manifest import damage
-from tuner.results import RAY, Report, ResultSet, Trial
+from tuner.results import RAY, ResultSet
 from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Recorder

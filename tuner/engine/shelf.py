@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tuner.manifest import size_of
-from tuner.results import RAY, Report, ResultSet, Trial
+from tuner.results import RAY, ResultSet
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.quantities import size
+from tuner.trial import Report, Trial
 
 GIB = 2**30
 COPY = "from_"

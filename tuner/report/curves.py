@@ -22,8 +22,9 @@ from tuner.report.style import (
     objective_label,
     view,
 )
-from tuner.results import ResultSet, Status, Trial
+from tuner.results import ResultSet
 from tuner.spec.quantities import duration
+from tuner.trial import Status, Trial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -17,8 +17,9 @@ from tuner.report.parameters import LEAST_CONTOUR, contour, dotted, importance_b
 from tuner.report.style import outside
 from tuner.report.terminal import config_lines, failed_attempts, objectives_line, saved, savings, status_line, trust
 from tuner.report.verdict import ranked, state, verdict
-from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet, Trial
+from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.spec.quantities import duration
+from tuner.trial import Trial
 
 SLICES = 12
 """Parameters that have a slice plot at most: those that matter most."""

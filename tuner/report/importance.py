@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.report.axes import Axis, axes_of
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
+from tuner.trial import Trial
 
 LEAST_TRIALS = 20
 """With fewer the best ones are too few to tell their parameters from chance."""

@@ -11,7 +11,8 @@ from tuner.report.curves import named
 from tuner.report.importance import Importance
 from tuner.report.style import BLUE, GREY, ORANGE, SCALE, SKY, figure, label, view
 from tuner.report.terminal import number
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

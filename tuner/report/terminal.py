@@ -13,9 +13,10 @@ from typing import Any
 
 from tuner.algorithms import changes_configurations
 from tuner.configuration import flat
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.schedulers.trust import Trust
 from tuner.spec.quantities import duration
+from tuner.trial import Trial
 
 FRONT_LINES = 10
 """Trials of a front that a headline shows."""

@@ -9,8 +9,9 @@ from itertools import pairwise
 from tuner.lock import holder
 from tuner.report.chronicle import unit_of
 from tuner.report.terminal import number, objectives_line
-from tuner.results import ResultSet, Trial, how_to_resume
+from tuner.results import ResultSet, how_to_resume
 from tuner.spec.quantities import duration
+from tuner.trial import Trial
 
 _TAIL = 3
 """The last third of a trial's reports tell how much its value still moves."""

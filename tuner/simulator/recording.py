@@ -20,10 +20,11 @@ from tuner.algorithms import changes_configurations
 from tuner.cells import cell, column
 from tuner.configuration import Configuration, flat
 from tuner.errors import InputError
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.simulator.table import MEASURED, SECONDS
 from tuner.spec.values import is_number
 from tuner.storage import RunFolder
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

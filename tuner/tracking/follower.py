@@ -28,11 +28,12 @@ from tuner.history import History
 from tuner.journal import Journal, JournalReader
 from tuner.loading import last_known
 from tuner.lock import locked
-from tuner.results import LOG, ResultSet, Trial
+from tuner.results import LOG, ResultSet
 from tuner.spec.tracking import Tracking
 from tuner.storage import RunFolder
 from tuner.tracking import mirrors_of
 from tuner.tracking.mirror import Mirror
+from tuner.trial import Trial
 
 TRACKING_LOCK = "tracking.lock"
 

@@ -6,8 +6,9 @@ import time
 
 from tuner.failure import Failure
 from tuner.report.terminal import config_line, metrics_line
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.tracking.progress import Progress
+from tuner.trial import Report, Trial
 
 
 class Lines(Progress):

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.live import Live as Display
 
 from tuner.failure import Failure
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.tracking.gpus import Gpus
 from tuner.tracking.progress import Progress
 from tuner.tracking.view import view
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.spec.experiment import ExperimentSpec

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 from tuner.configuration import flat, merge
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.report.terminal import metrics_line
-from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet, Trial
+from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet
 from tuner.storage import RunFolder
 from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

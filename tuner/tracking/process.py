@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.failure import Failure
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.spec.tracking import Tracking
+from tuner.trial import Report, Trial
 
 _QUIET_S = 3.0
 """The user is told when the last of it takes longer."""

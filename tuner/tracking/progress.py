@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from tuner.failure import Failure
 from tuner.report.terminal import headline, trust
-from tuner.results import Report, ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.spec.objective import dominates
 from tuner.spec.quantities import duration
+from tuner.trial import Report, Trial
 
 if TYPE_CHECKING:
     from tuner.tracking.screen import Screen

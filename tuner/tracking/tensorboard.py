@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import flat
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.tracking.mirror import digest, numbers, step_of
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter

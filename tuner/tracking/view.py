@@ -13,9 +13,10 @@ from rich.text import Text
 
 from tuner.configuration import flat
 from tuner.report.terminal import aligned, config_line, counts, failed_attempts, metrics_line, number
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.spec.quantities import duration
 from tuner.tracking.gpus import Gpu
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.spec.experiment import Budget, ExperimentSpec

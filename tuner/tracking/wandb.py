@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import ResultSet, Trial
+from tuner.results import ResultSet
 from tuner.tracking.mirror import identity, numbers
+from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.spec.tracking import WandbTracking
