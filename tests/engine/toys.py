@@ -136,10 +136,19 @@ def fails_without_a_file(config: dict) -> None:
 
 
 def counts_its_steps(config: dict) -> None:
-    """Notes in ``folder`` how far it has come, before each report; raises after ``raises`` reports."""
-    for epoch in range(1, 17):
-        if epoch > config.get("raises", 16):
+    """Notes in ``folder`` how far it has come, before each report; raises after ``raises`` reports.
+
+    A checkpoint comes with every ``each``-th. At report ``done`` it says that it is done, and goes on.
+    """
+    for epoch in range(resumed_step() + 1, config.get("epochs", 16) + 1):
+        if epoch > config.get("raises", epoch):
             raise RuntimeError("a broken trial")
-        time.sleep(0.01)
+        time.sleep(config.get("seconds", 0.01))
         Path(config["folder"], str(config["x"])).write_text(str(epoch))
-        tune.report({"epoch": epoch, "score": config["x"] * epoch})
+        metrics = {"epoch": epoch, "info": {"epoch": epoch}, "trained_with": config["x"], "score": config["x"] * epoch}
+        if epoch == config.get("done"):
+            metrics["done"] = True
+        if epoch % config.get("each", epoch + 1):
+            tune.report(metrics)
+        else:
+            report(metrics, epoch)

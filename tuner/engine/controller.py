@@ -32,7 +32,7 @@ import ray.tune.execution.tune_controller
 import ray.tune.tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial as RayTrial
-from ray.tune.result import RESULT_DUPLICATE
+from ray.tune.result import DONE, RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.stopper import CombinedStopper
 
@@ -137,10 +137,20 @@ class Controller(FailingTrials):
         self._schedule_trial_task(
             trial=trial,
             method_name="train_for",
-            args=(TURN_S * max(0, len(self._running_trials) - AT_ONCE),),
+            args=(min(TURN_S * max(0, len(self._running_trials) - AT_ONCE), self._watch.least / 4),),
             on_result=self._on_training_result,
             on_error=self._trial_task_failure,
         )
+
+    def _process_trial_results(self, trial: RayTrial, results: list[dict[str, Any]]) -> None:
+        """One after the other, up to the first that leads to anything but going on, or at which the search ends.
+
+        Ray would carry out the decision on the first beside that on the last, where this one has to wait for a save.
+        """
+        for result in results:
+            self._queued_trial_decisions.pop(trial.trial_id, None)
+            if self._process_trial_result(trial, result) != TrialScheduler.CONTINUE or self.budget.stop_all():
+                break
 
     # --- bookkeeping ---
 
@@ -155,7 +165,7 @@ class Controller(FailingTrials):
             self._idle_kept = slots
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
-        if RESULT_DUPLICATE in result:
+        if RESULT_DUPLICATE in result or result.get(DONE):  # the latter is said by the trainable itself
             self.recorder.returned(trial.trial_id)
         return super()._process_trial_result(trial, result)
 

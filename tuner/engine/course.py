@@ -37,9 +37,12 @@ class Course:
     more: bool = True
     """Whether new trials could come when the scheduler was asked last."""
 
+    def fidelity(self, number: int, metrics: dict[str, Any]) -> int:
+        """Of a trial's ``number``-th report, whose ``metrics`` are flat."""
+        return number if self.step_name == "training_iteration" else int(metrics[self.step_name])
+
     def _reading(self, number: int, metrics: dict[str, Any]) -> Reading:
-        step = number if self.step_name == "training_iteration" else int(metrics[self.step_name])
-        return step, tuple(float(metrics[o.metric]) for o in self.objectives)
+        return self.fidelity(number, metrics), tuple(float(metrics[o.metric]) for o in self.objectives)
 
     def suggest(self, trial_id: str) -> Configuration | None:
         """The configuration of a new trial; None where the searcher has no more."""

@@ -12,7 +12,9 @@ from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
 from tuner.engine.course import Course
+from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import with_micro_batch
+from tuner.engine.saving import GOES_ON_FROM
 from tuner.errors import InputError
 from tuner.schedulers.base import Decision, Exploit, Resume
 
@@ -92,7 +94,8 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         reduced = self.controller.recorder.results.trial(trial.trial_id).micro_batch
         trial.set_config(with_micro_batch(copy.deepcopy(exploit.configuration), reduced))
         trial.run_metadata.checkpoint_manager._latest_checkpoint_result = _TrainingResult(
-            Checkpoint(copied, source.checkpoint.filesystem), result
+            Checkpoint(copied, source.checkpoint.filesystem),
+            {**result, GOES_ON_FROM: self.course.fidelity(after, flat_metrics(source.metrics))},
         )
         self.controller._set_trial_status(trial, RayTrial.PENDING)
         return str(TrialScheduler.NOOP)

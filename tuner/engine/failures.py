@@ -75,8 +75,10 @@ _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
 
 def raised_in_trial(error: BaseException, *kinds: type[TunerError]) -> TunerError | None:
     """What a trial's process raised, where it is one of ``kinds``."""
-    cause = error.cause if isinstance(error, RayTaskError) else None
-    return cause if isinstance(cause, kinds) else None
+    cause = error
+    while isinstance(cause, RayTaskError):  # of another rank: one in another
+        cause = cause.cause
+    return cause if cause is not error and isinstance(cause, kinds) else None
 
 
 def user_error(error: BaseException) -> UserError:

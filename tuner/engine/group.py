@@ -30,8 +30,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tuner.engine.failures import BadReport, print_traceback, user_error
 from tuner.engine.handover import Process, output_to
+from tuner.engine.shared import check_seen_here
 from tuner.engine.task import TrialTask, run_function
 from tuner.machine import free_port
+from tuner.storage import RunFolder
 
 PATIENCE_S = 10.0
 """How long a rank that lost the others waits for the one that can tell the reason."""
@@ -46,8 +48,10 @@ class Rank:
     def __init__(self) -> None:
         self._process = Process()
 
-    def address(self) -> str:
-        """The node that it is on."""
+    def address(self, log: Path | None) -> str:
+        """The node that it is on. Raises StorageUnseen where that does not see the run folder of ``log``."""
+        if log:
+            check_seen_here(RunFolder.at(log.parents[2]))
         return str(get_node_ip_address())
 
     def run(self, task: TrialTask, config: dict[str, Any], environment: dict[str, str], log: Path | None) -> None:
@@ -78,7 +82,7 @@ def ranks(
     over = threading.Event()
     try:
         here = str(get_node_ip_address())
-        nodes = [here, *ray.get([actor.address.remote() for actor in actors])]
+        nodes = [here, *ray.get([actor.address.remote(log) for actor in actors])]
         first, *others = environments(nodes, free_port(here))
         calls = [
             actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))

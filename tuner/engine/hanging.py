@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import signal
 import statistics
@@ -79,6 +80,11 @@ class Watch:
         else:
             attempt.start_up = took
         attempt.step, attempt.since, attempt.reported = step, self._now, True
+
+    @property
+    def least(self) -> float:
+        """Seconds of silence for which no trial is ever killed."""
+        return LEAST_S if self._hang_after == "auto" else self._hang_after or math.inf
 
     def step(self, trial_id: str) -> int:
         """The latest report of the trial's latest attempt."""

@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow.fs import LocalFileSystem
 from ray.exceptions import RayError
 from ray.train._internal.session import _TrainingResult, get_session
-from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_TOTAL_S
+from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
@@ -112,6 +112,9 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         if not self._reports:
             run_folder = str(Path(self._storage.experiment_fs_path).parent)
             check_seen_here(RunFolder(self._storage.storage_filesystem, run_folder, run_folder))
+        session = get_session()
+        if not session.training_started or not session._first_report:  # else it has gone on since the last call
+            self._since = time.monotonic()
         until, reports = time.monotonic() + seconds, [self.train()]
         while seconds and not self._stands_at(reports[-1]) and self._reports_again(until):
             try:
@@ -122,11 +125,14 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         return reports
 
     def _stands_at(self, report: dict[str, Any]) -> bool:
-        return RESULT_DUPLICATE in report or SHOULD_CHECKPOINT in report or self._saving.decides
+        return (
+            RESULT_DUPLICATE in report or SHOULD_CHECKPOINT in report or bool(report.get(DONE)) or self._saving.decides
+        )
 
     def _reports_again(self, until: float) -> bool:
         """Lets the trial go on; whether it has reported again before ``until``, on the monotonic clock."""
         session = get_session()
+        self._since = time.monotonic()
         session.continue_lock.release()
         session._first_report = True  # it goes on: the session must not release it once more
         queue = session.result_queue
@@ -139,6 +145,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             raise metrics[_RANK_FAILED]
         if RESULT_DUPLICATE not in metrics:
             self._reports += 1
+            metrics.setdefault(TIME_THIS_ITER_S, self._saving.at - self._since)  # Ray takes it of its call
             if self._reports == 1 and self.task.workers > 1:
                 check_formed(self.task.workers)
             metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them

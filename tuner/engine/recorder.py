@@ -131,7 +131,7 @@ class Recorder(Callback):  # type: ignore[misc]
             checkpoint=f"{RAY}/{ours.id}/{folder}" if folder else None,
         )
         segment = self._segments.pop(ours.id, None)
-        if self.course.scheduler is None:  # else it has been asked already
+        if ours.id not in self._decisions:  # without a scheduler of ours; or the trainable says that it is `done`
             self.decided(ours.id, self.course.report(ours.id, report.step, report.metrics))
         decision = self._decisions.pop(ours.id)
         self._write("reported", **reported(report, decision, segment))

@@ -227,7 +227,11 @@ class Population(Scheduler):
         perturbation = Perturbation(donor.step, trial_id, donor_id, donor.configuration, after)
         self._lineages[trial_id] = (*self.lineage(donor_id), perturbation)
         self._unrank(trial_id)
-        member.configuration, member.step, member.milestone = after, donor.step, self._spec.milestone(donor.step)
+        if (
+            self._spec.time_attr != "training_iteration"
+        ):  # which counts the trial's own reports, whoever it goes on from
+            member.step = donor.step
+        member.configuration, member.milestone = after, self._spec.milestone(member.step)
         return Exploit(donor_id, copy.deepcopy(after))
 
     # --- explore ---
