@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from tuner.jobs.driver import disagreements, drive
 from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code
 from tuner.journal import JournalWriter
+from tuner.lock import locked
 from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
 
@@ -281,13 +283,16 @@ def test_code_that_is_damaged_is_named(job: Job, tmp_path: Path, keep: int) -> N
         job.unpack(tmp_path)
 
 
-def driver(job: Job, search: str, tmp_path: Path, *words: str, ray: str = "auto") -> subprocess.Popen[str]:
-    """The job's driver; its search is ``search``, a script of the shell."""
+def driver(
+    job: Job, search: str, tmp_path: Path, *words: str, ray: str = "auto", before: str = "pass"
+) -> subprocess.Popen[str]:
+    """The job's driver; its search is ``search``, a script of the shell. ``before``: Python code that goes before."""
     (tmp_path / "python").write_text(f"#!/bin/sh\n{search}\n")
     (tmp_path / "python").chmod(0o755)
     code = f"""if True:
         import sys
         sys.executable = {str(tmp_path / "python")!r}
+        {before}
         from tuner.jobs.driver import main
         main()"""
     told = {SUBMITTER: json.dumps({"who": "me@laptop", "versions": {}}), "RAY_ADDRESS": ray}
@@ -350,26 +355,55 @@ def test_a_name_that_is_taken_in_the_storage_stays_whose_it_is(job: Job, tmp_pat
 # A job that ended before its search did
 
 
-def test_a_job_goes_on_with_the_run_that_is_there(project: Path, job: Job, tmp_path: Path) -> None:
+def resuming(job: Job) -> Job:
+    return dataclasses.replace(job, command=f"python -m tuner.jobs.driver --resume --storage {job.storage} --name a")
+
+
+def begun_run(job: Job, project: Path, provenance: dict[str, bool]) -> RunFolder:
+    """A run of the job's name."""
     run = RunFolder.at(job.storage) / "a"
     run.create()
     journal = JournalWriter(run)
-    journal.append("began", spec=load_experiment(str(project / "x.yaml"), []).spec, provenance={})
+    journal.append("began", spec=load_experiment(str(project / "x.yaml"), []).spec, provenance=provenance)
     journal.close()
-    job = dataclasses.replace(job, command=f"python -m tuner.jobs.driver --resume --storage {job.storage} --name a")
-    process = driver(job, f'echo "$@" > {tmp_path}/words; ls {job.storage}/.jobs >> {tmp_path}/words', tmp_path)
+    return run
+
+
+def test_a_job_goes_on_with_the_run_that_is_there(project: Path, job: Job, tmp_path: Path) -> None:
+    begun_run(job, project, {})
+    search = f'echo "$@" > {tmp_path}/words; ls {job.storage}/.jobs >> {tmp_path}/words'
+    process = driver(resuming(job), search, tmp_path)
     assert "error" not in process.communicate(timeout=60)[1]
     words, kept_meanwhile = (tmp_path / "words").read_text().splitlines()
-    assert words == f"-m tuner resume a --storage {job.storage} --address auto"
+    assert words == f"-m tuner resume a --project . --storage {job.storage} --address auto"
     assert kept_meanwhile == "a"
     assert list(kept(job.storage)) == []
 
 
-def test_there_is_no_run_to_go_on_with(job: Job, tmp_path: Path) -> None:
-    job = dataclasses.replace(job, command=f"python -m tuner.jobs.driver --resume --storage {job.storage} --name a")
-    process = driver(job, "exit 0", tmp_path)
-    assert f"error: there is no run {job.storage}/a to resume" in process.communicate(timeout=60)[1]
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [(None, "there is no run {run} to resume"), (True, "{run}: nothing to resume: the search came to its end")],
+)
+def test_there_is_nothing_to_go_on_with(
+    project: Path, job: Job, tmp_path: Path, ended: bool | None, words: str
+) -> None:
+    shutil.rmtree(Path(job.storage, "a"))
+    if ended:
+        begun_run(job, project, {"interrupted": False})
+    process = driver(resuming(job), "exit 0", tmp_path)
+    assert f"error: {words.format(run=f'{job.storage}/a')}" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
+    assert list(kept(job.storage)) == []
+
+
+def test_a_run_that_is_worked_on_keeps_the_record_of_its_job(project: Path, job: Job, tmp_path: Path) -> None:
+    run = begun_run(job, project, {})
+    job.keep(Path.cwd())
+    with locked(run):
+        code = "from tuner.jobs import driver; driver.LOCK_S = 0.5"
+        said = driver(resuming(job), "exit 0", tmp_path, before=code).communicate(timeout=60)[1]
+    assert "error: " in said
+    assert list(kept(job.storage)) == [job]
 
 
 class KnownJobs:
@@ -394,10 +428,16 @@ class KnownJobs:
 
 @pytest.mark.parametrize("status", ["STOPPED", "FAILED"])
 def test_a_job_that_ended_is_submitted_again(project: Path, status: str) -> None:
-    found = resumed(KnownJobs(a=status), "a", "/mnt/of-the-cluster")
+    told = ClusterFile("c.yaml", "10.0.0.1", "ubuntu", None, "/mnt/of-the-cluster", None)
+    found = resumed(KnownJobs(a=status), "a", exclude=["lib/*"], cluster=told)
     assert found.job.command == "python -m tuner.jobs.driver --resume --storage /mnt/a --name a"
     assert found.attempt == 2
     assert Path("train.py") in found.files
+    assert Path("lib/net.py") not in found.files
+    assert resumed(KnownJobs(a=status), "a", "/mnt/given", cluster=told).storage == "/mnt/given"
+    assert resumed(KnownJobs(), "a", cluster=told).storage == "/mnt/of-the-cluster"
+    with pytest.raises(InputError, match="--storage runs: must be an absolute path"):
+        resumed(KnownJobs(a=status), "a", "runs")
 
 
 def test_of_several_attempts_the_last_one_counts(project: Path) -> None:

@@ -104,16 +104,20 @@ def resume(
     *,
     storage: str = STORAGE,
     address: str | None = None,
+    project: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
     """Goes on with a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
 
     Ended trials stay, started ones go on from their last checkpoint, then come those not yet started. Searcher and
-    scheduler go on with all that they had seen; the time between does not count. Raises as `run` does, and InputError
-    where nothing is left to do.
+    scheduler go on with all that they had seen; the time between does not count. ``project``: where the code is now,
+    in place of the working directory that the search began in. Raises as `run` does, and InputError where nothing is
+    left to do.
     """
     with _taken_up(run, storage, address) as (known, cluster, lock):
+        if project is not None:
+            move(known, Path(project))
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
         plan = make_plan(experiment_of(known), cluster)
@@ -242,6 +246,16 @@ def checked_name(name: str, given: str) -> str:
         return check_name(name)
     except ValueError as error:
         raise InputError(f"{given}: {error}") from None
+
+
+def move(results: ResultSet, project: Path) -> None:
+    """What was below the working directory of a run is below ``project`` now. Raises InputError where that is none."""
+    project = project.resolve()
+    if not project.is_dir():
+        raise InputError(f"--project {project}: there is no such folder")
+    before = Path(results.provenance["working_directory"])
+    roots = [project / root.relative_to(before) if root.is_relative_to(before) else root for root in _roots(results)]
+    results.provenance |= {"working_directory": str(project), "roots": list(map(str, roots))}
 
 
 def experiment_of(results: ResultSet) -> Experiment:

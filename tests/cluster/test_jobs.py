@@ -137,7 +137,7 @@ def test_storage_that_is_not_shared_is_refused_before_the_first_trial(cluster: C
 
 
 def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
-    run = submit(cluster, laptop, "stopped", "params.epochs=1000")
+    run, code = submit(cluster, laptop, "stopped", "params.epochs=1000"), laptop.home / "project/train.py"
     for _again in range(2):
         before = reports(run)
         until(lambda before=before: reports(run) >= before + 16)
@@ -145,6 +145,7 @@ def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
         tuner(laptop, "stop stopped")
         until(lambda: not [line for line in cluster.head.processes("tuner").values() if "stopped" in line], 60)
         assert json.loads((run / "provenance.json").read_text())["interrupted"] is not False
+        code.write_text(code.read_text().replace('"gpu":', '"changed": 1, "gpu":', 1))
         assert tuner(laptop, "resume stopped").splitlines()[-1] == "stopped"
     until(lambda: reports(run) >= before + 24)
     tuner(laptop, "stop stopped")
@@ -153,6 +154,8 @@ def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
     for trial in trials:
         assert [report.step for report in trial.reports] == list(range(1, trial.steps + 1))
         assert trial.reports[-1].metrics["begun"] > 0
+        assert trial.reports[-1].metrics["changed"] == 1
+        assert "changed" not in trial.reports[0].metrics
 
 
 def test_one_trial_spans_two_hosts_and_learns_what_one_process_does(cluster: Cluster, laptop: Host) -> None:

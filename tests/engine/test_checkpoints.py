@@ -12,7 +12,7 @@ import pytest
 
 from tuner import load_run, restore_best, resume, run
 from tuner.engine import shelf
-from tuner.errors import EnvironmentFailure, Interrupted
+from tuner.errors import EnvironmentFailure, InputError, Interrupted
 from tuner.failure import Failure
 from tuner.manifest import damage
 from tuner.results import ResultSet
@@ -206,3 +206,23 @@ def test_budget_patience_ends_the_search(tmp_path: Path) -> None:
     assert len(values) < 200
     assert max(values[-5:]) <= max(values[:-5])
     assert results.best.number == len(values) - 5
+
+
+def test_a_search_goes_on_with_the_code_where_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a job that is submitted again: its code came anew, and what came before may still lie there."""
+    code = "from ray import tune\n\n\ndef train(config):\n    for score in range(3):\n        tune.report({made})\n"
+    for version in (1, 2):
+        (tmp_path / f"project{version}").mkdir()
+        text = code.format(made=f"{{'score': score, 'version': {version}}}")
+        (tmp_path / f"project{version}" / "moving_train.py").write_text(text)
+    monkeypatch.chdir(tmp_path / "project1")
+    written = experiment(**GRID) | {"trainable": "moving_train.py:train"}
+    with pytest.raises(Interrupted):
+        run(written, storage=tmp_path, name="run", listeners=[At(1, press_ctrl_c)], say=lambda text: None)
+    monkeypatch.chdir(tmp_path)
+    results = resume(tmp_path / "run", project="project2", say=lambda text: None)
+    assert {trial.status for trial in results.trials} == {"completed"}
+    assert results.trials[-1].reports[0].metrics["version"] == 2
+    assert load_run(tmp_path / "run").provenance["working_directory"] == str(tmp_path / "project2")
+    with pytest.raises(InputError, match=r"--project .*/nowhere: there is no such folder"):
+        resume(tmp_path / "run", project="nowhere", say=lambda text: None)

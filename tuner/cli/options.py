@@ -38,6 +38,9 @@ job_argument = click.argument("job", metavar="JOB")
 jobs_address = click.option(
     "--address", metavar="URL", help="The cluster's dashboard (http://HEAD:8265), or a tunnel to it."
 )
+exclude = click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="What does not travel with a job, such as 'data/*'. Repeatable."
+)
 cluster_file = click.option(
     "--cluster", "cluster", metavar="FILE", help="The launcher file of the cluster, whose head is reached by ssh."
 )

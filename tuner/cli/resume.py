@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tuner.cli import options
@@ -12,9 +14,19 @@ from tuner.storage import STORAGE
 @options.run_argument
 @options.storage
 @options.address
+@click.option("--project", metavar="DIR", help="Where the code is now; by default where it was when the search began.")
 @options.cluster_file
+@options.exclude
 @options.as_json
-def command(run_: str, storage: str, address: str | None, cluster: str | None, as_json: bool) -> None:
+def command(
+    run_: str,
+    storage: str,
+    address: str | None,
+    project: str | None,
+    cluster: str | None,
+    exclude: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Go on with a search that did not come to its end, after Ctrl-C, kill -9, a crash or a reboot.
 
     Ended trials stay, started ones go on from their last checkpoint, then come those not yet started.
@@ -25,25 +37,37 @@ def command(run_: str, storage: str, address: str | None, cluster: str | None, a
     Example: python -m tuner resume runs/quickstart-20260101-120000
     """
     if cluster is not None or (address or "").startswith("http"):
-        _as_job(run_, None if storage == STORAGE else storage, address, cluster, as_json)
+        _as_job(run_, None if storage == STORAGE else storage, address, cluster, exclude, as_json)
         return
     from tuner.cli.run import on_screen
     from tuner.loading import find_run, last_known
-    from tuner.runner import experiment_of, resume
+    from tuner.runner import experiment_of, move, resume
 
+    known = last_known(find_run(run_, storage))
+    if project is not None:
+        move(known, Path(project))
     on_screen(
-        experiment_of(last_known(find_run(run_, storage))),
+        experiment_of(known),
         as_json,
-        lambda listeners, say: resume(run_, storage=storage, address=address, listeners=listeners, say=say),
+        lambda listeners, say: resume(
+            run_, storage=storage, address=address, project=project, listeners=listeners, say=say
+        ),
     )
 
 
-def _as_job(name: str, storage: str | None, address: str | None, cluster: str | None, as_json: bool) -> None:
+def _as_job(
+    name: str,
+    storage: str | None,
+    address: str | None,
+    cluster: str | None,
+    exclude: tuple[str, ...],
+    as_json: bool,
+) -> None:
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.jobs import resumed, submit
 
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:
-        submission = resumed(client, name, storage or (launched.storage if launched else None))
+        submission = resumed(client, name, storage, exclude, launched)
         submit(client, submission, lambda text: click.echo(text, err=True))
     options.print_submission(submission, as_json)

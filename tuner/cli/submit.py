@@ -12,7 +12,7 @@ from tuner.cli import options
 @options.overrides
 @click.option("--name", metavar="N", help="Name of the job and of its run; by default the experiment's and the time.")
 @click.option("--storage", metavar="DIR", help="Where the cluster keeps runs: a path that all nodes see, or a URI.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="What does not travel, such as 'data/*'. Repeatable.")
+@options.exclude
 @options.jobs_address
 @options.cluster_file
 @options.as_json

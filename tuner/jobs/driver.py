@@ -27,7 +27,7 @@ from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
 from tuner.journal import JournalReader
 from tuner.loading import begun, last_known
-from tuner.lock import STALE_AFTER_S, holder
+from tuner.lock import STALE_AFTER_S, holder, locked
 from tuner.storage import RunFolder
 
 READY = "tuner: the cluster has what is needed"
@@ -78,8 +78,8 @@ def drive(
         sets = [word for text in overrides for word in ("--set", text)]
         if begun(folder) and last_known(folder).provenance.get("interrupted") is False:
             return 0  # killed after its end
-        verb = ["resume", name, *common] if begun(folder) else ["run", file, "--name", name, *common, *sets]
-        status = _call([sys.executable, "-m", "tuner", *verb], interrupted)
+        verb = ["resume", name, "--project", "."] if begun(folder) else ["run", str(file), "--name", name, *sets]
+        status = _call([sys.executable, "-m", "tuner", *verb, *common], interrupted)
         if status in (-signal.SIGINT, -signal.SIGTERM):
             return Interrupted.exit_status
         if status >= 0:
@@ -151,11 +151,21 @@ def _begin(job: Job, resume: bool) -> None:
     if soft:
         print(f"NOTICE: the cluster and you differ: {'; '.join(soft)}", file=sys.stderr)
     run = RunFolder.at(job.storage) / job.name
-    if resume and not begun(run):
-        raise InputError(f"there is no run {run.shown} to resume")
-    if not resume and (begun(run) or job.is_kept()):
+    if resume:
+        _check_resumable(run)
+    elif begun(run) or job.is_kept():
         raise InputError(f"--name {job.name!r} is taken: there is a run {run.shown}; choose another name")
     job.keep(Path.cwd())
+
+
+def _check_resumable(run: RunFolder) -> None:
+    """Raises InputError where there is no such run, it came to its end, or a process works on it."""
+    if not begun(run):
+        raise InputError(f"there is no run {run.shown} to resume")
+    if last_known(run).provenance.get("interrupted") is False:
+        raise InputError(f"{run.shown}: nothing to resume: the search came to its end")
+    with locked(run, patience=LOCK_S):
+        pass  # the record of a job that works on it must not be replaced
 
 
 def main() -> None:

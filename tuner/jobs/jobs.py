@@ -80,11 +80,9 @@ def prepared(
     project = Path.cwd().resolve()
     overrides = list(overrides)
     experiment = load_experiment(file, overrides)
-    storage = storage or (cluster.storage if cluster else None)
+    storage = _storage(storage, cluster)
     if storage is None:
         raise InputError("--storage: where the cluster keeps its runs: a folder that all nodes see, or s3://…, gs://…")
-    if "://" not in storage and not storage.startswith("/"):
-        raise InputError(f"--storage {storage}: must be an absolute path on the cluster, or a URI")
     mlflow = experiment.spec.tracking.mlflow
     if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
         overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
@@ -98,12 +96,25 @@ def prepared(
     return Submission(shown, tuple(overrides), run, storage, project, tuple(files))
 
 
-def resumed(client: JobSubmissionClient, name: str, storage: str | None) -> Submission:
+def _storage(given: str | None, cluster: ClusterFile | None) -> str | None:
+    if given is not None and "://" not in given and not given.startswith("/"):
+        raise InputError(f"--storage {given}: must be an absolute path on the cluster, or a URI")
+    return given or (cluster.storage if cluster else None)
+
+
+def resumed(
+    client: JobSubmissionClient,
+    name: str,
+    storage: str | None = None,
+    exclude: Sequence[str] = (),
+    cluster: ClusterFile | None = None,
+) -> Submission:
     """To go on with a job that ended before its search did.
 
-    ``storage``: that of the run, where the cluster does not know the job. Raises InputError where the job runs, where
-    its search came to its end, and where nobody knows where its run is.
+    ``storage``: that of the run; by default the job's, or that of ``cluster`` where it does not know the job. Raises
+    InputError where the job runs, where its search came to its end, and where nobody knows where its run is.
     """
+    wanted = _storage(storage, cluster)
     job, attempt = _searches(client).get(checked_name(name, "JOB")), 1
     if job is not None:
         status = job.status.value.lower()
@@ -111,11 +122,12 @@ def resumed(client: JobSubmissionClient, name: str, storage: str | None) -> Subm
             raise InputError(f"job {name!r}: nothing to resume: its search came to its end")
         if not job.status.is_terminal():
             raise InputError(f"job {name!r} has not ended (it is {status}): follow it with logs, or stop it first")
-        storage, attempt = job.metadata[_STORAGE], int(job.submission_id.partition(_ATTEMPT)[2] or 1) + 1
-    if storage is None:
+        wanted = storage or job.metadata[_STORAGE]
+        attempt = int(job.submission_id.partition(_ATTEMPT)[2] or 1) + 1
+    if wanted is None:
         raise InputError(f"this cluster knows no job {name!r}: say with --storage where its run is")
     project = Path.cwd().resolve()
-    return Submission(None, (), name, storage, project, tuple(code_of(project)), attempt)
+    return Submission(None, (), name, wanted, project, tuple(code_of(project, exclude)), attempt)
 
 
 def _check_travels(file: Path, what: str, project: Path, files: Sequence[Path]) -> None:
