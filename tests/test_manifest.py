@@ -72,6 +72,8 @@ class Session:
             assert (Path(checkpoint.path) / MANIFEST).exists()
             self.written.append(metrics["epoch"])
 
+    def _report_training_result(self, result: Any) -> None: ...
+
 
 def written(tmp_path: Path, every: int, scheduler: SchedulerSpec, epochs: range, **begun: int) -> list[int]:
     from ray.tune import Checkpoint

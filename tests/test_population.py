@@ -40,6 +40,8 @@ fixed: 3
 
 
 def build(spec: PopulationSpec, over: Space, trials: int, mode: Any = "max", seed: int = 0) -> Population:
+    """The driver's steps are of the kind that a checkpoint brings along."""
+    spec = spec.model_copy(update={"time_attr": "epoch"})
     built = spec.build(Task(over, (mode,), trials, spec.max_t, seed))
     assert isinstance(built, Population)
     return built

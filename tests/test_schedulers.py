@@ -45,7 +45,9 @@ EXAMPLES = list(examples())
 
 
 def scheduler_of(spec: SchedulerSpec, mode: Mode, trials: int = 40, seed: int = 0) -> Scheduler:
-    max_t = spec.fidelity[1] if spec.fidelity else None
+    max_t = None
+    if spec.fidelity:  # the driver's steps are of the kind that a checkpoint brings along
+        max_t, spec = spec.fidelity[1], spec.model_copy(update={"time_attr": "epoch"})
     return spec.build(Task(SPACE, (mode,), trials, max_t, seed))
 
 

@@ -102,11 +102,11 @@ def test_checkpoints_are_those_of_their_reports(tmp_path: Path) -> None:
 def test_a_trials_seconds_are_those_it_ran(tmp_path: Path, calls: list[str]) -> None:
     results = search(tmp_path, "counts_its_steps", {"kind": "fifo"}, trials=2, seconds=0.1)
     assert len(calls) < sum(trial.steps for trial in results.trials)
+    assert results.used is not None
     for trial in results.trials:
         seconds = [report.seconds for report in trial.reports]
-        assert all(later - earlier == pytest.approx(0.1, abs=0.09) for earlier, later in itertools.pairwise(seconds))
-        assert 1.6 <= trial.seconds < 2.5
-    assert results.used is not None
+        assert all(later - earlier >= 0.1 for earlier, later in itertools.pairwise(seconds))
+        assert 1.6 <= trial.seconds <= results.used.elapsed
     assert results.used.trial_seconds == pytest.approx(sum(trial.seconds for trial in results.trials))
 
 
