@@ -8,10 +8,11 @@ share of 16 times that span. Each side is a driver process of its own on the sam
 ``reuse_actors=True``, with which it is faster. The driver's processor time and memory are those of its process (the
 trials are elsewhere), noted with every hundredth end. Writes placement.png: how many slots were idle, by time.
 
-Measured on 2 cores (AMD EPYC), Ray 2.60, 1,000 trials of 1 s, one run each: tuner 67.0 s, busy 93.9 %, 10.5 ms of a
-processor a trial in the first tenth and 12.5 in the last, 239 MB after 100 trials and 277 after 1,000; Ray Tune 72.9 s,
-86.2 %, 27.5 and 17.9 ms, 794 and 836 MB. Ideal: 62.5 s. 10,000 trials of 0.3 s (``--sides tuner``): 11.3 ms of a
-processor a trial in the first tenth, 11.9 in the last; 240 MB after 100 trials and 598 after 10,000.
+Measured on 2 cores (AMD EPYC), Ray 2.60, 1,000 trials of 1 s, tuner, Ray Tune, and tuner again: tuner busy 94.7 and
+95.7 %, the latter in 65.9 s, 7.7 ms of a processor a trial in the first tenth and 8.6 in the last, 240 MB after 100
+trials and 280 after 1,000; Ray Tune 70.9 s, 88.9 %, 16.2 and 15.1 ms, 794 and 846 MB. Ideal: 62.5 s. 10,000 trials of
+0.3 s (``--sides tuner``): 229 s, ideal 187.5 s, busy 82.1 %; 8.6 ms of a processor a trial in the first tenth, 7.6 in
+the last; 240 MB after 100 trials and 603 after 10,000.
 """
 
 from __future__ import annotations
