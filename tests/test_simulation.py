@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.tables import EPOCHS, by_formula, by_hand, space
+from tests.tables import DOMAINS, EPOCHS, by_formula, by_hand, space
+from tuner.configuration import Configuration
 from tuner.errors import InputError
 from tuner.report.figures import figure, page, png, regrets_since_reports
 from tuner.schedulers.asha import Asha
@@ -17,8 +18,10 @@ from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.pb2 import Pb2
 from tuner.schedulers.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
-from tuner.searchers.base import Searcher
+from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.bohb import Bohb
 from tuner.searchers.grid import Grid
+from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
 from tuner.simulator import Event, Table, Trace, simulate
 from tuner.simulator.comparison import Contender, Limits, compare, full_time, normalised_regret
@@ -327,3 +330,37 @@ def test_512_workers_and_2000_trials() -> None:
     trace = simulate(Random(), ASHA, formula_table(), "max", workers=512, trials=2000)
     assert trace.trials == 2000
     assert isinstance(trace.decisions[0], Event)
+
+
+# Priors
+
+
+def believed(point: Configuration) -> Table:
+    """The formula's table, with priors of high confidence at ``point``."""
+    lr, optimizer, width = (DOMAINS[name] for name in ("lr", "optimizer", "width"))
+    kind = {**optimizer["kind"], "prior": point["optimizer"]["kind"], "confidence": "high"}
+    domains = {
+        "lr": {**lr, "prior": point["lr"], "confidence": "high"},
+        "optimizer": {"kind": kind, "momentum": optimizer["momentum"]},
+        "width": {**width, "prior": point["width"], "confidence": "high"},
+    }
+    return Table.of(by_formula(True, 1000), space(domains), "val_accuracy", "epoch")
+
+
+@pytest.mark.parametrize("search", [Random(), Optuna(), Bohb()], ids=["random", "tpe", "bohb"])
+def test_a_right_prior_helps_and_a_wrong_one_does_not_ruin_the_search(search: SearchSpec) -> None:
+    """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers."""
+    plain = formula_table(configurations=1000)
+    order = plain.values[:, -1].argsort()
+    right, wrong = (believed(plain.configurations[order[i]]) for i in (-3, 10))
+    budget = 10 * float(plain.seconds[:, -1].mean())
+
+    def regrets(search: SearchSpec, scheduler: SchedulerSpec, table: Table) -> tuple[float, float]:
+        """At a quarter of the budget, and at its end."""
+        traces = [simulate(search, scheduler, table, "max", workers=4, seed=k, seconds=budget) for k in range(6)]
+        found = [[trace.incumbent_at(budget / 4), trace.incumbents[-1]] for trace in traces]
+        quarter, end = normalised_regret(plain, "max", np.array(found, float)).mean(axis=0)
+        return float(quarter), float(end)
+
+    assert regrets(search, ASHA, right)[0] < 0.6 * regrets(search, ASHA, plain)[0]
+    assert regrets(search, ASHA, wrong)[1] < 0.6 * regrets(Random(), Fifo(), plain)[1]

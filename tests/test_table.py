@@ -88,6 +88,8 @@ BAD: dict[str, tuple[Callable[[], pd.DataFrame], str]] = {
     "infinite": (lambda: changed(score=[0.1, 1, 1, 1, 1, np.inf]), "score: must be finite; a row is not (row 5: inf)"),
     "negative": (lambda: changed(seconds=[-1, 1] * 3), "seconds: must be finite, and not negative; 3 rows are not"),
     "NaN seconds": (lambda: changed(seconds=[1, np.nan] * 3), "seconds: must be finite, and not negative; 3 rows are"),
+    "no time": (lambda: changed(seconds=[0, 0] * 3), "seconds: 3 configurations take no time at all (row 1)"),
+    "measured in words": (lambda: changed(measured=["yes"] * 6), "measured: the column must hold true and false"),
     "falling": (lambda: changed(seconds=[2, 1] * 3), "seconds: must be cumulative, but they fall from one epoch to"),
     "text": (lambda: changed(score=["high"] * 6), "score: the column must hold numbers, not"),
     "truth": (lambda: changed(score=[True] * 6), "score: the column must hold numbers, not bool"),
@@ -113,6 +115,15 @@ def test_numbers_outside_of_a_range_are_refused(below: str) -> None:
     frame = pd.DataFrame({"lr": [lr], "epoch": 1, "score": 0, "seconds": 1})
     with pytest.raises(InputError, match=r"lr: 1 of 1 configurations are outside loguniform"):
         Table.of(frame, searched, "score", "epoch")
+
+
+def test_lists_may_be_lists_or_json(tmp_path: Path) -> None:
+    searched = space({"layers": {"choice": [[64], [64, 32]]}})
+    columns = {"epoch": [1, 2] * 2, "score": [0.1, 0.2, 0.3, 0.4], "seconds": [1.0, 2.0] * 2}
+    for lists in ([[64], [64], [64, 32], [64, 32]], ["[64]", "[64]", "[64, 32]", "[64, 32]"]):
+        pd.DataFrame({"layers": lists, **columns}).to_parquet(tmp_path / "t.parquet")
+        table = Table.read(tmp_path / "t.parquet", searched, "score", "epoch")
+        assert table.configurations == ({"layers": [64]}, {"layers": [64, 32]})
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

@@ -86,6 +86,8 @@ def test_by_default_the_result_is_a_folder_below_runs(files: Path) -> None:
         (["--set", "constraints=[width <= 64]"], "configurations break them: take these configurations out"),
         (["--set", "objective.metric=loss"], "loss: the table lacks this column (the metric of the objective)"),
         (["--set", "scheduler={kind: asha, time_attr: step}"], "step: the table lacks this column (the fidelity"),
+        (["--hours", "inf"], "--hours inf: must be a finite number above 0"),
+        (["--hours", "nan"], "--hours nan: must be a finite number above 0"),
         (["--fidelity", "rung"], "rung: the table lacks this column (the fidelity"),
         (["--table", "t.parquet"], "two tables have the same name"),
         (["--table", "."], "two tables have the same name"),

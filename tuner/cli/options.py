@@ -50,13 +50,20 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page.")
 
 
-def write_page(target: str, text: str) -> None:
-    """Writes an HTML page. Raises EnvironmentFailure where that is not possible, InputError where it is a folder."""
-    from tuner.errors import EnvironmentFailure, InputError
-    from tuner.storage import RunFolder
+def check_file(target: str, example: str) -> None:
+    """Raises InputError where ``target`` is a folder."""
+    from tuner.errors import InputError
 
     if Path(target).is_dir():
-        raise InputError(f"-o {target}: that is a folder: name a file in it, such as {target.rstrip('/')}/report.html")
+        raise InputError(f"-o {target}: that is a folder: name a file in it, such as {target.rstrip('/')}/{example}")
+
+
+def write_page(target: str, text: str) -> None:
+    """Writes an HTML page. Raises EnvironmentFailure where that is not possible, InputError where it is a folder."""
+    from tuner.errors import EnvironmentFailure
+    from tuner.storage import RunFolder
+
+    check_file(target, "report.html")
     folder, _, name = target.rpartition("/")
     try:
         RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())

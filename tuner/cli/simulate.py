@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ def command(
     completes budget.trials trials (of the FILE with the most) on as many workers. How many trials a search starts in
     it is not limited, unless by --trials; with --trials alone a search lasts as long as they take.
     """
+    from tuner.errors import InputError
     from tuner.report.figures import page, png
     from tuner.report.terminal import table as aligned
     from tuner.results import new_run_name
@@ -68,6 +70,8 @@ def command(
     experiments = [load_experiment(file, overrides) for file in files]
     contenders = _contenders(experiments, _files(tables), fidelity)
     full_trials = max(_trials(experiment) for experiment in experiments)
+    if hours is not None and not math.isfinite(hours):
+        raise InputError(f"--hours {hours:g}: must be a finite number above 0")
     limits = Limits(None if hours is None else hours * 3600, trials, full_trials)
     folder = RunFolder.at(output or f"{STORAGE}/{new_run_name('simulate')}")
     mode = experiments[0].spec.objective.mode

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.cells import cell_value
+from tuner.cells import cell, cell_value
 from tuner.configuration import Configuration
 from tuner.errors import InputError, Place, Problem
 from tuner.spec.document import read_yaml
@@ -93,6 +93,7 @@ class Table:
         free = [p for p in space.parameters if p.free]
         refuse(list(_missing_columns(frame, [p.name for p in free], metric, fidelity)))
         refuse(list(_wrong_numbers(frame, metric, fidelity)))
+        frame = _plain_cells(frame, [p.name for p in free])
         curve = _curve_numbers(frame, [p.name for p in free])
         frame = frame.reset_index(drop=True).assign(**{_CURVE: curve}).sort_values([_CURVE, fidelity], kind="stable")
         refuse(list(_wrong_curves(frame, fidelity)))
@@ -193,6 +194,19 @@ def _wrong_numbers(frame: pd.DataFrame, metric: str, fidelity: str) -> Iterator[
             row = int(bad.argmax())
             rows = f"{bad.sum()} rows are not" if bad.sum() > 1 else "a row is not"
             yield name, f"must be {rule}; {rows} (row {row}: {numbers[row]:g})"
+    if MEASURED in frame and not pd.api.types.is_bool_dtype(frame[MEASURED]):
+        yield MEASURED, f"the column must hold true and false, not {frame[MEASURED].dtype}"
+
+
+def _plain_cells(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Lists as JSON, which is how they may be written too, and by which rows can be compared."""
+    import numpy as np
+    import pandas as pd
+
+    texts = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
+    return frame.assign(
+        **{name: [cell(v.tolist()) if isinstance(v, np.ndarray) else v for v in frame[name]] for name in texts}
+    )
 
 
 def _curve_numbers(frame: pd.DataFrame, parameters: list[str]) -> NDArray[np.int64]:
@@ -225,6 +239,11 @@ def _wrong_curves(frame: pd.DataFrame, fidelity: str) -> Iterator[tuple[str, str
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         short = f"{(sizes < len(grid)).sum()} of {len(sizes)} curves are not complete"
         yield fidelity, f"{short}: {rows} has no {fidelity} {lost[0]}{more}; every configuration must have all of them"
+    last = np.append(curves[1:] != curves[:-1], True)
+    timeless = last & (frame[SECONDS].to_numpy(np.float64) == 0)
+    if timeless.any():
+        row = frame.index[int(timeless.argmax())]
+        yield SECONDS, f"{timeless.sum()} configurations take no time at all (row {row}): time would stand still"
     falls = same & (np.diff(frame[SECONDS].to_numpy(np.float64)) < 0)
     if falls.any():
         row = int(falls.argmax())
