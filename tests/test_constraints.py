@@ -162,6 +162,13 @@ def test_wrong_types(text: str, words: str) -> None:
     assert words in message
 
 
+def test_a_part_that_is_rarely_looked_at_and_never_judged_is_found() -> None:
+    ((_, message),) = failures([constraint("x == 3 or opt > 3")], [VALUES])
+    assert "> compares numbers, and opt can be sgd" in message
+    guarded = constraint("opt == 'sgd' or opt > 3")
+    assert list(failures([guarded], [VALUES, VALUES | {"opt": 4}])) == []
+
+
 def test_a_constraint_on_an_inactive_parameter_holds() -> None:
     values = {"x": 3, "model": {}}
     assert constraint("y > 9").holds(values)

@@ -66,18 +66,43 @@ class Constraint:
             raise InputError(f"the constraint {self.text!r} cannot be judged: {error}") from None
 
     def _judge(self, configuration: Configuration) -> bool:
+        values = self._values(configuration)
+        if values is None:
+            return True
+        try:
+            return truth(self.expression, values)
+        except Undefined:
+            return False
+
+    def _values(self, configuration: Configuration) -> dict[Path, Any] | None:
+        """Of the parameters that it names; None where one is inactive."""
         values = {}
         for path in self.names:
             value: Any = configuration
             for key in path:
                 if not isinstance(value, Mapping) or key not in value:
-                    return True
+                    return None
                 value = value[key]
             values[path] = value
-        try:
-            return truth(self.expression, values)
-        except Undefined:
-            return False
+        return values
+
+    def _never_judged(self, samples: Sequence[Configuration]) -> TypeError | None:
+        """Why a part of it can be judged for none of ``samples``, be it looked at in a few of them only."""
+        for condition in self.expression.conditions():
+            error: TypeError | None = None
+            for values in filter(None, map(self._values, samples)):
+                try:
+                    truth(condition, values)
+                except TypeError as one:
+                    error = one
+                    continue
+                except Undefined:
+                    pass
+                error = None
+                break
+            if error is not None:
+                return error
+        return None
 
     def __str__(self) -> str:
         return self.text
@@ -120,6 +145,8 @@ def failures(constraints: Sequence[Constraint], samples: Sequence[Configuration]
     for index, constraint in enumerate(constraints):
         try:
             verdicts = [constraint._judge(sample) for sample in samples]
+            if (never := constraint._never_judged(samples)) is not None:
+                raise never
         except TypeError as error:
             found = True
             yield index, f"{constraint.text!r}: {error}"

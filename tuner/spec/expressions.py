@@ -50,6 +50,10 @@ class Expression(ABC):
         """Every parameter that it names."""
         yield from ()
 
+    def conditions(self) -> Iterator[Expression]:
+        """The operands of ``and``, ``or`` and ``not`` in it, at any depth."""
+        yield from ()
+
 
 @dataclass(frozen=True)
 class Literal(Expression):
@@ -156,6 +160,11 @@ class Logical(Expression):
     def names(self) -> Iterator[Path]:
         for operand in self.operands:
             yield from operand.names()
+
+    def conditions(self) -> Iterator[Expression]:
+        for operand in self.operands:
+            yield operand
+            yield from operand.conditions()
 
     def __str__(self) -> str:
         return f"not {self.operands[0]}" if self.symbol == "not" else f" {self.symbol} ".join(map(str, self.operands))
