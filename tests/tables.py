@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tuner.configuration import flat
+from tuner.configuration import Configuration, flat
 from tuner.spec.document import Document, read_yaml
 from tuner.spec.space import Space, read_space
 
@@ -30,6 +30,19 @@ def space(domains: object = None) -> Space:
     found = read_space(Document(DOMAINS if domains is None else domains, "<test>"), (), problems)
     assert found is not None, problems
     return found
+
+
+def space_believing(point: Configuration) -> Space:
+    """The search space of the tables, with priors of high confidence at ``point``."""
+    lr, optimizer, width = (DOMAINS[name] for name in ("lr", "optimizer", "width"))
+    kind = {**optimizer["kind"], "prior": point["optimizer"]["kind"], "confidence": "high"}
+    return space(
+        {
+            "lr": {**lr, "prior": point["lr"], "confidence": "high"},
+            "optimizer": {"kind": kind, "momentum": optimizer["momentum"]},
+            "width": {**width, "prior": point["width"], "confidence": "high"},
+        }
+    )
 
 
 def space_in(file: Path) -> Space:

@@ -17,8 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from ray.job_submission import JobDetails, JobStatus, JobType
 
+from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
 from tuner.jobs import cluster, code
 from tuner.jobs.cluster import ClusterFile, jobs_api
@@ -463,3 +465,18 @@ def test_a_job_that_cannot_go_on(project: Path, status: dict[str, str], words: s
     with pytest.raises(InputError) as caught:
         resumed(KnownJobs(**status), "a", None)
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--project", ".", "--address", "http://head:8265"],
+            "--project: the code below the working directory travels",
+        ),
+        (["--exclude", "data/*"], "--exclude: nothing travels without --cluster FILE"),
+    ],
+)
+def test_options_that_do_not_go_together(words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CliRunner().invoke(cli, ["resume", "a", *words], catch_exceptions=False)

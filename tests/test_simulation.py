@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.tables import DOMAINS, EPOCHS, by_formula, by_hand, space
-from tuner.configuration import Configuration
+from tests.tables import EPOCHS, by_formula, by_hand, space, space_believing
 from tuner.errors import InputError
 from tuner.report.figures import figure, page, png, regrets_since_reports
 from tuner.schedulers.asha import Asha
@@ -335,24 +334,15 @@ def test_512_workers_and_2000_trials() -> None:
 # Priors
 
 
-def believed(point: Configuration) -> Table:
-    """The formula's table, with priors of high confidence at ``point``."""
-    lr, optimizer, width = (DOMAINS[name] for name in ("lr", "optimizer", "width"))
-    kind = {**optimizer["kind"], "prior": point["optimizer"]["kind"], "confidence": "high"}
-    domains = {
-        "lr": {**lr, "prior": point["lr"], "confidence": "high"},
-        "optimizer": {"kind": kind, "momentum": optimizer["momentum"]},
-        "width": {**width, "prior": point["width"], "confidence": "high"},
-    }
-    return Table.of(by_formula(True, 1000), space(domains), "val_accuracy", "epoch")
-
-
 @pytest.mark.parametrize("search", [Random(), Optuna(), Bohb()], ids=["random", "tpe", "bohb"])
 def test_a_right_prior_helps_and_a_wrong_one_does_not_ruin_the_search(search: SearchSpec) -> None:
     """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers."""
     plain = formula_table(configurations=1000)
     order = plain.values[:, -1].argsort()
-    right, wrong = (believed(plain.configurations[order[i]]) for i in (-3, 10))
+    curves = by_formula(True, 1000)
+    right, wrong = (
+        Table.of(curves, space_believing(plain.configurations[order[i]]), "val_accuracy", "epoch") for i in (-3, 10)
+    )
     budget = 10 * float(plain.seconds[:, -1].mean())
 
     def regrets(search: SearchSpec, scheduler: SchedulerSpec, table: Table) -> tuple[float, float]:

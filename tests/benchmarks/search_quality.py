@@ -5,7 +5,7 @@
 Needs the packages of ``pip install -e .[benchmarks]``. Each table is a parquet file as `tuner.simulator.table`
 describes it, over the space ``search_spaces/lcbench.yaml``. All methods run in the same simulator on 8 workers; the
 time in which a method thinks is not counted. What the peers achieved on the 12 tables of LCBench that the README tells
-of is in ``peers.jsonl``, so that only our own methods (half an hour of one core) and what that lacks run there.
+of is in ``peers.jsonl``, so that only our own methods (an hour of one core) and what that lacks run there.
 Definitions:
 
 - incumbent: the best value reported so far, at any fidelity;

@@ -50,7 +50,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page.")
 
 
-def check_file(target: str, example: str) -> None:
+def refuse_folder(target: str, example: str) -> None:
     """Raises InputError where ``target`` is a folder."""
     from tuner.errors import InputError
 
@@ -63,7 +63,7 @@ def write_page(target: str, text: str) -> None:
     from tuner.errors import EnvironmentFailure
     from tuner.storage import RunFolder
 
-    check_file(target, "report.html")
+    refuse_folder(target, "report.html")
     folder, _, name = target.rpartition("/")
     try:
         RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())

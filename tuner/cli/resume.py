@@ -36,7 +36,14 @@ def command(
 
     Example: python -m tuner resume runs/quickstart-20260101-120000
     """
-    if cluster is not None or (address or "").startswith("http"):
+    from tuner.errors import InputError
+
+    as_job = cluster is not None or (address or "").startswith("http")
+    if as_job and project is not None:
+        raise InputError("--project: the code below the working directory travels with a job: start from there instead")
+    if exclude and not as_job:
+        raise InputError("--exclude: nothing travels without --cluster FILE or --address http://HEAD:8265")
+    if as_job:
         _as_job(run_, None if storage == STORAGE else storage, address, cluster, exclude, as_json)
         return
     from tuner.cli.run import on_screen

@@ -22,7 +22,7 @@ def command(run_: str, output: str, storage: str) -> None:
     from tuner.loading import load_run
     from tuner.simulator.recording import record
 
-    options.check_file(output, "table.parquet")
+    options.refuse_folder(output, "table.parquet")
     recording = record(load_run(run_, storage))
     recording.write(output)
     click.echo(

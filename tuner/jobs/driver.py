@@ -67,8 +67,7 @@ def drive(
 ) -> int:
     """Runs the search, and resumes it as often as its process is killed; its exit status.
 
-    ``file``: the experiment; None for a run that exists.
-    ``interrupted`` is called when a SIGINT comes.
+    ``file``: the experiment; None for a run that exists. ``interrupted`` is called when a SIGINT comes.
     """
     folder = RunFolder.at(storage) / name
     last_size, deaths = -1, 0
