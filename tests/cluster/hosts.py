@@ -18,12 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tests.cluster.namespaces import END_WITH_PARENT, Namespaces, call, namespaces, pids, which
 
 ROOT = Path(__file__).parents[2]
 HOME = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+T = TypeVar("T")
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 NETWORK = "10.77.0"
 ADDRESSES = {"laptop": 2, "head": 10, "worker1": 11, "worker2": 12}
@@ -180,6 +183,15 @@ class Host:
                     line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
                     found[pid] = line.decode(errors="replace").strip()
         return {pid: line for pid, line in found.items() if word in line}
+
+
+def until(condition: Callable[[], T], timeout: float = 120) -> T:
+    """Waits for ``condition``; its value."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
+    return value
 
 
 class Hosts:

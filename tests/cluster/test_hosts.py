@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import ROOT, Host, Hosts
+from tests.cluster.hosts import ROOT, Host, Hosts, until
 from tests.cluster.namespaces import call, namespaces, pids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -118,7 +118,7 @@ def test_teardown_after_a_failure_leaves_nothing(possible: None) -> None:
             own.update(*(host.namespaces.identities() for host in hosts.hosts.values() if host.namespaces))
             own.update(hosts.switch.identities())
             hosts["head"].run("nohup sleep 1000 > /dev/null 2>&1 &")
-            assert hosts["head"].processes("sleep 1000")
+            until(lambda: hosts["head"].processes("sleep 1000"), 20)  # while a program starts it has no command line
             assert here() == before  # not even now: all is in namespaces of its own
             raise ZeroDivisionError
 
@@ -151,10 +151,7 @@ def test_hosts_end_with_the_process_that_made_them(possible: None, name: str) ->
             process.wait(30)
         finally:
             process.kill()
-    deadline = time.monotonic() + 10
-    while set(own) & inhabited():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not set(own) & inhabited(), 10)
     assert here() == before
     assert Path(folder).exists() == (name == "SIGKILL")
     call("rm", "-rf", folder)

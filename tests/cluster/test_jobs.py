@@ -7,13 +7,12 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.hosts import Host
+from tests.cluster.hosts import Host, until
 from tests.cluster.launcher import Cluster
 from tests.cluster.store import STORAGE, Store
 from tuner import load_run
@@ -44,11 +43,12 @@ def submit(cluster: Cluster, laptop: Host, name: str, *overrides: str, file: str
     return cluster.hosts.shared / name
 
 
-def until(condition: Callable[[], bool], timeout: float = 120) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)
+def kill_driver(cluster: Cluster) -> None:
+    def only() -> list[int]:  # for a moment each program that it starts bears its command line
+        found = [pid for pid, line in cluster.head.processes("tuner").items() if " run search.yaml" in line]
+        return found if len(found) == 1 else []
+
+    os.kill(until(only)[0], signal.SIGKILL)
 
 
 def events(run: Path, what: str) -> int:
@@ -97,8 +97,7 @@ def test_a_search_is_submitted_followed_and_fetched(cluster: Cluster, laptop: Ho
 def test_a_driver_that_is_killed_goes_on(cluster: Cluster, laptop: Host) -> None:
     run = submit(cluster, laptop, "killed", "params.epochs=12")
     until(lambda: reports(run) >= 16)
-    (driver,) = [pid for pid, line in cluster.head.processes("tuner").items() if " run search.yaml" in line]
-    os.kill(driver, signal.SIGKILL)
+    kill_driver(cluster)
     said = tuner(laptop, "logs killed -f")
     assert "the search was killed (signal 9); it goes on from its journal" in said
     results = load_run(run)
@@ -111,8 +110,7 @@ def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, lapto
     """It is killed on the way: nobody takes a dead process' lock away there, so it is waited for."""
     tuner(laptop, f"submit search.yaml --name s3 --storage '{STORAGE}' --set params.epochs=12")
     until(lambda: "running" in laptop.run(f"python -m tuner show s3 --storage '{STORAGE}'", check=False))
-    (driver,) = [pid for pid, line in cluster.head.processes("tuner").items() if " run search.yaml" in line]
-    os.kill(driver, signal.SIGKILL)
+    kill_driver(cluster)
     said = tuner(laptop, "logs s3 -f")
     assert "it goes on from its journal" in said
     assert "best: trial" in said
