@@ -82,6 +82,8 @@ BAD: dict[str, tuple[Callable[[], pd.DataFrame], str]] = {
                               "of row 2 has no epoch 1"),
     "the last one is missing": (lambda: small().drop(index=5), "the configuration of row 4 has no epoch 2"),
     "twice": (lambda: small().assign(epoch=1), "a configuration has epoch 1 more than once (rows 0 and 1)"),
+    "twice, with another parameter": (lambda: small().assign(epoch=1, depth=[1, 2] * 3), "more than once (rows 0 and "
+                                      "1, which differ in depth: is that a parameter that the search space lacks?)"),
     "half a fidelity": (lambda: changed(epoch=[1, 2.5] * 3), "epoch: must be whole and above 0; 3 rows are not (row 1"),
     "fidelity zero": (lambda: changed(epoch=[0, 1] * 3), "must be whole and above 0; 3 rows are not (row 0: 0)"),
     "NaN": (lambda: changed(score=[0.1, np.nan] * 3), "score: must be finite; 3 rows are not (row 1: nan)"),

@@ -132,6 +132,14 @@ def test_one_table_and_one_seed_are_said_so(files: Path) -> None:
     assert "mean over 1 table, ± standard error over 2 seeds" in note
 
 
+def test_curves_that_end_before_max_t_are_named(files: Path) -> None:
+    options = ["--table", "t.parquet", "--seeds", "1", "--json", "--set"]
+    *_, note = json.loads(call("asha.yaml", *options, "scheduler.max_t=81").stdout)["notes"]
+    assert note.startswith("asha: its scheduler.max_t is 81, but the curves of t end at epoch 27: trials end there")
+    assert "max_t" not in call("asha.yaml", *options, "scheduler.max_t=27").stdout
+    assert "max_t" not in call("asha.yaml", *options, "scheduler.max_t=9").stdout
+
+
 def test_a_search_that_fails_leaves_no_folder(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: object) -> None:
         raise InputError("a search that fails")

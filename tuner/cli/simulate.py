@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,7 +210,21 @@ def _notes(comparison: Comparison, limits: Limits) -> list[str]:
         notes.append(f"virtual time: until the last of the searches has ended its {limits.trials} trials")
     guessed = [table for table in comparison.tables if table.measured < 1]
     notes += [f"{t.name}: {1 - t.measured:.0%} of its rows were not measured, but carried on" for t in guessed]
-    return notes
+    return notes + [note for contender in comparison.contenders for note in _short_curves(contender)]
+
+
+def _short_curves(contender: Contender) -> Iterator[str]:
+    """That the trials of some tables end before the scheduler's last rung."""
+    fidelity = contender.scheduler.fidelity
+    short = [table for table in contender.tables if fidelity and table.fidelities[-1] < fidelity[1]]
+    if fidelity and short:
+        curves = f"the curves of {short[0].name}" + (f" and {len(short) - 1} more" if len(short) > 1 else "")
+        last = short[0].fidelities[-1]
+        yield (
+            f"{contender.name}: its scheduler.max_t is {fidelity[1]}, but {curves} end at {short[0].fidelity} {last}: "
+            f"trials end there, at rungs that were made for {fidelity[1]} (--set scheduler.max_t={last} makes them for "
+            f"{last})"
+        )
 
 
 def _json(comparison: Comparison, limits: Limits, folder: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Table:
         frame = _plain_cells(frame, [p.name for p in free])
         curve = _curve_numbers(frame, [p.name for p in free])
         frame = frame.reset_index(drop=True).assign(**{_CURVE: curve}).sort_values([_CURVE, fidelity], kind="stable")
-        refuse(list(_wrong_curves(frame, fidelity)))
+        refuse(list(_wrong_curves(frame, metric, fidelity)))
         fidelities = tuple(sorted(int(step) for step in frame[fidelity].unique()))
         firsts = frame.iloc[:: len(fidelities)]
         configurations = [_configuration(space, record) for record in firsts.to_dict("records")]
@@ -218,7 +218,7 @@ def _curve_numbers(frame: pd.DataFrame, parameters: list[str]) -> NDArray[np.int
     return np.asarray(frame.groupby(parameters, sort=False, dropna=False).ngroup(), dtype=np.int64)
 
 
-def _wrong_curves(frame: pd.DataFrame, fidelity: str) -> Iterator[tuple[str, str]]:
+def _wrong_curves(frame: pd.DataFrame, metric: str, fidelity: str) -> Iterator[tuple[str, str]]:
     """What is wrong with the curves of ``frame``, which is sorted by curve and fidelity."""
     import numpy as np
 
@@ -228,6 +228,9 @@ def _wrong_curves(frame: pd.DataFrame, fidelity: str) -> Iterator[tuple[str, str
     if twice.any():
         row = int(twice.argmax())
         where = f"rows {frame.index[row]} and {frame.index[row + 1]}"
+        pair = frame.iloc[[row, row + 1]].drop(columns=[metric, SECONDS])
+        if differ := [str(name) for name in pair if pair[name].astype(str).nunique() > 1]:
+            where += f", which differ in {', '.join(differ)}: is that a parameter that the search space lacks?"
         yield fidelity, f"a configuration has {fidelity} {steps[row]} more than once ({where})"
         return
     grid = np.unique(steps)
