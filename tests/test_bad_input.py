@@ -172,7 +172,7 @@ ROWS = {
     ),
     "max_t below grace_period": Row(
         GOOD + "scheduler: {kind: asha, max_t: 2, grace_period: 3}",
-        [("e.yaml:4:", "scheduler", "grace_period 3", "max_t 2")],
+        [("e.yaml:4:", "scheduler", "grace_period: 3 is above max_t 2")],
     ),
     "objective missing": Row(
         "trainable: t.py:train\n" + SPACE, [("e.yaml:1:1: objective: required", "{metric: NAME, mode: max}")]

@@ -32,7 +32,8 @@ class Grid(SearchSpec):
 
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         remedy = (
-            "grid search needs separate values: use choice, grid_search, or a range with a quantum such as quniform"
+            "grid search needs separate values: use choice, grid_search, a range with a quantum such as quniform, "
+            "or another searcher, such as search.kind random"
         )
         return [
             (p.path, f"{p.domain} has no end of values; {remedy}") for p in space.parameters if p.domain.count is None

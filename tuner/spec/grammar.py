@@ -61,7 +61,8 @@ def key_problem(key: str) -> str | None:
         return f"{RESERVED!r} is reserved for conditions"
     for part in ("/", "."):
         if part in key:
-            return f"a name must not contain {part!r}, which joins nested names: nest a mapping instead"
+            nested = " {".join(f"{name}:" for name in key.split(part)) + " …" + "}" * key.count(part)
+            return f"a name must not contain {part!r}, which joins nested names: write it nested, as in {nested}"
     return "a name must not start with '__', which Ray Tune keeps for itself" if key.startswith("__") else None
 
 

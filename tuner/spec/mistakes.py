@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,13 @@ _REQUIRED = {
     "objective": "write {metric: NAME, mode: max} or mode: min",
     "objective.mode": "write max if large values are good, min if small ones are",
 }
+
+_FORMS = {
+    "trainable": "module:function or path/to/file.py:function",
+    "class_path": "module:Class",
+    "accelerator": "the name of a kind of GPU, such as H100",
+}
+"""What the patterns of texts mean, by the last name of their keys."""
 
 
 def mistakes(document: Document, error: ValidationError) -> list[Problem]:
@@ -38,12 +46,12 @@ def mistakes(document: Document, error: ValidationError) -> list[Problem]:
 
 
 def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
-    key, context, given = dotted(path), error.get("ctx", {}), kind(error["input"])
+    context, given = error.get("ctx", {}), kind(error["input"])
     match error["type"]:
         case "missing":
             general = dotted(tuple(part for part in path if isinstance(part, str)))
             remedy = f"; {_REQUIRED[general]}" if general in _REQUIRED else ""
-            return Problem(document.place(path[:-1]), key, f"required, but missing{remedy}")
+            return Problem(document.place(path[:-1]), dotted(path), f"required, but missing{remedy}")
         case "extra_forbidden":
             message = f"unknown key; {did_you_mean(str(path[-1]), _keys_at(document.value, path[:-1]))}"
         case "union_tag_invalid":
@@ -53,9 +61,9 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
         case "union_tag_not_found":
             message = "needs a kind, as in `kind: asha`"
         case "value_error":
-            message = str(context["error"])
-        case "string_pattern_mismatch" if key == "trainable":
-            message = f"{error['input']!r} is not module:function or path/to/file.py:function"
+            path, message = _located(document.value, path, str(context["error"]))
+        case "string_pattern_mismatch" if path[-1] in _FORMS:
+            message = f"{error['input']!r} is not {_FORMS[str(path[-1])]}"
         case "literal_error":
             message = f"{given} is not allowed; {did_you_mean(str(error['input']), _quoted(context['expected']))}"
         case _:
@@ -63,11 +71,20 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
     return Problem(document.place(path), dotted(path), message)
 
 
+def _located(value: Any, path: KeyPath, message: str) -> tuple[KeyPath, str]:
+    """The option that a model's own check is about, where its message begins with one that the user wrote."""
+    written = reduce(lambda inner, part: inner[part], path, value)
+    option, _, rest = message.partition(" ")
+    return ((*path, option), rest) if isinstance(written, dict) and option in written else (path, message)
+
+
 def _expected(error: ErrorDetails) -> str:
     if error["type"] in ("dict_type", "model_type", "model_attributes_type"):
         return "a mapping of keys"
     if error["type"] in ("list_type", "tuple_type"):
         return "a list"
+    if error["type"] == "too_short":
+        return f"a list of at least {error['ctx']['min_length']}"
     return error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
 
 

@@ -144,7 +144,7 @@ class _Reader:
         elif isinstance(domain, Integer) and believed == int(believed):
             believed = int(believed)
         if len(self.problems) == before and not domain.contains(believed):
-            self.problem(place, f"{show(believed)} is outside {domain}")
+            self.problem(place, f"{show(believed)} is outside {domain}: choose a value in it, or widen it")
         return Prior(believed, confidence) if len(self.problems) == before else None
 
     def written(self, name: str, value: Any, path: yaml_document.Path) -> Domain | None:
