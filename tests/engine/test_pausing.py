@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,28 @@ def test_an_exploited_trial_goes_on_from_the_donors_state(tmp_path: Path, kind: 
     assert [t.segments for t in again.trials] == [t.segments for t in results.trials]
     assert (tmp_path / "run/best/schedule.json").exists() == (len(schedule) > 1)
     assert not list((tmp_path / "run/ray").glob("*/from_*"))
+
+
+@pytest.mark.parametrize("mutate", [None, ["x"]])
+def test_weights_that_do_not_fit_are_explained(tmp_path: Path, mutate: list[str] | None) -> None:
+    width = {"choice": [8, 16, 32, 64, 128]}
+    results = search(
+        tmp_path,
+        "shaped_by_width",
+        {"kind": "pbt", "time_attr": "epoch", "max_t": 12, "perturbation_interval": 2, "mutate": mutate},
+        params={},
+        search_space={"x": {"uniform": [0, 1]}, "model": {"width": width}},
+        budget={"trials": 4},
+        resources={"gpu": 0, "max_concurrent_trials": 1},
+    )
+    failed = [trial for trial in results.trials if trial.status == "failed"]
+    assert bool(failed) == (mutate is None)
+    for trial in failed:
+        assert re.fullmatch(
+            r"RuntimeError: size mismatch: (\d+) in the checkpoint \(it had just taken over the checkpoint of trial "
+            r"#\d+ .*, with .*model.width \1 -> \d+: what shapes .* leave it out of scheduler.mutate\)",
+            trial.reason,
+        )
 
 
 def test_any_scheduler_of_rays_runs(tmp_path: Path) -> None:

@@ -166,7 +166,11 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
         if reason := simulation_problem(spec.scheduler):
             problems.append(experiment.problem(("scheduler", "kind"), reason))
         if any(spec.name == other.spec.name for other in experiments[:i]):
-            problems.append(experiment.problem(("name",), f"{spec.name!r} is the name of an earlier experiment too"))
+            problems.append(
+                experiment.problem(
+                    ("name",), f"{spec.name!r} is the name of an earlier experiment too: give one of them another name"
+                )
+            )
         if len(spec.objectives) > 1:
             problems.append(experiment.problem(("objective",), "a simulation has one objective: name one"))
         elif str(spec.objective) != str(first.objective):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
+from tuner.configuration import flat
 from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.events import failed_attempt, known_events, reported
@@ -205,7 +206,21 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def failed(self, trial_id: str, failure: Failure) -> None:
         """It is not tried again."""
-        self._end(self.results.trial(trial_id), "failed", failure.message)
+        trial = self.results.trial(trial_id)
+        misfit = self._misfit(trial) if failure.kind == "exception" else ""
+        self._end(trial, "failed", f"{failure.message}{misfit}")
+
+    def _misfit(self, trial: Trial) -> str:
+        """What changed with a donor's checkpoint, where the trial has not reported since: its weights may not fit."""
+        segment = trial.segments[-1] if trial.segments else None
+        if segment is None or segment.donor is None or segment.after != trial.steps:
+            return ""
+        donor = self.results.trial(segment.donor)
+        before, now = dict(flat(donor.config_at(segment.donor_step))), dict(flat(segment.config))
+        changes = [f"{name} {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
+        taken = f"it had just taken over the checkpoint of trial {donor.label}, with {', '.join(changes)}"
+        remedy = "what shapes the model must not change, leave it out of scheduler.mutate"
+        return f" ({taken}: {remedy})" if changes else ""
 
     def stopped_by(self, trial_id: str, failure: Failure, rule: str) -> None:
         """It ends with what it had reported before."""
