@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy
 import argparse
 import fnmatch
 import functools
+import math
 import sys
 import tempfile
 import time
@@ -149,14 +150,19 @@ def figure(panels: dict[str, dict[str, dict[int, tuple[float, float]]]], path: P
     from matplotlib import pyplot
 
     colours = ["#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999"]
-    drawn, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    drawn, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
     for axis, (title, rows) in zip(axes, panels.items(), strict=True):
+        decades = []
         for (name, found), colour, marker in zip(rows.items(), colours, "osD^vP*X", strict=False):
             times = [mean * 1e3 for mean, _ in found.values()]
             axis.loglog(list(found), times, marker=marker, color=colour, label=name, linewidth=1.5, markersize=5)
+            decades += [math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))]
         axis.set(title=title, xlabel="trials in the search", ylabel="processor time per trial (ms)")
+        axis.set_ylim(10.0 ** min(decades), 10.0 ** max(decades))
+        for scale in (axis.xaxis, axis.yaxis):
+            scale.set_major_formatter("{x:,g}")
         axis.grid(which="major", alpha=0.3)
-        axis.legend(fontsize=8, ncols=2)
+        axis.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
     drawn.savefig(path, dpi=130)
 
 
