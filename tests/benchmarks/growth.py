@@ -161,6 +161,7 @@ def figure(panels: dict[str, dict[str, dict[int, tuple[float, float]]]], path: P
         axis.set_ylim(10.0 ** min(decades), 10.0 ** max(decades))
         for scale in (axis.xaxis, axis.yaxis):
             scale.set_major_formatter("{x:,g}")
+            scale.set_minor_formatter("")
         axis.grid(which="major", alpha=0.3)
         axis.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
     drawn.savefig(path, dpi=130)
