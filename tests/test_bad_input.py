@@ -295,7 +295,7 @@ def folder(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (user_folder / "a_file").write_text("")
     (user_folder / "runs" / "taken").mkdir(parents=True)
     (user_folder / "runs" / "taken" / "experiment.yaml").touch()
-    monkeypatch.setattr("tuner.runner._search", _started)
+    monkeypatch.setattr("tuner.runner.search", _started)
     return user_folder
 
 

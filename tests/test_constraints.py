@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tests.spaces import space
 from tuner.errors import InputError
 from tuner.machine import Cluster, Node
-from tuner.plan import Plan, make_plan
+from tuner.plan import Plan
+from tuner.plan_text import description
+from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
@@ -307,7 +309,7 @@ def test_constraints_of_an_experiment(folder: Path) -> None:
     made = plan(folder, f"constraints: {texts}\n")
     over = made.task.space
     assert [c.text for c in over.constraints] == texts
-    assert [text for _, text in made.describe() if "only where" in text] == [f"only where {text}" for text in texts]
+    assert [text for _, text in description(made) if "only where" in text] == [f"only where {text}" for text in texts]
     rng = np.random.default_rng(1)
     drawn = [over.sample(rng) for _ in range(50)]
     assert all(c["model"]["l1"] >= c["model"]["l2"] and c["batch_size"] <= 1024 for c in drawn)
@@ -418,6 +420,6 @@ def test_an_inactive_parameter_makes_no_constraint_impossible(folder: Path) -> N
 def test_points_are_shown_in_the_plan(folder: Path) -> None:
     point = "{opt: adam, batch_size: 16, model: {l1: 2, l2: 1}}"
     made = plan(folder, f"search: {{kind: random, points_to_evaluate: [{point}]}}\n")
-    assert "1 point to evaluate first" in dict(made.describe())["search"]
+    assert "1 point to evaluate first" in dict(description(made))["search"]
     (folder / "again.yaml").write_bytes(dump_yaml(resolved_spec(made, made.spec.params), []))
     assert load_experiment("again.yaml").spec.search.points_to_evaluate == made.spec.search.points_to_evaluate

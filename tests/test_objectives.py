@@ -19,7 +19,9 @@ from tuner.cli.run import summary
 from tuner.errors import InputError
 from tuner.loading import load_run
 from tuner.machine import Cluster, Node
-from tuner.plan import Plan, make_plan
+from tuner.plan import Plan
+from tuner.plan_text import description
+from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.report.html import page
 from tuner.report.terminal import headline, overview
@@ -87,10 +89,10 @@ def test_a_plan_with_several_objectives() -> None:
         ("size", "objective[1].metric"),
         ("epoch", "scheduler.time_attr"),
     )
-    lines = made.describe()
+    lines = description(made)
     place = lines.index(("objective", "max acc, min size"))
     assert lines[place + 1] == ("", "schedulers compare acc")
-    assert ("", "schedulers compare 2 acc - 0.5 size") in plan(objective=WEIGHTED).describe()
+    assert ("", "schedulers compare 2 acc - 0.5 size") in description(plan(objective=WEIGHTED))
     # all 8 trials may be on the front, and it keeps its checkpoints: 4 slots * 4 + 8 * 2 + best/
     assert made.checkpoints == 4 * 4 + 8 * 2 + 1
 

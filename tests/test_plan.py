@@ -12,7 +12,9 @@ import pytest
 
 from tuner.errors import InputError
 from tuner.machine import Autoscaler, Cluster, Node, NodeType
-from tuner.plan import Plan, make_plan
+from tuner.plan import Plan
+from tuner.plan_text import description
+from tuner.planning import make_plan
 from tuner.spec.reader import load_experiment
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +54,7 @@ def problems(cluster: Cluster = CPUS, **extra: Any) -> list[str]:
 
 def described(plan: Plan, heading: str) -> str:
     """The text under ``heading``, with the lines that continue it."""
-    lines = plan.describe()
+    lines = description(plan)
     start = [name for name, _ in lines].index(heading)
     end = next((i for i, (name, _) in enumerate(lines) if i > start and name), len(lines))
     return "\n".join(text for _, text in lines[start:end])
@@ -185,9 +187,9 @@ def test_a_fraction_of_more_than_one_gpu_is_refused() -> None:
 
 def test_what_contradicts_itself_is_refused() -> None:
     (message,) = problems(GPUS, resources={"accelerator": "H100", "gpu": 0})
-    assert message.endswith("accelerator H100 is a kind of GPU, and gpu is 0: ask for gpu above 0")
+    assert message.endswith("resources.accelerator: H100 is a kind of GPU, and gpu is 0: ask for gpu above 0")
     (message,) = problems(GPUS, resources={"strategy": "spread"})
-    assert message.endswith("strategy spread places the workers of one trial, and workers is 1")
+    assert message.endswith("resources.strategy: spread places the workers of one trial, and workers is 1")
 
 
 def test_a_trial_of_several_workers_is_described() -> None:
@@ -211,7 +213,7 @@ def test_rungs_and_what_they_save() -> None:
     ]
     assert made.required_metrics == (("loss", "objective.metric"), ("epoch", "scheduler.time_attr"))
     assert made.task.max_t == 9
-    assert "rungs" not in dict(plan().describe())
+    assert "rungs" not in dict(description(plan()))
     assert plan().required_metrics == (("loss", "objective.metric"),)
 
 
@@ -254,7 +256,7 @@ def test_the_whole_description() -> None:
         search={"kind": "optuna", "sampler": "gp", "seed": 3},
         budget={"trials": 4, "wall_clock": "1h30m", "target": 0.25, "gpu_hours": 2},
     )
-    text = dict(line for line in made.describe() if line[0])
+    text = dict(line for line in description(made) if line[0])
     assert text["experiment"] == "n"
     assert text["trainable"] == "t_plan.py:train"
     assert text["search space"] == "2 parameters, infinitely many configurations"
@@ -272,23 +274,23 @@ def test_the_whole_description() -> None:
     assert text["a trial takes"] == "1 CPU, 1 GPU"
     assert text["at once"] == "2 trials on this machine: 8 CPU, 2 GPU, 64.0 GiB memory"
     assert json.loads(json.dumps(made.as_json()))["configurations"] is None
-    assert dict(plan().describe())["ends early"] == "no: the budget has no limit but the number of trials"
+    assert dict(description(plan()))["ends early"] == "no: the budget has no limit but the number of trials"
 
 
 def test_one_is_not_many() -> None:
     made = plan(search_space={"a": {"choice": [1]}}, budget={"trials": 1})
-    assert dict(made.describe())["search space"] == "1 parameter, 1 configuration"
+    assert dict(description(made))["search space"] == "1 parameter, 1 configuration"
     assert described(made, "at once").startswith("1 trial on")
     assert "the 1 configuration there is" in described(plan(search_space={"a": {"choice": [1]}}), "trials")
 
 
 def test_options_are_shown_as_yaml_writes_them() -> None:
     pbt = {"kind": "pbt", "mutate": ["lr"], "perturbation_factors": [1.5, 0.5]}
-    text = dict(plan(scheduler=pbt).describe())["scheduler"]
+    text = dict(description(plan(scheduler=pbt)))["scheduler"]
     assert "mutate [lr]" in text
     assert "perturbation_factors [1.5, 0.5]" in text
     plug_in = {"kind": "ray", "class_path": "ray.tune.schedulers:MedianStoppingRule", "options": {"hard_stop": False}}
-    text = dict(plan(scheduler=plug_in).describe())["scheduler"]
+    text = dict(description(plan(scheduler=plug_in)))["scheduler"]
     assert text.startswith("ray, class_path ray.tune.schedulers:MedianStoppingRule, options {hard_stop: false}, ")
 
 
@@ -296,7 +298,7 @@ def test_points_to_evaluate_are_counted() -> None:
     points = [{"lr": 0.01, "opt": "sgd"}, {"lr": 0.1, "opt": "adam"}]
     for count, words in ((1, "1 point to evaluate first"), (2, "2 points to evaluate first")):
         made = plan(search={"kind": "random", "points_to_evaluate": points[:count]})
-        assert words in dict(made.describe())["search"]
+        assert words in dict(description(made))["search"]
 
 
 def test_conditions_are_described() -> None:
@@ -400,7 +402,7 @@ def test_every_shipped_experiment_is_valid(file: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(ROOT)
     relative = file.relative_to(ROOT)
     made = make_plan(load_experiment(relative), GPUS)
-    assert made.describe()
+    assert description(made)
     assert re.search(
         rf"^# python -m tuner (run|simulate)( .*)? {re.escape(str(relative))}\b", file.read_text(), re.MULTILINE
     )

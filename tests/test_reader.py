@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import InputError, Place
 from tuner.machine import Cluster, Node
-from tuner.plan import make_plan
+from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.spec.document import MAX_DEPTH, dotted, dump_yaml, read_yaml
 from tuner.spec.reader import Experiment, load_experiment

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tuner.best import restore_best
     from tuner.loading import load_run
     from tuner.results import ResultSet
-    from tuner.runner import extend, resume, retry, run, validate
+    from tuner.resumption import extend, resume, retry
+    from tuner.runner import run, validate
     from tuner.simulator import Table, simulate
 
 __all__ = [
@@ -34,9 +35,9 @@ __all__ = [
 
 _HOMES = {
     "run": "tuner.runner",
-    "resume": "tuner.runner",
-    "extend": "tuner.runner",
-    "retry": "tuner.runner",
+    "resume": "tuner.resumption",
+    "extend": "tuner.resumption",
+    "retry": "tuner.resumption",
     "validate": "tuner.runner",
     "load_run": "tuner.loading",
     "ResultSet": "tuner.results",

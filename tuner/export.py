@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.provenance import experiment_of
 from tuner.results import ResultSet
-from tuner.runner import experiment_of
 from tuner.spec.space import Choice, Computed, Constant, Domain, Float, Integer, Normal, Parameter, at
 from tuner.spec.values import identity, is_number, show
 from tuner.trial import Trial

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.plan import Plan
+from tuner.results import ResultSet
+from tuner.spec.reader import Experiment, load_experiment
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")
 
@@ -97,3 +99,13 @@ def _git(folder: Path) -> dict[str, str] | None:
         return None
     diff = git("diff", "HEAD") or ""
     return {"commit": commit.strip(), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else ""}
+
+
+def experiment_of(results: ResultSet) -> Experiment:
+    """The experiment that a run was started with."""
+    return load_experiment(results.spec, roots=roots(results))
+
+
+def roots(results: ResultSet) -> tuple[Path, ...]:
+    """Folders in which the files that the experiment of a run names are looked for."""
+    return tuple(map(Path, results.provenance["roots"]))

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from tests.tracking.held import parent
 from tuner.errors import InputError
 from tuner.machine import Cluster, Node
-from tuner.plan import make_plan
+from tuner.planning import make_plan
 from tuner.results import ResultSet
 from tuner.spec.reader import load_experiment
 from tuner.spec.tracking import MlflowTracking

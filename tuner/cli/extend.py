@@ -36,7 +36,8 @@ def command(
     """
     from tuner.cli.run import on_screen
     from tuner.loading import find_run, last_known
-    from tuner.runner import experiment_of, extend
+    from tuner.provenance import experiment_of
+    from tuner.resumption import extend
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage))),

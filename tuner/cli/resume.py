@@ -48,7 +48,8 @@ def command(
         return
     from tuner.cli.run import on_screen
     from tuner.loading import find_run, last_known
-    from tuner.runner import experiment_of, move, resume
+    from tuner.provenance import experiment_of
+    from tuner.resumption import move, resume
 
     known = last_known(find_run(run_, storage))
     if project is not None:

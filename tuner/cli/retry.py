@@ -20,7 +20,8 @@ def command(run_: str, failed: bool, storage: str, address: str | None, as_json:
     """
     from tuner.cli.run import on_screen
     from tuner.loading import find_run, last_known
-    from tuner.runner import experiment_of, retry
+    from tuner.provenance import experiment_of
+    from tuner.resumption import retry
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage))),

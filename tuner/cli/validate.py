@@ -17,11 +17,12 @@ def command(file: str, overrides: tuple[str, ...], address: str | None, as_json:
 
     Example: python -m tuner validate experiments/quickstart.yaml
     """
+    from tuner.plan_text import description
     from tuner.runner import validate
 
     plan = validate(file, overrides, address=address)
     if as_json:
         options.print_json(plan.as_json())
         return
-    for heading, text in plan.describe():
+    for heading, text in description(plan):
         click.echo(f"{heading:<14}{text}")

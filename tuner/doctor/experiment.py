@@ -25,7 +25,8 @@ from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.failure import Failure
 from tuner.machine import this_machine
 from tuner.manifest import size_of
-from tuner.plan import Plan, make_plan
+from tuner.plan import Plan
+from tuner.planning import make_plan
 from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
 from tuner.spec.quantities import duration, size

@@ -1,0 +1,118 @@
+"""A plan in words, as ``validate`` prints it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.configuration import merge
+from tuner.machine import describe
+from tuner.plan import Plan
+from tuner.spec.objective import comparison
+from tuner.spec.quantities import size
+from tuner.spec.space import Space
+from tuner.spec.values import show
+
+WHERE = {"pack": "as few", "spread": "as many"}
+
+
+def description(plan: Plan) -> list[tuple[str, str]]:
+    """The plan as (heading, text) lines."""
+    spec = plan.spec
+    lines = [("experiment", spec.name), ("trainable", spec.trainable)]
+    count = spec.search_space.size
+    combinations = "infinitely many configurations" if count == math.inf else _counted(count, "configuration")
+    lines.append(("search space", f"{_counted(len(spec.search_space.parameters), 'parameter')}, {combinations}"))
+    lines += [("", line) for line in _space_lines(spec.search_space)]
+    lines.append(("objective", ", ".join(map(str, spec.objectives))))
+    if len(spec.objectives) > 1:
+        lines.append(("", f"schedulers compare {comparison(spec.objectives)}"))
+    lines.append(("search", f"{_options(spec.search)}, seed {plan.seed}"))
+    lines.append(("scheduler", _options(spec.scheduler)))
+    note = _note_on_trials(plan)
+    lines.append(("trials", f"{plan.trials}, {note}" if note else f"{plan.trials}"))
+    lines += list(_rung_lines(plan))
+    words = list(spec.budget.limits(holds_gpus=bool(plan.request.get("GPU"))))
+    unlimited = "ends early", "no: the budget has no limit but the number of trials"
+    lines.append(("ends early at", ", ".join(words)) if words else unlimited)
+    lines.append(("failures", _failures(plan)))
+    lines.append(("a trial takes", _takes(plan)))
+    lines.append(("at once", f"{_counted(plan.slots, 'trial')} on {plan.cluster}"))
+    if plan.cluster.autoscaler:
+        lines.append(("", f"{plan.cluster.autoscaler}; until they are there as many as fit"))
+    lines.append(("checkpoints", _disk(plan)))
+    return lines
+
+
+def _note_on_trials(plan: Plan) -> str:
+    count = plan.spec.search_space.size
+    if count >= plan.trials:
+        return ""
+    repeats = plan.spec.search.default_trials(plan.spec.search_space) != count
+    what = "some run twice" if repeats else "the search ends after them"
+    there = f"{_counted(count, 'configuration')} there {'is' if count == 1 else 'are'}"
+    return f"more than the {there}: {what}"
+
+
+def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
+    rungs, name = plan.spec.scheduler.rungs(), (plan.spec.scheduler.fidelity or ("", 0))[0]
+    if not rungs:
+        return
+    reach = plan.spec.scheduler.expected_at_rungs(plan.trials)
+    for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
+        reach_it = f"{_counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
+        yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {reach_it}")
+    if plan.spec.scheduler.first_rung_moves:
+        yield "", "as if the first rung stayed where it begins; any of these may become it, as early ranks deserve"
+    total = plan.trials * rungs[-1]
+    spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))
+    yield "", f"about {spent:.0f} of {total} {name}s in all: {1 - spent / total:.0%} saved by stopping early"
+
+
+def _takes(plan: Plan) -> str:
+    workers, strategy = plan.spec.resources.workers, plan.spec.resources.strategy
+    one = describe(plan.request)
+    return one if workers == 1 else f"{workers} workers on {WHERE[strategy]} nodes as can be, each {one}"
+
+
+def _failures(plan: Plan) -> str:
+    import numpy as np
+
+    sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
+    reducible = plan.trainable.micro_batch(merge(plan.spec.params, sample)) is not None
+    return plan.spec.failures.described(reducible)
+
+
+def _disk(plan: Plan) -> str:
+    keep = plan.spec.checkpoints
+    options = [f"keep_per_trial {keep.keep_per_trial}", f"keep_trials {keep.keep_trials}"]
+    options += [f"every {keep.every}"] * (keep.every > 1) + [f"max_gib {keep.max_gib or 0:g}"] * bool(keep.max_gib)
+    most = f"at most {plan.checkpoints} on disk ({', '.join(options)})"
+    if plan.checkpoint_bytes is None:
+        return f"{most}; their size is known at the first report (the trainable has no checkpoint_bytes)"
+    return f"{most}, up to {size(plan.checkpoint_bytes)} each: {size(plan.checkpoints * plan.checkpoint_bytes)}"
+
+
+def _counted(count: float, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _options(spec: Any) -> str:
+    values = spec.model_dump(exclude={"kind", "seed", "points_to_evaluate"})
+    points = len(getattr(spec, "points_to_evaluate", ()))
+    first = [f"{points} point{'s' * (points != 1)} to evaluate first"] if points else []
+    given = [
+        f"{name} {value if isinstance(value, str) else f'{value:.4g}' if isinstance(value, float) else show(value)}"
+        for name, value in values.items()
+        if value not in (None, {})
+    ]
+    return ", ".join([spec.kind, *given, *first])
+
+
+def _space_lines(space: Space) -> Iterator[str]:
+    for parameter in space.parameters:
+        belief = f", {parameter.prior}" if parameter.prior else ""
+        yield f"{parameter.name}: {parameter.domain}{belief}{parameter.condition()}"
+    for constraint in space.constraints:
+        yield f"only where {constraint}"

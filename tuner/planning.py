@@ -1,0 +1,166 @@
+"""From what the user said and what the cluster has to a checked ``Plan``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.algorithms import pairing_problems
+from tuner.configuration import merge
+from tuner.errors import InputError, Problem
+from tuner.machine import Cluster, describe
+from tuner.plan import Plan
+from tuner.spec.reader import Experiment
+from tuner.spec.resources import ACCELERATOR
+from tuner.spec.space import Space
+from tuner.spec.space_checks import space_problems
+from tuner.trainable import Trainable, load_trainable
+
+SAMPLES = 200
+"""Configurations drawn to check the trainable's Config and to estimate sizes."""
+
+
+def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
+    """Checks ``experiment`` against its trainable and ``cluster``. Raises InputError with every problem found."""
+    spec = experiment.spec
+    problems = [
+        experiment.problem(("search_space", *path), text) for path, text in spec.search.complaints(spec.search_space)
+    ]
+    problems += [experiment.problem(path, text) for path, text in pairing_problems(spec)]
+    if spec.checkpoints.every > 1 and spec.scheduler.kind == "ray":
+        message = "must be 1 with scheduler.kind ray: such a scheduler may pause a trial at any report"
+        problems.append(experiment.problem(("checkpoints", "every"), message))
+    problems += [
+        experiment.problem(("params", *path[:n]), "is a value here, but a group of parameters in search_space")
+        for path in {parameter.path for parameter in spec.search_space.parameters}
+        for n in range(1, len(path))
+        if _holds(spec.params, path[:n]) and not isinstance(_value_at(spec.params, path[:n]), dict)
+    ]
+    problems += [
+        experiment.problem(("params", *path), f"is also in search_space ({parameter.domain}): keep one of them")
+        for parameter in spec.search_space.parameters
+        for path in [parameter.path]
+        if _holds(spec.params, path)
+    ]
+    trainable: Trainable | None = None
+    try:
+        trainable = load_trainable(spec.trainable, experiment.roots)
+    except InputError as error:
+        problems += [experiment.problem(("trainable",), problem.message) for problem in error.problems]
+    samples: list[dict[str, Any]] = []
+    try:
+        unmet = list(space_problems(experiment))
+        problems += unmet
+        samples = [] if unmet else _samples(spec.search_space)
+    except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
+        problems.append(experiment.problem(("search_space",), f"cannot be sampled: {type(error).__name__}: {error}"))
+    if trainable is not None:
+        problems += _registry_problems(experiment, trainable)
+    if trainable is not None and not problems:
+        problems += _config_problems(experiment, trainable, samples)
+    request = spec.resources.request(has_gpus=cluster.has_gpus)
+    if not cluster.most_slots(request, spec.resources.workers):
+        problems.append(_unplaceable(experiment, request, cluster))
+    if problems or trainable is None:
+        raise InputError(problems)
+    try:
+        sizes = [trainable.checkpoint_bytes(merge(spec.params, config)) for config in samples[:20]]
+    except Exception as error:  # noqa: BLE001 - the user's own estimate may raise anything: it is shown
+        message = f"its checkpoint_bytes failed: {type(error).__name__}: {error}"
+        raise InputError([experiment.problem(("trainable",), message)]) from None
+    return Plan(
+        experiment,
+        trainable,
+        cluster,
+        request,
+        trials=spec.budget.trials or spec.search.default_trials(spec.search_space),
+        seed=spec.search.seed if spec.search.seed is not None else random.SystemRandom().randrange(2**32),
+        checkpoint_bytes=max((s for s in sizes if s is not None), default=None),
+    )
+
+
+def _samples(space: Space) -> list[dict[str, Any]]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    return [space.sample(generator) for _ in range(SAMPLES)]
+
+
+def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator[Problem]:
+    """Why there would be no model to register."""
+    tracking, path = experiment.spec.tracking.mlflow, ("tracking", "mlflow", "register")
+    if tracking is None or tracking.register_as is None:
+        return
+    if not trainable.can_load_model:
+        missing = f"needs a function load_model(config, checkpoint) in the module of {trainable.reference}"
+        yield experiment.problem(path, f"{missing}, which returns the torch.nn.Module of a checkpoint")
+    if len(experiment.spec.objectives) > 1:
+        yield experiment.problem(path, "needs one objective: several leave a front, and no single best model")
+
+
+def _config_problems(experiment: Experiment, trainable: Trainable, samples: list[dict[str, Any]]) -> list[Problem]:
+    """Every parameter and its extreme values against the trainable's Config, without starting anything."""
+    spec = experiment.spec
+    candidates = list(samples[:5])
+    for parameter in spec.search_space.parameters:
+        active = next((config for config in samples if _holds(config, parameter.path)), None)
+        if active is not None:
+            candidates += [_replaced(active, parameter.path, value) for value in parameter.domain.probes()]
+    problems: dict[tuple[str, ...], Problem] = {}
+    for config in candidates:
+        for path, message in trainable.complaints(merge(spec.params, config)):
+            where = (
+                ("search_space",)
+                if _holds(config, path[:1]) or (path and not _holds(spec.params, path))
+                else ("params",)
+            )
+            name = ".".join(path)
+            text = f"{name}: {message}" if path and not _holds(experiment.document.value, (*where, *path)) else message
+            problems.setdefault(path, experiment.problem((*where, *path), text))
+    return list(problems.values())
+
+
+def _holds(values: Any, path: tuple[str, ...]) -> bool:
+    for part in path:
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return bool(path)
+
+
+def _value_at(values: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        values = values[part]
+    return values
+
+
+def _replaced(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    nested: Any = value
+    for part in reversed(path):
+        nested = {part: nested}
+    return merge(config, nested)
+
+
+def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: Cluster) -> Problem:
+    """Names the first resource that no node has enough of, nor one that the autoscaler may start."""
+    keys = {"CPU": "cpu", "GPU": "gpu", "memory": "memory_gib"}
+    types = cluster.autoscaler.types if cluster.autoscaler else ()
+    best = {name: max((place.get(name, 0) for place in cluster.places), default=0) for name in request}
+    short = next((name for name, amount in request.items() if best[name] < amount), None)
+    workers = experiment.spec.resources.workers
+    room = cluster.most_slots(request)
+    only = f", and its autoscaler may start only {', '.join(map(str, types))}" if types else ""
+    if short is None and room:
+        message = f"a trial is {workers} workers of {describe(request)} each, and there is room for {room} ({cluster})"
+        return experiment.problem(("resources", "workers"), f"can never be placed: {message}; ask for fewer")
+    if short is None:
+        message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster}){only}"
+        return experiment.problem(("resources",), f"can never be placed: {message}")
+    key = "accelerator" if short.startswith(ACCELERATOR) else keys.get(short, f"custom.{short}")
+    there = max((node.resources.get(short, 0) for node in cluster.nodes), default=0)
+    have = describe({short: there}) if there else f"no {short.removeprefix(ACCELERATOR)}"
+    needs = describe({short: request[short]})
+    message = f"can never be placed: a trial needs {needs} and {cluster} has {have} on any node{only}"
+    remedy = "; use gpu: 0 or gpu: auto" if short == "GPU" and not types else "; ask for less, or add a node"
+    return experiment.problem(("resources", *key.split(".", 1)), message + remedy)

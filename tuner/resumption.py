@@ -1,0 +1,166 @@
+"""Searches taken up again: the verbs that go on with a run folder, make it longer, or run its failed trials again."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.engine.session import cluster_at
+from tuner.errors import InputError
+from tuner.extension import extension, survivors
+from tuner.journal import JournalWriter
+from tuner.loading import find_run, last_known
+from tuner.lock import Lock, locked
+from tuner.plan import Plan
+from tuner.planning import make_plan
+from tuner.provenance import experiment_of, resolved_spec, roots
+from tuner.results import ResultSet
+from tuner.runner import Say, prepare, search, write_experiment
+from tuner.spec.reader import Experiment, load_experiment
+from tuner.storage import STORAGE
+from tuner.tracking.process import TrackingProcess
+
+if TYPE_CHECKING:
+    from tuner.engine.recorder import Listener
+    from tuner.machine import Cluster
+
+
+def resume(
+    run: str | Path | ResultSet,
+    *,
+    storage: str = STORAGE,
+    address: str | None = None,
+    project: str | Path | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Goes on with a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
+
+    Ended trials stay, started ones go on from their last checkpoint, then come those not yet started. Searcher and
+    scheduler go on with all that they had seen; the time between does not count. ``project``: where the code is now,
+    in place of the working directory that the search began in. Raises as `run` does, and InputError where nothing is
+    left to do.
+    """
+    with _taken_up(run, storage, address) as (known, cluster, lock):
+        if project is not None:
+            move(known, Path(project))
+        if known.provenance.get("interrupted") is False:
+            raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
+        plan = make_plan(experiment_of(known), cluster)
+        params, _ = prepare(plan, known.folder, say)
+        return _go_on(known, plan, params, lock, list(listeners), say)
+
+
+def extend(
+    run: str | Path | ResultSet,
+    *,
+    trials: str | int | None = None,
+    max_t: str | int | None = None,
+    wall_clock: str | float | None = None,
+    overrides: Sequence[str] = (),
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Makes a search longer that has come to its end, or was interrupted.
+
+    ``trials``, ``max_t`` and ``wall_clock``: a new value, or ``+20``, ``+1h`` to be added to the old one.
+    ``overrides``: of other keys, such as the trainable's own number of epochs. The searcher keeps all it has learned.
+    Trials that were complete at the old ``max_t``, or that the old budget ended, go on from their checkpoints, as far
+    as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
+
+    Raises InputError where nothing becomes longer, and as `run` does.
+    """
+    with _taken_up(run, storage, address) as (known, cluster, lock):
+        changes = [*extension(known, trials, max_t, wall_clock), *overrides]
+        if not changes:
+            raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
+        again = survivors(known, higher=max_t is not None)
+        longer = load_experiment(known.spec, changes, roots=roots(known))
+        return _reopened(known, again, longer, cluster, lock, list(listeners), say)
+
+
+def retry(
+    run: str | Path | ResultSet,
+    *,
+    storage: str = STORAGE,
+    address: str | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Say = lambda text: print(text, file=sys.stderr),
+) -> ResultSet:
+    """Runs the failed trials of a search again, from their checkpoints where those were kept.
+
+    Raises InputError where none failed, and as `run` does.
+    """
+    with _taken_up(run, storage, address) as (known, cluster, lock):
+        failed = [trial.id for trial in known.trials if trial.status == "failed"]
+        if not failed:
+            raise InputError(f"{known.folder.shown}: nothing to retry: no trial failed")
+        return _reopened(known, failed, experiment_of(known), cluster, lock, list(listeners), say)
+
+
+def move(results: ResultSet, project: Path) -> None:
+    """What was below the working directory of a run is below ``project`` now. Raises InputError where that is none."""
+    project = project.resolve()
+    if not project.is_dir():
+        raise InputError(f"--project {project}: there is no such folder")
+    before = Path(results.provenance["working_directory"])
+    moved = [project / root.relative_to(before) if root.is_relative_to(before) else root for root in roots(results)]
+    results.provenance |= {"working_directory": str(project), "roots": list(map(str, moved))}
+
+
+@contextlib.contextmanager
+def _taken_up(
+    run: str | Path | ResultSet, storage: str, address: str | None
+) -> Iterator[tuple[ResultSet, Cluster, Lock]]:
+    """Within: no other process works on ``run``, of which this is known, and the cluster is connected to."""
+    folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
+    with locked(folder) as lock, cluster_at(address) as cluster:
+        yield last_known(folder), cluster, lock
+
+
+def _reopened(
+    known: ResultSet,
+    trials: Sequence[str],
+    experiment: Experiment,
+    cluster: Cluster,
+    lock: Lock,
+    listeners: list[Listener],
+    say: Say,
+) -> ResultSet:
+    """Takes up the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
+
+    The journal comes first: what a kill leaves half done is done again by the same command.
+    """
+    plan = make_plan(experiment, cluster)
+    params, _ = prepare(plan, known.folder, say)
+    known.spec = resolved_spec(plan, params)
+    known.provenance |= {"interrupted": True, "trials": plan.trials}
+    journal = JournalWriter(known.folder)
+    journal.append("extended", spec=known.spec)
+    for trial_id in trials:
+        journal.append("reopened", trial=trial_id)
+    journal.close()
+    return _go_on(known, plan, params, lock, listeners, say)
+
+
+def _go_on(
+    known: ResultSet, plan: Plan, params: dict[str, Any], lock: Lock, listeners: list[Listener], say: Say
+) -> ResultSet:
+    """Takes up what is left of a search, from its journal."""
+    from tuner.engine.control import Control
+    from tuner.engine.fit import new_course, task_of
+    from tuner.engine.recovery import recover
+
+    write_experiment(known)  # one of its files may have been damaged
+    recovered = recover(known, lambda: new_course(plan))
+    for notice in recovered.notices:
+        say(f"NOTICE: {notice}")
+    control = Control(elapsed_before=recovered.elapsed)
+    task = task_of(plan, params, Path(known.provenance["working_directory"]))
+    followers = [TrackingProcess(say)] if plan.spec.tracking.anywhere else []
+    return search(plan, task, recovered, control, [*listeners, *followers], say, lock)
