@@ -102,6 +102,7 @@ def test_weights_that_do_not_fit_are_explained(tmp_path: Path, mutate: list[str]
         search_space={"x": {"uniform": [0, 1]}, "model": {"width": width}},
         budget={"trials": 4},
         resources={"gpu": 0, "max_concurrent_trials": 1},
+        failures={"retries": 0},
     )
     failed = [trial for trial in results.trials if trial.status == "failed"]
     assert bool(failed) == (mutate is None)

@@ -42,16 +42,17 @@ os._exit(0)  # Ray refuses to shut a cluster down whose driver this is
 """
 
 
-@pytest.mark.parametrize("cluster_has", [None, "8"])
-def test_threads_are_as_many_as_cpus(tmp_path: Path, cluster_has: str | None) -> None:
+@pytest.mark.parametrize(("cluster_has", "cases"), [(None, ["half", "two"]), ("8", list(CASES))])
+def test_threads_are_as_many_as_cpus(tmp_path: Path, cluster_has: str | None, cases: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     if cluster_has:
         environment["OMP_NUM_THREADS"] = cluster_has
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), json.dumps(CASES)]
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), json.dumps({name: CASES[name] for name in cases})]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert lines, done.stderr[-3000:]
     found = json.loads(lines[0].removeprefix("FOUND "))
+    assert list(found) == cases
     for name, trials in found.items():
         assert [len(ranks) for ranks in trials] == [CASES[name].get("workers", 1)] * 2
         for seen in (rank for ranks in trials for rank in ranks):
