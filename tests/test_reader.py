@@ -527,6 +527,35 @@ def test_a_domain_can_be_replaced_by_another(folder: Path) -> None:
     assert str(parameter.domain) == "choice [1, 2]"
 
 
+@pytest.mark.parametrize("kind", ["bohb", "random", "hyperopt"])
+def test_another_search_keeps_what_the_two_have_in_common(folder: Path, kind: str) -> None:
+    spec = load_experiment(FULL, [f"search.kind={kind}"]).spec
+    assert (spec.search.kind, spec.search.seed, len(spec.search.points_to_evaluate)) == (kind, 0, 1)
+    assert load_experiment(FULL, ["search.kind=optuna"]).spec.search.n_startup_trials == 4
+    assert FULL["search"]["sampler"] == "tpe"
+
+
+@pytest.mark.parametrize("kind", ["hyperband", "bohb", "median", "pbt", "fifo"])
+def test_another_scheduler_keeps_what_the_two_have_in_common(folder: Path, kind: str) -> None:
+    found = load_experiment(FULL, {"scheduler.kind": kind}).spec.scheduler
+    assert found.kind == kind
+    assert found.fidelity == (None if kind == "fifo" else ("epoch", 9))
+    assert getattr(found, "reduction_factor", 3) == 3
+
+
+def test_another_kind_hides_no_mistake(folder: Path) -> None:
+    def refused(search: dict[str, Any], *overrides: str) -> str:
+        with pytest.raises(InputError) as raised:
+            load_experiment(FULL | {"search": search}, overrides)
+        (problem,) = raised.value.problems
+        return f"{problem.key}: {problem.message}"
+
+    optuna = {"kind": "optuna", "sampler": "tpe"}
+    assert refused(optuna | {"samplr": "gp"}, "search.kind=random").startswith("search.samplr: unknown key")
+    assert refused(optuna, "search.sampler=gp", "search.kind=random").startswith("search.sampler: unknown key")
+    assert refused(optuna, "search.kind=randm").startswith("search.kind: 'randm' is unknown")
+
+
 def test_a_later_override_wins(folder: Path) -> None:
     assert load(folder, SMALL, "budget.trials=6", "budget.trials=7").spec.budget.trials == 7
 

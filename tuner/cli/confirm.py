@@ -52,7 +52,8 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
 def _lines(found: Confirmation) -> Iterator[str]:
     """What a terminal shows."""
     from tuner.confirm import over_seeds
-    from tuner.report.terminal import aligned, number
+    from tuner.report.terminal import aligned
+    from tuner.spec.values import number
 
     confirmed, seeds = found.configurations, ", ".join(map(str, found.seeds))
     yield f"{found.objective}: mean ± 95 % interval over seeds {seeds}, which the search did not use"
@@ -84,7 +85,7 @@ def _standing(confirmed: Confirmed, found: Confirmation) -> str:
 
 
 def _verdict(found: Confirmation) -> Iterator[str]:
-    from tuner.report.terminal import number
+    from tuner.spec.values import number
 
     searched, winner = found.searched, found.winner
     optimism = found.optimism(searched)

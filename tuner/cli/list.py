@@ -21,7 +21,8 @@ def command(storage: str, as_json: bool) -> None:
     Example: python -m tuner list
     """
     from tuner.loading import is_run
-    from tuner.report.terminal import aligned, number, shortened
+    from tuner.report.terminal import aligned, shortened
+    from tuner.spec.values import number
     from tuner.storage import RunFolder
 
     root = RunFolder.at(storage)

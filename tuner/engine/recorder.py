@@ -25,6 +25,7 @@ from tuner.manifest import damage
 from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
+from tuner.spec.values import number
 from tuner.trial import Report, Segment, Status, Trial
 
 SAVE_EVERY_S = 5.0
@@ -217,7 +218,8 @@ class Recorder(Callback):  # type: ignore[misc]
             return ""
         donor = self.results.trial(segment.donor)
         before, now = dict(flat(donor.config_at(segment.donor_step))), dict(flat(segment.config))
-        changes = [f"{name} {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
+        changed = [name for name in now if before.get(name) != now[name]]
+        changes = [f"{name} {number(before.get(name))} -> {number(now[name])}" for name in changed]
         taken = f"it had just taken over the checkpoint of trial {donor.label}, with {', '.join(changes)}"
         remedy = "what shapes the model must not change, leave it out of scheduler.mutate"
         return f" ({taken}: {remedy})" if changes else ""

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tuner.report.style import is_number
-from tuner.report.terminal import number
+from tuner.spec.values import number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

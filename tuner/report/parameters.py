@@ -10,8 +10,8 @@ from tuner.report.axes import Axis
 from tuner.report.curves import named
 from tuner.report.importance import Importance
 from tuner.report.style import BLUE, GREY, ORANGE, SCALE, SKY, figure, label, view
-from tuner.report.terminal import number
 from tuner.results import ResultSet
+from tuner.spec.values import number
 from tuner.trial import Trial
 
 if TYPE_CHECKING:

@@ -16,17 +16,11 @@ from tuner.configuration import flat
 from tuner.results import ResultSet
 from tuner.schedulers.trust import Trust
 from tuner.spec.quantities import duration
+from tuner.spec.values import number
 from tuner.trial import Trial
 
 FRONT_LINES = 10
 """Trials of a front that a headline shows."""
-
-
-def number(value: Any) -> str:
-    """A number with four significant digits; anything else as it is."""
-    if isinstance(value, bool) or not isinstance(value, float):
-        return "" if value is None else str(value)
-    return f"{value:.4g}"
 
 
 def metrics_line(metrics: Mapping[str, Any]) -> str:

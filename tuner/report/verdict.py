@@ -8,9 +8,10 @@ from itertools import pairwise
 
 from tuner.lock import holder
 from tuner.report.chronicle import unit_of
-from tuner.report.terminal import number, objectives_line
+from tuner.report.terminal import objectives_line
 from tuner.results import ResultSet, how_to_resume
 from tuner.spec.quantities import duration
+from tuner.spec.values import number
 from tuner.trial import Trial
 
 _TAIL = 3

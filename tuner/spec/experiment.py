@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
@@ -146,3 +146,9 @@ class ExperimentSpec(Model):
         if self.scheduler.fidelity:
             required.append((self.scheduler.fidelity[0], "scheduler.time_attr"))
         return tuple(required)
+
+
+def options_of(block: Literal["search", "scheduler"], kind: Any) -> set[str]:
+    """Names of the options that an algorithm has; none where there is no algorithm of that ``kind``."""
+    models = get_args(ExperimentSpec.model_fields[block].annotation)
+    return {name for model in models if model.model_fields["kind"].default == kind for name in model.model_fields}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from tuner.errors import InputError, Place, Problem
 from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, read_yaml
 from tuner.spec.document import Path as KeyPath
-from tuner.spec.experiment import ExperimentSpec
+from tuner.spec.experiment import ExperimentSpec, options_of
 from tuner.spec.importing import import_attribute
 from tuner.spec.mistakes import mistakes
 from tuner.spec.space import Space, read_space, space_from_param_space
@@ -72,6 +72,7 @@ def load_experiment(
         )
     problems: list[Problem] = []
     items = [_split(text) for text in overrides] if not isinstance(overrides, Mapping) else list(overrides.items())
+    _change_kinds(document, items)
     space_overrides = [(k, v) for k, v in items if k.startswith("search_space.")]
     for key, value in items:
         if (key, value) not in space_overrides:
@@ -122,6 +123,20 @@ def _split(text: str) -> tuple[str, str]:
     if not equals or not key.strip(".") or ".." in key:
         raise InputError([Problem(Place(f"--set {text}"), "", "write --set KEY=VALUE, as in --set budget.trials=6")])
     return key, value
+
+
+def _change_kinds(document: Document, overrides: list[tuple[str, Any]]) -> None:
+    """``--set search.kind=NAME`` chooses another algorithm: what only the one in the file has goes with that one."""
+    blocks: tuple[Literal["search", "scheduler"], ...] = ("search", "scheduler")
+    for block in blocks:
+        written = document.value.get(block)
+        chosen = [value for key, value in overrides if key == f"{block}.kind"]
+        if not chosen or not isinstance(written, dict):
+            continue
+        name = parse_value(chosen[-1], f"--set {block}.kind").value if isinstance(chosen[-1], str) else chosen[-1]
+        if kept := options_of(block, name):
+            for option in options_of(block, written.get("kind")) - kept:
+                written.pop(option, None)
 
 
 def _override(document: Document, key: str, value: Any) -> None:

@@ -55,3 +55,10 @@ def show(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if value != value else ".inf" if value > 0 else "-.inf"
     return repr(value)
+
+
+def number(value: Any) -> str:
+    """A number with four significant digits; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return "" if value is None else str(value)
+    return f"{value:.4g}"
