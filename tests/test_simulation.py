@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.tables import EPOCHS, by_formula, by_hand, space, space_believing
+from tests.benchmarks.priors import regrets, tables
+from tests.tables import EPOCHS, by_formula, by_hand, space
 from tuner.errors import InputError
 from tuner.report.figures import figure, page, png, regrets_since_reports
 from tuner.schedulers.asha import Asha
@@ -337,20 +338,6 @@ def test_512_workers_and_2000_trials() -> None:
 @pytest.mark.parametrize("search", [Random(), Optuna(), Bohb()], ids=["random", "tpe", "bohb"])
 def test_a_right_prior_helps_and_a_wrong_one_does_not_ruin_the_search(search: SearchSpec) -> None:
     """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers."""
-    plain = formula_table(configurations=1000)
-    order = plain.values[:, -1].argsort()
-    curves = by_formula(True, 1000)
-    right, wrong = (
-        Table.of(curves, space_believing(plain.configurations[order[i]]), "val_accuracy", "epoch") for i in (-3, 10)
-    )
-    budget = 10 * float(plain.seconds[:, -1].mean())
-
-    def regrets(search: SearchSpec, scheduler: SchedulerSpec, table: Table) -> tuple[float, float]:
-        """At a quarter of the budget, and at its end."""
-        traces = [simulate(search, scheduler, table, "max", workers=4, seed=k, seconds=budget) for k in range(6)]
-        found = [[trace.incumbent_at(budget / 4), trace.incumbents[-1]] for trace in traces]
-        quarter, end = normalised_regret(plain, "max", np.array(found, float)).mean(axis=0)
-        return float(quarter), float(end)
-
-    assert regrets(search, ASHA, right)[0] < 0.6 * regrets(search, ASHA, plain)[0]
-    assert regrets(search, ASHA, wrong)[1] < 0.6 * regrets(Random(), Fifo(), plain)[1]
+    plain, right, wrong = tables()
+    assert regrets(search, ASHA, right, seeds=6)[0] < 0.6 * regrets(search, ASHA, plain, seeds=6)[0]
+    assert regrets(search, ASHA, wrong, seeds=6)[1] < 0.6 * regrets(Random(), Fifo(), plain, seeds=6)[1]

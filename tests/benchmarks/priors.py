@@ -32,29 +32,40 @@ ASHA = Asha(time_attr="epoch", max_t=EPOCHS, grace_period=1, reduction_factor=3)
 WORKERS, COMPLETE_TRIALS_PER_WORKER = 4, 10
 
 
-def regrets(search: SearchSpec, scheduler: SchedulerSpec, table: Table, seeds: int) -> str:
-    """At 25 % and 100 % of the budget, mean over seeds."""
-    budget = COMPLETE_TRIALS_PER_WORKER * float(table.seconds[:, -1].mean())
-    traces = [simulate(search, scheduler, table, "max", workers=WORKERS, seed=k, seconds=budget) for k in range(seeds)]
-    found = [[trace.incumbent_at(budget / 4), trace.incumbents[-1]] for trace in traces]
-    quarter, end = normalised_regret(table, "max", np.array(found, float)).mean(axis=0)
-    return f"{quarter:.2f} / {end:.2f}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    seeds = parser.parse_args().seeds
+def tables() -> tuple[Table, Table, Table]:
+    """The same curves without a prior, with the right one and with the wrong one."""
     curves = by_formula(informative=True, configurations=1000)
     plain = Table.of(curves, space(), "val_accuracy", "epoch")
     order = plain.values[:, -1].argsort()
     right, wrong = (
         Table.of(curves, space_believing(plain.configurations[order[i]]), "val_accuracy", "epoch") for i in (-3, 10)
     )
+    return plain, right, wrong
+
+
+def regrets(search: SearchSpec, scheduler: SchedulerSpec, table: Table, seeds: int) -> tuple[float, float]:
+    """At 25 % and 100 % of the budget, mean over seeds."""
+    budget = COMPLETE_TRIALS_PER_WORKER * float(table.seconds[:, -1].mean())
+    traces = [simulate(search, scheduler, table, "max", workers=WORKERS, seed=k, seconds=budget) for k in range(seeds)]
+    found = [[trace.incumbent_at(budget / 4), trace.incumbents[-1]] for trace in traces]
+    quarter, end = normalised_regret(table, "max", np.array(found, float)).mean(axis=0)
+    return float(quarter), float(end)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    seeds = parser.parse_args().seeds
+
+    def shown(search: SearchSpec, scheduler: SchedulerSpec, table: Table) -> str:
+        quarter, end = regrets(search, scheduler, table, seeds)
+        return f"{quarter:.2f} / {end:.2f}"
+
+    plain, right, wrong = tables()
     print("| search | without a prior | right | wrong |\n|---|---|---|---|")
     for name, search in (("random", Random()), ("bohb", Bohb()), ("optuna tpe", Optuna())):
-        print(f"| {name} | {' | '.join(regrets(search, ASHA, table, seeds) for table in (plain, right, wrong))} |")
-    print(f"random, nothing stopped, without a prior: {regrets(Random(), Fifo(), plain, seeds)}")
+        print(f"| {name} | {' | '.join(shown(search, ASHA, table) for table in (plain, right, wrong))} |")
+    print(f"random, nothing stopped, without a prior: {shown(Random(), Fifo(), plain)}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +66,12 @@ def command(
     from tuner.spec.reader import load_experiment
     from tuner.storage import STORAGE, RunFolder
 
+    if hours is not None and not math.isfinite(hours):
+        raise InputError(f"--hours {hours:g}: must be a finite number above 0")
     slots = _numbers(workers)
     experiments = [load_experiment(file, overrides) for file in files]
     contenders = _contenders(experiments, _files(tables), fidelity)
     full_trials = max(_trials(experiment) for experiment in experiments)
-    if hours is not None and not math.isfinite(hours):
-        raise InputError(f"--hours {hours:g}: must be a finite number above 0")
     limits = Limits(None if hours is None else hours * 3600, trials, full_trials)
     folder = RunFolder.at(output or f"{STORAGE}/{new_run_name('simulate')}")
     mode = experiments[0].spec.objective.mode
@@ -166,11 +166,8 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
         if reason := simulation_problem(spec.scheduler):
             problems.append(experiment.problem(("scheduler", "kind"), reason))
         if any(spec.name == other.spec.name for other in experiments[:i]):
-            problems.append(
-                experiment.problem(
-                    ("name",), f"{spec.name!r} is the name of an earlier experiment too: give one of them another name"
-                )
-            )
+            text = f"{spec.name!r} is the name of an earlier experiment too: give one of them another name"
+            problems.append(experiment.problem(("name",), text))
         if len(spec.objectives) > 1:
             problems.append(experiment.problem(("objective",), "a simulation has one objective: name one"))
         elif str(spec.objective) != str(first.objective):
@@ -217,18 +214,18 @@ def _notes(comparison: Comparison, limits: Limits) -> list[str]:
     return notes + [note for contender in comparison.contenders for note in _short_curves(contender)]
 
 
-def _short_curves(contender: Contender) -> Iterator[str]:
+def _short_curves(contender: Contender) -> list[str]:
     """That the trials of some tables end before the scheduler's last rung."""
-    fidelity = contender.scheduler.fidelity
-    short = [table for table in contender.tables if fidelity and table.fidelities[-1] < fidelity[1]]
-    if fidelity and short:
-        curves = f"the curves of {short[0].name}" + (f" and {len(short) - 1} more" if len(short) > 1 else "")
-        last = short[0].fidelities[-1]
-        yield (
-            f"{contender.name}: its scheduler.max_t is {fidelity[1]}, but {curves} end at {short[0].fidelity} {last}: "
-            f"trials end there, at rungs that were made for {fidelity[1]} (--set scheduler.max_t={last} makes them for "
-            f"{last})"
-        )
+    _, max_t = contender.scheduler.fidelity or ("", 0)
+    short = [table for table in contender.tables if table.fidelities[-1] < max_t]
+    if not short:
+        return []
+    curves = f"the curves of {short[0].name}" + (f" and {len(short) - 1} more" if len(short) > 1 else "")
+    last = short[0].fidelities[-1]
+    return [
+        f"{contender.name}: its scheduler.max_t is {max_t}, but {curves} end at {short[0].fidelity} {last}: trials end "
+        f"there, at rungs that were made for {max_t} (--set scheduler.max_t={last} makes them for {last})"
+    ]
 
 
 def _json(comparison: Comparison, limits: Limits, folder: str) -> dict[str, Any]:

@@ -88,18 +88,13 @@ class Constraint:
 
     def _never_judged(self, samples: Sequence[Configuration]) -> TypeError | None:
         """Why a part of it can be judged for none of ``samples``, be it looked at in a few of them only."""
+        known = [values for values in map(self._values, samples) if values is not None]
         for condition in self.expression.conditions():
-            error: TypeError | None = None
-            for values in filter(None, map(self._values, samples)):
-                try:
-                    truth(condition, values)
-                except TypeError as one:
-                    error = one
-                    continue
-                except Undefined:
-                    pass
-                error = None
-                break
+            error = None
+            for values in known:
+                error = _obstacle(condition, values)
+                if error is None:
+                    break
             if error is not None:
                 return error
         return None
@@ -132,6 +127,17 @@ def read_constraint(text: str, parameters: Iterable[Path], params: Mapping[str, 
     if not names:
         raise ValueError(f"{text!r} names no parameter of search_space: it always or never holds")
     return Constraint(text, expression, names)
+
+
+def _obstacle(condition: Expression, values: Mapping[Path, Any]) -> TypeError | None:
+    """Why ``condition`` cannot be judged; None where it can, or is undefined for these values only."""
+    try:
+        truth(condition, values)
+    except TypeError as error:
+        return error
+    except Undefined:
+        return None
+    return None
 
 
 def failures(constraints: Sequence[Constraint], samples: Sequence[Configuration]) -> Iterator[tuple[int | None, str]]:

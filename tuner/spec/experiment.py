@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
@@ -148,7 +148,7 @@ class ExperimentSpec(Model):
         return tuple(required)
 
 
-def options_of(block: Literal["search", "scheduler"], kind: Any) -> set[str]:
-    """Names of the options that an algorithm has; none where there is no algorithm of that ``kind``."""
+def options_of(block: str, kind: Any) -> set[str]:
+    """Options of the algorithm ``kind`` in ``block``, search or scheduler; none where there is no such algorithm."""
     models = get_args(ExperimentSpec.model_fields[block].annotation)
     return {name for model in models if model.model_fields["kind"].default == kind for name in model.model_fields}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -127,24 +127,26 @@ def _split(text: str) -> tuple[str, str]:
 
 def _change_kinds(document: Document, overrides: list[tuple[str, Any]]) -> None:
     """``--set search.kind=NAME`` chooses another algorithm: what only the one in the file has goes with that one."""
-    blocks: tuple[Literal["search", "scheduler"], ...] = ("search", "scheduler")
-    for block in blocks:
+    for block in ("search", "scheduler"):
         written = document.value.get(block)
         chosen = [value for key, value in overrides if key == f"{block}.kind"]
         if not chosen or not isinstance(written, dict):
             continue
-        name = parse_value(chosen[-1], f"--set {block}.kind").value if isinstance(chosen[-1], str) else chosen[-1]
-        if kept := options_of(block, name):
+        if kept := options_of(block, _parsed(f"{block}.kind", chosen[-1]).value):
             for option in options_of(block, written.get("kind")) - kept:
                 written.pop(option, None)
 
 
 def _override(document: Document, key: str, value: Any) -> None:
+    document.graft(tuple(key.split(".")), _parsed(key, value))
+
+
+def _parsed(key: str, value: Any) -> Document:
+    """The value of an override, which is YAML where it is text."""
     source = f"--set {key}"
-    other = (
+    return (
         parse_value(value, source) if isinstance(value, str) else Document(_plain(value), source, {(): Place(source)})
     )
-    document.graft(tuple(key.split(".")), other)
 
 
 def _space(
