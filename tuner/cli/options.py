@@ -22,8 +22,8 @@ overrides = click.option(
     "overrides",
     multiple=True,
     metavar="A.B=VALUE",
-    help="Override a key of the file; VALUE is YAML. Repeatable. Another search.kind or scheduler.kind keeps the options "
-    "that both have.",
+    help="Override a key of the file; VALUE is YAML. Repeatable. "
+    "Another search.kind or scheduler.kind keeps the options that both have.",
 )
 storage = click.option(
     "--storage",
