@@ -24,7 +24,7 @@ from tuner.engine.events import events_of, failed_attempt
 from tuner.engine.failures import BadReport, NotFinite, ProcessLost, Unreachable, failure_of, user_error
 from tuner.engine.hanging import FACTOR, LEAST_S, LONGEST_TICK_S, Watch
 from tuner.engine.memory import REMEMBER_S, Gauge
-from tuner.engine.recovery import recover
+from tuner.engine.recovery import recover, take_stock
 from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, verdict, with_micro_batch
 from tuner.failure import Failure
 from tuner.history import History
@@ -382,6 +382,7 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
     write_json(folder, PROVENANCE, {})
     results = ResultSet(folder, spec, {})
     journal, history = JournalWriter(folder), History(results)
+    journal.append("began", spec=spec, provenance={})
 
     def new_course() -> Course:
         task = Task(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
@@ -397,14 +398,17 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
         history.failed_attempt("a", failure)
     journal.close()
 
-    found = recover(load_run(folder), new_course).results.trial("a")
+    found = recover(take_stock(folder, spec, {}), new_course).results.trial("a")
     assert found.failures == [DEAD, Failure("GPU memory", "m", 2, 16)]
     assert found.micro_batch == 16
     results.trial("a").reports.append(Report("a", 1, 1.0, 1.0, {"score": 1.0}))
     results.save()
     assert load_run(folder).trials[0].failures == results.trials[0].failures
     assert load_run(folder).trials[0].micro_batch == 16
-    assert [e["kind"] for e in events_of(results) if e["what"] == "failed attempt"] == ["process died", "GPU memory"]
+    assert [e["kind"] for e in events_of(results.trials) if e["what"] == "failed attempt"] == [
+        "process died",
+        "GPU memory",
+    ]
 
 
 def test_the_table_has_no_column_for_failures_where_there_are_none(tmp_path: Path) -> None:

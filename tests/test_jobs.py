@@ -30,7 +30,6 @@ from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code
 from tuner.journal import JournalWriter
 from tuner.lock import locked
-from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
 
 EXPERIMENT = """
@@ -366,7 +365,7 @@ def begun_run(job: Job, project: Path, provenance: dict[str, bool]) -> RunFolder
     run = RunFolder.at(job.storage) / "a"
     run.create()
     journal = JournalWriter(run)
-    journal.append("began", spec=load_experiment(str(project / "x.yaml"), []).spec, provenance=provenance)
+    journal.append("began", spec=read_yaml((project / "x.yaml").read_text(), "x.yaml").value, provenance=provenance)
     journal.close()
     return run
 
@@ -471,7 +470,7 @@ def test_a_job_that_cannot_go_on(project: Path, status: dict[str, str], words: s
     ("words", "message"),
     [
         (
-            ["--project", ".", "--address", "http://head:8265"],
+            ["--project", ".", "--trust", "--address", "http://head:8265"],
             "--project: the code below the working directory travels",
         ),
         (["--exclude", "data/*"], "--exclude: nothing travels without --cluster FILE"),

@@ -13,9 +13,12 @@ from pydantic import TypeAdapter
 from tests.tables import space
 from tuner.engine.course import Course
 from tuner.engine.events import reported
-from tuner.engine.recovery import STATE, recover, save_state
+from tuner.engine.recovery import recover, take_stock
+from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
+from tuner.errors import InputError
+from tuner.events import Event
 from tuner.history import History
-from tuner.journal import Event, JournalWriter, exact, read_journal
+from tuner.journal import JournalWriter, read_journal
 from tuner.loading import load_run
 from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.schedulers import AnyScheduler
@@ -76,19 +79,27 @@ class Search:
         write_json(self.folder, PROVENANCE, {})
         self.results, self.course = ResultSet(self.folder, spec, {}), self.new_course()
         self.results.save()
+        journal = JournalWriter(self.folder)
+        journal.append("began", spec=spec, provenance={})
+        journal.close()
         return self
 
     def resume(self) -> Search:
-        found = recover(load_run(self.folder), self.new_course)
+        files = load_run(self.folder)
+        found = recover(take_stock(self.folder, files.spec, files.provenance), self.new_course)
         self.results, self.course, self.notices = found.results, found.course, found.notices
-        self.stopping = found.stopping
         return self
+
+    def snapshot_number(self) -> int:
+        snapshot, _ = read_snapshot(self.folder)
+        assert snapshot is not None
+        return snapshot.number
 
     def go_on(self, until: int | None = None, save_after: int | None = None) -> Search:
         self.journal, self.history = JournalWriter(self.folder), History(self.results)
         self.until, self.save_after = until, save_after
         try:
-            for trial_id in sorted(getattr(self, "stopping", ())):
+            for trial_id in sorted(self.course.stopping):
                 self.end(trial_id)
             while (trial_id := self.next_trial()) is not None:
                 self.run(trial_id)
@@ -107,7 +118,8 @@ class Search:
         """After an event was written and its consequences drawn."""
         if self.journal.number == self.save_after:
             self.results.save()
-            save_state(self.folder, self.course, self.results, self.journal.number, 0.0)
+            snapshot = Snapshot(self.journal.number, 0.0, self.course, lambda: self.results.trials)
+            write_snapshot(self.folder, snapshot)
         if self.journal.number == self.until:
             raise Killed
 
@@ -135,7 +147,7 @@ class Search:
         trial_id = f"t{len(self.results.trials)}"
         config = self.course.suggest(trial_id)
         assert config is not None
-        self.write("suggested", trial=trial_id, config=exact(config))
+        self.write("suggested", trial=trial_id, config=config)
         self.history.suggested(trial_id, config)
         self.course.add(trial_id, config)
         self.happened()
@@ -201,13 +213,50 @@ def test_killed_after_any_event_the_search_ends_as_without(pair: Any, tmp_path: 
         shutil.rmtree(folder.local_path)
 
 
-def test_without_its_journal_a_search_goes_on_from_the_snapshot(tmp_path: Path) -> None:
-    pair = SEARCHES[1], SCHEDULERS[0]
-    Search(RunFolder.at(tmp_path), pair).begin().go_on(until=60, save_after=50)
-    (tmp_path / "journal.jsonl").unlink()
-    again = Search(RunFolder.at(tmp_path), pair).resume()
-    before = sum(len(trial.reports) for trial in load_run(tmp_path).trials)
-    assert before == sum(len(trial.reports) for trial in again.results.trials) > 20
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize("left", [0, 30, 50])
+def test_a_journal_that_lost_its_end_is_stood_in_for_by_the_snapshot(pair: Any, left: int, tmp_path: Path) -> None:
+    """After the recovery both agree again: killed once more the search ends as it would have."""
+    folder = RunFolder.at(tmp_path / "run")
+    known = Search(folder, pair).begin().go_on(until=60, save_after=60)
+    whole = RunFolder.at(tmp_path / "whole")
+    shutil.copytree(folder.local_path, whole.local_path)
+    expected = outcome(Search(whole, pair).resume().go_on().results)
+    journal = folder.local_path / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:left]))
+    again = Search(folder, pair).resume()
+    assert outcome(again.results) == outcome(known.results)
+    assert "lost" in again.notices[0]
+    assert not read_journal(folder).damage
+    again.go_on(until=again.snapshot_number() + 20)
+    third = Search(folder, pair).resume()
+    assert third.notices == []
+    assert outcome(third.go_on().results) == expected
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize("save_after", [None, 20, 50])
+def test_a_damaged_line_costs_what_it_told(pair: Any, save_after: int | None, tmp_path: Path) -> None:
+    folder = RunFolder.at(tmp_path)
+    known = Search(folder, pair).begin().go_on(until=60, save_after=save_after)
+    journal = folder.local_path / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lost = read_journal(folder).events[39]
+    journal.write_bytes(b"".join([*lines[:39], b"0" + lines[39][1:], *lines[40:]]))
+    again = Search(folder, pair).resume()
+    assert "events 40 are lost" in again.notices[0]
+    reports = {(r.trial_id, r.step) for t in known.results.trials for r in t.reports}
+    found = {(r.trial_id, r.step) for t in again.results.trials for r in t.reports}
+    if save_after == 50:
+        assert found == reports
+    else:
+        missing = {(lost["trial"], lost["step"])} if lost["what"] == "reported" else set()
+        gone = lost["trial"] if lost["what"] == "suggested" else None
+        assert found == {(trial, step) for trial, step in reports - missing if trial != gone}
+    ended = again.go_on().results
+    assert len(ended.trials) == TRIALS
+    assert {trial.status for trial in ended.trials} == {"stopped"}
+    assert not any("lost" in notice for notice in Search(folder, pair).resume().notices)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
@@ -225,27 +274,20 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, damage: str) -> None:
     assert outcome(Search(folder, pair).resume().go_on().results) == outcome(whole.results)
 
 
-def test_with_its_tables_alone_no_trial_and_no_report_is_lost(tmp_path: Path) -> None:
+def test_without_journal_and_snapshot_there_is_nothing_to_resume(tmp_path: Path) -> None:
     pair = SEARCHES[1], SCHEDULERS[0]
-    folder = RunFolder.at(tmp_path)
-    killed = Search(folder, pair).begin().go_on(until=60, save_after=60)
+    Search(RunFolder.at(tmp_path), pair).begin().go_on(until=60, save_after=60)
     (tmp_path / STATE).unlink()
     (tmp_path / "journal.jsonl").unlink()
-    again = Search(folder, pair).resume()
-    assert "recovered from its tables" in again.notices[0]
-    for found, lost in zip(again.results.trials, killed.results.trials, strict=True):
-        assert (found.config["x"], found.status) == (lost.config["x"], lost.status)
-        assert [(r.step, r.metrics) for r in found.reports] == [(r.step, r.metrics) for r in lost.reports]
-    ended = again.go_on().results
-    assert len(ended.trials) == TRIALS
-    assert {trial.status for trial in ended.trials} == {"stopped"}
+    with pytest.raises(InputError, match="neither its journal nor a snapshot"):
+        Search(RunFolder.at(tmp_path), pair).resume()
 
 
 def test_a_searcher_that_suggests_something_else_is_told_what_ran(tmp_path: Path) -> None:
     pair = SEARCHES[1], SCHEDULERS[0]
     killed = Search(RunFolder.at(tmp_path), pair).begin().go_on(until=60)
     again = Search(RunFolder.at(tmp_path), ({**pair[0], "n_startup_trials": 2}, pair[1])).resume()
-    assert "goes on with other draws" in again.notices[0]
+    assert "its further draws are others" in again.notices[0]
     assert outcome(again.results) == outcome(killed.results)
     assert len(again.course.searcher._study.trials) == len(killed.results.trials)
 

@@ -382,14 +382,14 @@ def test_without_a_journal_the_other_files_tell_what_they_can(saved: ResultSet, 
     assert (rows[0]["seconds"] is None) == (rows[0]["epochs"] is None) == (file == REPORTS)
 
 
-def test_a_journal_that_ends_in_the_middle_is_said(saved: ResultSet) -> None:
+def test_a_journal_that_is_damaged_in_the_middle_is_said(saved: ResultSet) -> None:
     folder = saved.folder.local_path
-    journal = (folder / "journal.jsonl").read_bytes()
-    (folder / "journal.jsonl").write_bytes(journal[: len(journal) // 2])
+    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "journal.jsonl").write_bytes(b"".join([*lines[:9], b"x" + lines[9], *lines[10:]]))
     (folder / REPORTS).unlink()
     text, err = report(folder)
-    assert "the journal: line" in err
-    assert len(last_known(saved.folder, partial=True).trials) < 6
+    assert "the journal: 1 damaged line; events 10 are lost" in err
+    assert sum(len(trial.reports) for trial in last_known(saved.folder, partial=True).trials) == 6 * 4 - 1
     assert figures(text)["curves"]["data"]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from tuner.events import Event
 from tuner.failure import Failure
-from tuner.journal import Event
+from tuner.journal import JournalReader
 from tuner.results import ResultSet
+from tuner.storage import RunFolder
 from tuner.trial import Report, Segment, Status, Trial
 
 INTERRUPTED = "interrupted"
@@ -92,16 +94,27 @@ class History:
         trial = self.results.trial(trial_id)
         trial.status, trial.reason, trial.rung = ("paused" if trial.reports else "pending"), "", None
 
-    def apply(self, event: Event) -> None:
-        """An event as the journal has it; those that change nothing here are passed over."""
-        trial_id = event.get("trial", "")
-        match event["what"]:
+    def apply(self, event: Event) -> bool:
+        """An event as the journal has it; whether it changed anything here.
+
+        What a damaged journal tells of a trial whose suggestion is lost changes nothing.
+        """
+        what, trial_id = event["what"], event.get("trial", "")
+        if "trial" in event and what not in ("suggested", "trial") and self.results.get(trial_id) is None:
+            return False
+        match what:
+            case "began":
+                self.results.begin_again(event["spec"])
+            case "extended":
+                self.results.spec = event["spec"]
+            case "trial":
+                return self._restore(event)
             case "suggested":
                 self.suggested(trial_id, event["config"])
             case "started":
                 self.started(trial_id, event.get("host", ""))
             case "reported":
-                self.reported(_report(event), Segment(**event["segment"]) if "segment" in event else None)
+                return self._report(event)
             case "lost":
                 self.lost(trial_id, event["checkpoint"])
             case "paused":
@@ -112,12 +125,71 @@ class History:
                 self.ended(trial_id, event["status"], event["reason"], event["rung"])
             case "reopened":
                 self.reopened(trial_id)
+            case _:
+                return False
+        return True
+
+    def _report(self, event: Event) -> bool:
+        metrics = event["metrics"]
+        if not all(isinstance(metrics.get(o.metric), (int, float)) for o in self.results.objectives):
+            return False  # it was written for another objective
+        values = event["step"], event["seconds"], event["timestamp"], metrics, event["checkpoint"]
+        self.reported(Report(event["trial"], *values), Segment(**event["segment"]) if "segment" in event else None)
+        return True
+
+    def _restore(self, event: Event) -> bool:
+        trial = trial_of(event)
+        if trial is not None:
+            self._find_best(self.results.add(trial))
+        return trial is not None
 
 
-def _report(event: Event) -> Report:
-    return Report(
-        event["trial"], event["step"], event["seconds"], event["timestamp"], event["metrics"], event["checkpoint"]
-    )
+_SIMPLE = ("number", "config", "status", "reason", "rung", "micro_batch", "host")
+
+
+def state_of(trial: Trial) -> dict[str, Any]:
+    """All that is known of ``trial``, for the event "trial" of a journal that begins again."""
+    return {name: getattr(trial, name) for name in _SIMPLE} | {
+        "reports": [[r.step, r.seconds, r.timestamp, r.metrics, r.checkpoint] for r in trial.reports],
+        "segments": [asdict(segment) for segment in trial.segments],
+        "failures": [asdict(failure) for failure in trial.failures],
+    }
+
+
+def trial_of(event: Event) -> Trial | None:
+    """The trial of an event "trial", but for which of its reports is the best; None where the event is damaged."""
+    state = event["state"]
+    try:
+        reports = [Report(event["trial"], *values) for values in state["reports"]]
+        segments = [Segment(**segment) for segment in state["segments"]]
+        failures = [Failure(**failure) for failure in state["failures"]]
+        simple = {name: state[name] for name in _SIMPLE}
+    except (KeyError, TypeError):
+        return None
+    return Trial(event["trial"], **simple, reports=reports, segments=segments, failures=failures)
+
+
+def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[History, JournalReader]:
+    """What the journal of ``folder`` tells; its reader reads on from there.
+
+    ``provenance``: that of the run's file; where it is empty, the journal's own takes its place.
+    """
+    reader, history = JournalReader(folder), History(ResultSet(folder, {}, provenance))
+    last: Event = {}
+    for last in reader.new():
+        if last["what"] == "began" and not history.results.provenance:
+            history.results.provenance = dict(last["provenance"])
+        history.apply(last)
+    standing(history.results, last)
+    return history, reader
+
+
+def standing(results: ResultSet, last: Event) -> None:
+    """Corrects ``results`` by the ``last`` event: provenance.json is written after it, which a kill may prevent."""
+    if last.get("what") == "left":
+        results.provenance["interrupted"] = last["interrupted"]
+    elif last and results.provenance.get("interrupted") is False:
+        results.provenance["interrupted"] = True  # it was extended since
 
 
 def _failure(event: Event) -> Failure:

@@ -1,24 +1,30 @@
 """The journal of a run: every event of a search, appended as it happens, from which all else can be rebuilt.
 
-One line an event: the CRC-32 of the rest in hexadecimal, a space, and a JSON object with ``n`` (its number, from 1) and
-``what``. A line that is cut off or altered is told by its checksum or its number; the events before it stand.
+One line an event: the CRC-32 of the rest in hexadecimal, a space, and a JSON object with ``n`` (its number, counted
+from 1) and ``what``. A damaged line costs itself alone: the checksum tells it, and the numbers tell what is missing.
 
-On a local file system the file ``journal.jsonl`` grows by one write an event, so that a killed driver loses nothing;
-what a power cut may lose is what came in the last `SYNC_EVERY_S`. Object stores cannot append: there the events of
-`SYNC_EVERY_S` are one object of the folder ``journal``.
+On a local file system the file ``journal.jsonl`` grows by one write an event, so that a killed driver loses nothing; a
+power cut may lose what came in the last `SYNC_EVERY_S`. Object stores cannot append: there the folder ``journal`` holds
+objects of up to `SEGMENT_BYTES`, named by their first event, of which the latest is written again as it grows.
+
+Reading a journal executes nothing: see `tuner.encoding`.
 """
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import json
 import os
-import pickle
+import stat
 import time
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.encoding import decoded, encoded
+from tuner.errors import EnvironmentFailure
+from tuner.events import Event, is_event
 from tuner.lock import Lock
 from tuner.storage import RunFolder
 
@@ -27,37 +33,26 @@ JOURNAL = "journal"
 
 SYNC_EVERY_S = 2.0
 
-Event = dict[str, Any]
+SEGMENT_BYTES = 1 << 20
+"""A million reports are some 350 such objects; while events come, half of one is uploaded every `SYNC_EVERY_S`."""
 
-
-@dataclass(frozen=True)
-class Journal:
-    """What was read of a journal."""
-
-    events: tuple[Event, ...]
-    size: int
-    """Bytes that they take."""
-    damage: str
-    """What is wrong with what follows; empty where nothing is."""
+_PIECE_BYTES = 1 << 22
+"""How much of a file is read at a time."""
 
 
 class JournalWriter:
-    """Appends events after those that are there. Whole lines only: what follows the last valid one is cut off."""
+    """Appends events after those that are there.
+
+    A line that was cut off in mid-write is cut away: nothing can have followed from its event. Where a whole line is
+    damaged `tuner.engine.recovery.repair` comes first.
+    """
 
     def __init__(self, folder: RunFolder, lock: Lock | None = None) -> None:
-        self._folder = folder
         self._lock = lock
-        known = read_journal(folder)
-        self._number = len(known.events)
-        self._buffer: list[bytes] = []
+        event, size = _end(folder)
+        self._number: int = event["n"] if event else 0
+        self._tail = _FileTail(folder, size) if folder.is_local else _SegmentTail(folder)
         self._synced = time.monotonic()
-        self._file: int | None = None
-        if folder.is_local:
-            path = folder.local_path / f"{JOURNAL}.jsonl"
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            os.ftruncate(self._file, known.size)
-        elif known.damage:
-            self._keep_valid(known.size)
 
     @property
     def number(self) -> int:
@@ -65,144 +60,316 @@ class JournalWriter:
         return self._number
 
     def append(self, what: str, **fields: Any) -> None:
-        """Adds an event; values that JSON does not know are pickled."""
+        """Adds an event. Storage that fails is `sync`'s to tell: until then the event waits in memory."""
         self._number += 1
-        line = _line({"n": self._number, "what": what, **fields})
-        if self._file is not None:
-            _write_all(self._file, line)
-        self._buffer.append(line)
+        self._tail.add(self._number, _line({"n": self._number, "what": what, **fields}))
 
     def sync(self, now: bool = False) -> None:
-        """Makes the events safe from a power cut; unless ``now``, only every `SYNC_EVERY_S`."""
+        """Makes the events safe from a power cut; unless ``now``, only every `SYNC_EVERY_S`.
+
+        Raises OSError where that fails: nothing is lost, and it can be called again. Raises what `Lock.renew` raises.
+        """
         if self._lock:
             self._lock.renew()
-        if not self._buffer or (not now and time.monotonic() < self._synced + SYNC_EVERY_S):
-            return
-        if self._file is not None:
-            os.fdatasync(self._file)
-        else:
-            self._folder.filesystem.create_dir((self._folder / JOURNAL).path)
-            self._folder.write(f"{JOURNAL}/{self._number:09}.jsonl", b"".join(self._buffer))
-        self._buffer.clear()
-        self._synced = time.monotonic()
+        due = now or self._tail.failing or time.monotonic() >= self._synced + SYNC_EVERY_S
+        if self._tail.waiting and due:
+            self._tail.sync()
+            self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Makes all events safe; nothing can be appended any more."""
+        """Makes all events safe; nothing can be appended any more. Raises as `sync`."""
         self.sync(now=True)
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    def _keep_valid(self, size: int) -> None:
-        """One segment of the first ``size`` bytes in place of all."""
-        names, first = _segments(self._folder), f"{JOURNAL}/{0:09}.jsonl"
-        self._folder.write(first, b"".join(map(self._folder.read, names))[:size])
-        for name in names:
-            if name != first:
-                self._folder.filesystem.delete_file((self._folder / name).path)
+        self._tail.close()
 
 
-def read_journal(folder: RunFolder) -> Journal:
-    """All events up to the first line that is not whole."""
-    reader = JournalReader(folder)
-    events = tuple(reader.new())
-    return Journal(events, reader.size, f"line {len(events) + 1} is damaged" if reader.rest else "")
+class _FileTail:
+    """The end of a local file."""
+
+    def __init__(self, folder: RunFolder, size: int) -> None:
+        path = folder.local_path / f"{JOURNAL}.jsonl"
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise EnvironmentFailure(f"{path} cannot be written: {error.strerror}") from None
+        os.ftruncate(self._file, size)
+        self._safe = size
+        """Bytes that are on the disk."""
+        self.waiting = bytearray()
+        """What follows them."""
+        self._written = 0
+        """How much of that the system has."""
+
+    @property
+    def failing(self) -> bool:
+        return self._written < len(self.waiting)
+
+    def add(self, number: int, line: bytes) -> None:
+        self.waiting += line
+        if self._written == len(self.waiting) - len(line):  # else the storage fails, and `sync` says so
+            try:
+                self._write()
+            except OSError:
+                return
+
+    def _write(self) -> None:
+        while self.failing:
+            rest = bytes(self.waiting[self._written :])
+            self._written += os.pwrite(self._file, rest, self._safe + self._written)
+
+    def sync(self) -> None:
+        self._write()
+        try:
+            os.fdatasync(self._file)
+        except OSError:
+            self._written = 0  # the system may have dropped what it could not write, and not say so again
+            raise
+        self._safe += len(self.waiting)
+        self.waiting.clear()
+        self._written = 0
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
-class JournalReader:
-    """Reads a journal that another process may be writing."""
+class _SegmentTail:
+    """The latest object of an object store's journal."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._number = 0
-        self._segment = ""
-        """The latest that was read."""
-        self.size = 0
-        """Bytes of the events that were read."""
-        self.rest = b""
-        """What follows them: a line that is being written, or is damaged, and all after it."""
+        folder.filesystem.create_dir((folder / JOURNAL).path)
+        self._name = ""
+        self._segment = bytearray()
+        self._stored = 0
+        """Bytes of the segment that the store has."""
+        self.failing = False
 
-    def new(self) -> list[Event]:
-        """The events since the call before, up to the first line that is not whole."""
-        events: list[Event] = []
-        lines = (self.rest + self._more()).splitlines(keepends=True)
-        for line in lines:
-            event = _parsed(line)
-            if event is None or event.get("n") != self._number + 1:
-                break
-            self._number += 1
-            self.size += len(line)
-            events.append(event)
-        self.rest = b"".join(lines[len(events) :])
-        return events
+    @property
+    def waiting(self) -> bool:
+        return self._stored < len(self._segment)
 
-    def _more(self) -> bytes:
-        """What was appended since the call before."""
-        if self._folder.exists(f"{JOURNAL}.jsonl"):
-            with self._folder.filesystem.open_input_file((self._folder / f"{JOURNAL}.jsonl").path) as file:
-                file.seek(self.size + len(self.rest))
-                return bytes(file.read())
-        names = [name for name in _segments(self._folder) if name > self._segment]
-        self._segment = names[-1] if names else self._segment
-        return b"".join(map(self._folder.read, names))
+    def add(self, number: int, line: bytes) -> None:
+        self._name = self._name or _segment_name(number)
+        self._segment += line
+
+    def sync(self) -> None:
+        self.failing = True
+        self._folder.write(self._name, bytes(self._segment))
+        self.failing = False
+        self._stored = len(self._segment)
+        if self._stored >= SEGMENT_BYTES:
+            self._name, self._stored = "", 0
+            self._segment.clear()
+
+    def close(self) -> None: ...
 
 
-def _segments(folder: RunFolder) -> list[str]:
+def rewrite(folder: RunFolder, first: int, events: Iterable[Event]) -> int:
+    """Puts a journal of ``events``, numbered from ``first``, in the place of the one that is there, at once.
+
+    ``first`` must be above all numbers of the old one, so that no snapshot fits both. Returns the last number.
+    """
+    number = first - 1
+    data = bytearray()
+    for number, event in enumerate(events, first):
+        data += _line({"n": number, **event})
+    if folder.is_local:
+        folder.write(f"{JOURNAL}.jsonl", bytes(data))
+        return number
+    old = [name for name, _ in _segments(folder)]
+    folder.write(_segment_name(first), bytes(data))  # a reader begins again at its first event, so the old may stay
+    for name in old:
+        folder.filesystem.delete_file((folder / name).path)
+    return number
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What was read of a journal."""
+
+    events: tuple[Event, ...]
+    damage: str
+    """What of it is lost; empty where nothing is."""
+
+
+def read_journal(folder: RunFolder) -> Journal:
+    """All events that can be read. For long journals `JournalReader.new` is the way."""
+    reader = JournalReader(folder)
+    events: list[Event] = []
+    for event in reader.new():
+        if event["what"] == "began":
+            events.clear()
+        events.append(event)
+    return Journal(tuple(events), reader.damage)
+
+
+@dataclass
+class JournalReader:
+    """Reads a journal that another process may be writing."""
+
+    folder: RunFolder
+    number: int = 0
+    """Of the latest event that was read."""
+    size: int = 0
+    """Bytes of the whole lines that were read: of the file, or of the latest segment."""
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    """Numbers, first and last, of events that are missing before the latest one that was read."""
+    damaged: int = 0
+    """Whole lines that are no events."""
+    torn: bool = False
+    """Whether its last line is not whole: it is being written, or was when the writer was killed."""
+    _segment: str = ""
+    """The latest of an object store that was looked at."""
+    _file: int = 0
+    """Inode of the local file."""
+
+    @property
+    def damage(self) -> str:
+        """What is lost, in words; empty where nothing is."""
+        if not self.lost and not self.damaged:
+            return ""
+        missing = [f"{a}" if a == b else f"{a} to {b}" for a, b in self.lost[:5]]
+        more = ", …" if len(self.lost) > len(missing) else ""
+        numbers = f"; events {', '.join(missing)}{more} are lost" if missing else ""
+        return f"{self.damaged} damaged line{'s' * (self.damaged != 1)}{numbers}"
+
+    @property
+    def damaged_at(self) -> int:
+        """Number of the first event that is lost; 0 where none is."""
+        if self.lost:
+            return self.lost[0][0]
+        return self.number + 1 if self.damaged else 0
+
+    def new(self) -> Iterator[Event]:
+        """The events since the call before. ``began`` is the first, also of a journal that was written anew."""
+        for data in self._pieces():
+            lines = data.split(b"\n")
+            self.torn = bool(lines.pop())
+            for line in lines:
+                self.size += len(line) + 1
+                event = _parsed(line)
+                if event is None:
+                    self.damaged += 1
+                elif event["what"] == "began":
+                    self.lost, self.damaged = [], 0
+                    self.number = event["n"]
+                    yield event
+                elif event["n"] > self.number:
+                    if event["n"] > self.number + 1:
+                        self.lost.append((self.number + 1, event["n"] - 1))
+                    self.number = event["n"]
+                    yield event
+
+    def _pieces(self) -> Iterator[bytes]:
+        """What follows the `size` bytes that were read, whole lines and what follows them."""
+        if self.folder.is_local:
+            yield from self._file_pieces()
+            return
+        for name, size in _segments(self.folder):
+            if name < self._segment or (name == self._segment and size <= self.size):
+                continue
+            if name > self._segment:
+                self.damaged += self.torn
+                self._segment, self.size = name, 0
+            yield self.folder.read(name)[self.size :]
+
+    def _file_pieces(self) -> Iterator[bytes]:
+        with _opened(self.folder) as file:
+            if file is None:
+                return
+            now, wanted = os.fstat(file), _PIECE_BYTES
+            if now.st_ino != self._file or now.st_size < self.size:  # another one has taken its place
+                self._file, self.size, self.number = now.st_ino, 0, 0
+            while (left := now.st_size - self.size) > 0:
+                piece = os.pread(file, min(wanted, left), self.size)
+                end = len(piece) if len(piece) >= left or not piece else piece.rfind(b"\n") + 1
+                if end:
+                    yield piece[:end]
+                if len(piece) >= left or not piece:
+                    return
+                wanted *= 1 if end else 2  # a line longer than a piece
+
+
+def first_event(folder: RunFolder) -> Event | None:
+    """The first event that can be read; None where there is none. Does not read the rest."""
+    return next(JournalReader(folder).new(), None)
+
+
+def last_event(folder: RunFolder) -> Event | None:
+    """The last event that can be read; None where there is none. Does not read what comes before."""
+    return _end(folder)[0]
+
+
+def _end(folder: RunFolder) -> tuple[Event | None, int]:
+    """The last event that can be read, and the size of a local file's whole lines."""
+    size = 0
+    for size, data in _tails(folder):
+        for line in reversed(data[: data.rfind(b"\n") + 1].split(b"\n")):
+            if event := _parsed(line):
+                return event, size
+    return None, size
+
+
+def _tails(folder: RunFolder) -> Iterator[tuple[int, bytes]]:
+    """The size of a local file's whole lines; and the end of the journal, each time more of it."""
+    if not folder.is_local:
+        for name, _ in reversed(_segments(folder)):
+            yield 0, folder.read(name)
+        return
+    with _opened(folder) as file:
+        if file is None:
+            return
+        size, wanted = os.fstat(file).st_size, 1 << 16
+        while True:
+            data = os.pread(file, wanted, max(0, size - wanted))
+            yield size - len(data) + data.rfind(b"\n") + 1, data
+            if wanted >= size:
+                return
+            wanted *= 8
+
+
+@contextlib.contextmanager
+def _opened(folder: RunFolder) -> Iterator[int | None]:
+    """Within: the local file; None where there is none. Raises EnvironmentFailure where it is no plain file."""
+    path = folder.local_path / f"{JOURNAL}.jsonl"
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    except OSError as error:
+        raise EnvironmentFailure(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise EnvironmentFailure(f"{path} is no plain file: the run folder is damaged")
+        yield file
+    finally:
+        os.close(file)
+
+
+def _segment_name(number: int) -> str:
+    return f"{JOURNAL}/{number:09}.jsonl"
+
+
+def _segments(folder: RunFolder) -> list[tuple[str, int]]:
+    """Name and size of each object of the journal, in order."""
     from pyarrow.fs import FileSelector
 
-    if not folder.exists(JOURNAL):
-        return []
-    infos = folder.filesystem.get_file_info(FileSelector((folder / JOURNAL).path))
-    return sorted(f"{JOURNAL}/{info.base_name}" for info in infos if info.base_name.endswith(".jsonl"))
+    infos = folder.filesystem.get_file_info(FileSelector((folder / JOURNAL).path, allow_not_found=True))
+    return sorted((f"{JOURNAL}/{i.base_name}", i.size or 0) for i in infos if i.base_name.endswith(".jsonl"))
 
 
 def _line(event: Event) -> bytes:
-    text = json.dumps(event, default=_encoded, separators=(",", ":")).encode()
+    text = json.dumps(encoded(event), separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _parsed(line: bytes) -> Event | None:
+    """The event of a line without its end; None where it is none."""
     checksum, _, text = line.partition(b" ")
-    if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text[:-1]):
+    if checksum != b"%08x" % zlib.crc32(text):
         return None
-    event: Event = json.loads(text, object_hook=_decoded)
-    return event
-
-
-_PICKLED = "__pickled__"
-
-
-def exact(value: Any) -> Any:
-    """``value``, or a stand-in for it where JSON would change it (a tuple is read back as a list)."""
     try:
-        same = json.loads(json.dumps(value)) == value
-    except (TypeError, ValueError):
-        same = False
-    return value if same else _Pickled(value)
-
-
-class _Pickled:
-    """Written as a pickle though JSON could write it."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _encoded(value: Any) -> Any:
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return value.item()
-    from ray import cloudpickle  # a configuration of a param_space may hold anything
-
-    pickled = cloudpickle.dumps(value.value if isinstance(value, _Pickled) else value)
-    return {_PICKLED: base64.b64encode(pickled).decode()}
-
-
-def _decoded(value: dict[str, Any]) -> Any:
-    if value.keys() != {_PICKLED}:
-        return value
-    return pickle.loads(base64.b64decode(value[_PICKLED]))
-
-
-def _write_all(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]
+        event = json.loads(text, object_hook=decoded)
+    except (ValueError, RecursionError):
+        return None
+    return event if is_event(event) else None

@@ -15,8 +15,8 @@ from typing import Any, get_args
 from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.failure import Failure
-from tuner.history import History
-from tuner.journal import JOURNAL, Journal, read_journal
+from tuner.history import journalled
+from tuner.journal import JOURNAL, first_event, last_event
 from tuner.lock import LOCK
 from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
 from tuner.spec.document import read_yaml
@@ -27,7 +27,7 @@ from tuner.trial import Report, Segment, Status, Trial
 
 def is_run(folder: RunFolder) -> bool:
     """Whether a search began there."""
-    return folder.exists(EXPERIMENT) or bool(read_journal(folder).events)
+    return folder.exists(EXPERIMENT) or first_event(folder) is not None
 
 
 def begun(folder: RunFolder) -> bool:
@@ -37,7 +37,7 @@ def begun(folder: RunFolder) -> bool:
     if not folder.exists():
         return False
     names = {info.base_name for info in folder.filesystem.get_file_info(FileSelector(folder.path))}
-    return bool(names - {LOCK, f"{JOURNAL}.jsonl", ".writable"}) or bool(read_journal(folder).events)
+    return bool(names - {LOCK, f"{JOURNAL}.jsonl", ".writable"}) or first_event(folder) is not None
 
 
 def find_run(run: str | Path, storage: str) -> RunFolder:
@@ -70,35 +70,33 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
     return results
 
 
-def last_known(folder: RunFolder, partial: bool = False, journal: Journal | None = None) -> ResultSet:
+def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
     """What is known of a run, also of one that runs or was killed, whose tables are behind its journal.
 
     The experiment is the journal's: half a YAML file may be a whole one. ``partial``: what can be read will do, and
-    `ResultSet.unreadable` says what cannot. ``journal``: where it is read already. Raises EnvironmentFailure where
-    neither the journal nor the files say what the run was.
+    `ResultSet.unreadable` says what cannot. Raises EnvironmentFailure where neither the journal nor the files say what
+    the run was.
     """
-    journal = journal or read_journal(folder)
-    results, events = _read(folder), journal.events
-    if results.unreadable and not events and not (partial and results.spec):
-        raise EnvironmentFailure(results.unreadable[0])
-    if not events:
+    last = last_event(folder)
+    results = _read(folder)
+    if last is None:
+        if results.unreadable and not (partial and results.spec):
+            raise EnvironmentFailure(results.unreadable[0])
         return results
-    results.provenance = results.provenance or dict(events[0].get("provenance", {}))
-    if results.unreadable and events[-1]["what"] == "left":
-        results.provenance["interrupted"] = events[-1]["interrupted"]
-    specs = [event["spec"] for event in events if event["what"] in ("began", "extended")]
-    results.spec = specs[-1] if specs else results.spec
-    if not results.spec:
-        raise EnvironmentFailure(results.unreadable[0])
-    if events[-1]["what"] == "left" and not results.unreadable:
+    if last["what"] == "left" and not results.unreadable:
         return results
-    told = History(ResultSet(folder, results.spec, results.provenance, unreadable=results.unreadable))
-    for event in events:
-        told.apply(event)
-    if journal.damage:
-        results.unreadable.append(f"{folder.shown}: the journal: {journal.damage}: neither it nor what follows is read")
-    behind = sum(len(t.reports) for t in results.trials) <= sum(len(t.reports) for t in told.results.trials)
-    return told.results if behind else results
+    history, reader = journalled(folder, results.provenance)
+    told = history.results
+    told.spec = told.spec or results.spec
+    if not told.spec:
+        raise EnvironmentFailure(results.unreadable[0])
+    told.unreadable = results.unreadable
+    if not reader.damage:
+        return told
+    told.unreadable.append(f"{folder.shown}: the journal: {reader.damage}")
+    results.provenance = told.provenance
+    behind = sum(len(t.reports) for t in results.trials) <= sum(len(t.reports) for t in told.trials)
+    return told if behind or not results.spec else results
 
 
 def at_a_glance(folder: RunFolder) -> ResultSet:

@@ -96,6 +96,13 @@ class ResultSet:
     def trial(self, trial_id: str) -> Trial:
         return self._by_id[trial_id]
 
+    def begin_again(self, spec: dict[str, Any]) -> None:
+        """Forgets all trials: what comes is another telling of the run."""
+        self.spec = spec
+        self.trials.clear()
+        self._by_id.clear()
+        self.__dict__.pop("objectives", None)
+
     def add(self, trial: Trial) -> Trial:
         self.trials.append(trial)
         self._by_id[trial.id] = trial

@@ -12,7 +12,7 @@ from tuner.engine.session import cluster_at
 from tuner.errors import InputError
 from tuner.extension import extension, survivors
 from tuner.journal import JournalWriter
-from tuner.loading import find_run, last_known
+from tuner.loading import at_a_glance, find_run
 from tuner.lock import Lock, locked
 from tuner.plan import Plan
 from tuner.planning import make_plan
@@ -25,6 +25,7 @@ from tuner.tracking.process import TrackingProcess
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
+    from tuner.engine.recovery import Stock
     from tuner.machine import Cluster
 
 
@@ -33,6 +34,7 @@ def resume(
     *,
     storage: str = STORAGE,
     address: str | None = None,
+    trust: bool = False,
     project: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
@@ -44,14 +46,15 @@ def resume(
     in place of the working directory that the search began in. Raises as `run` does, and InputError where nothing is
     left to do.
     """
-    with _taken_up(run, storage, address) as (known, cluster, lock):
+    with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+        known = stock.results
         if project is not None:
             move(known, Path(project))
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
         plan = make_plan(experiment_of(known), cluster)
         params, _ = prepare(plan, known.folder, say)
-        return _go_on(known, plan, params, lock, list(listeners), say)
+        return _go_on(stock, plan, params, lock, list(listeners), say)
 
 
 def extend(
@@ -63,6 +66,7 @@ def extend(
     overrides: Sequence[str] = (),
     storage: str = STORAGE,
     address: str | None = None,
+    trust: bool = False,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
@@ -75,13 +79,14 @@ def extend(
 
     Raises InputError where nothing becomes longer, and as `run` does.
     """
-    with _taken_up(run, storage, address) as (known, cluster, lock):
+    with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+        known = stock.results
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
             raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
         again = survivors(known, higher=max_t is not None)
         longer = load_experiment(known.spec, changes, roots=roots(known))
-        return _reopened(known, again, longer, cluster, lock, list(listeners), say)
+        return _reopened(stock, again, longer, cluster, lock, list(listeners), say)
 
 
 def retry(
@@ -89,6 +94,7 @@ def retry(
     *,
     storage: str = STORAGE,
     address: str | None = None,
+    trust: bool = False,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
@@ -96,11 +102,12 @@ def retry(
 
     Raises InputError where none failed, and as `run` does.
     """
-    with _taken_up(run, storage, address) as (known, cluster, lock):
+    with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+        known = stock.results
         failed = [trial.id for trial in known.trials if trial.status == "failed"]
         if not failed:
             raise InputError(f"{known.folder.shown}: nothing to retry: no trial failed")
-        return _reopened(known, failed, experiment_of(known), cluster, lock, list(listeners), say)
+        return _reopened(stock, failed, experiment_of(known), cluster, lock, list(listeners), say)
 
 
 def move(results: ResultSet, project: Path) -> None:
@@ -115,16 +122,19 @@ def move(results: ResultSet, project: Path) -> None:
 
 @contextlib.contextmanager
 def _taken_up(
-    run: str | Path | ResultSet, storage: str, address: str | None
-) -> Iterator[tuple[ResultSet, Cluster, Lock]]:
+    run: str | Path | ResultSet, storage: str, address: str | None, trust: bool
+) -> Iterator[tuple[Stock, Cluster, Lock]]:
     """Within: no other process works on ``run``, of which this is known, and the cluster is connected to."""
+    from tuner.engine.recovery import take_stock
+
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster:
-        yield last_known(folder), cluster, lock
+        files = at_a_glance(folder)
+        yield take_stock(folder, files.spec, files.provenance, trust), cluster, lock
 
 
 def _reopened(
-    known: ResultSet,
+    stock: Stock,
     trials: Sequence[str],
     experiment: Experiment,
     cluster: Cluster,
@@ -136,6 +146,7 @@ def _reopened(
 
     The journal comes first: what a kill leaves half done is done again by the same command.
     """
+    known = stock.results
     plan = make_plan(experiment, cluster)
     params, _ = prepare(plan, known.folder, say)
     known.spec = resolved_spec(plan, params)
@@ -145,19 +156,26 @@ def _reopened(
     for trial_id in trials:
         journal.append("reopened", trial=trial_id)
     journal.close()
-    return _go_on(known, plan, params, lock, listeners, say)
+    return _go_on(stock, plan, params, lock, listeners, say, anew=True)
 
 
 def _go_on(
-    known: ResultSet, plan: Plan, params: dict[str, Any], lock: Lock, listeners: list[Listener], say: Say
+    stock: Stock,
+    plan: Plan,
+    params: dict[str, Any],
+    lock: Lock,
+    listeners: list[Listener],
+    say: Say,
+    anew: bool = False,
 ) -> ResultSet:
     """Takes up what is left of a search, from its journal."""
     from tuner.engine.control import Control
     from tuner.engine.fit import new_course, task_of
     from tuner.engine.recovery import recover
 
+    known = stock.results
     write_experiment(known)  # one of its files may have been damaged
-    recovered = recover(known, lambda: new_course(plan))
+    recovered = recover(stock, lambda: new_course(plan), anew)
     for notice in recovered.notices:
         say(f"NOTICE: {notice}")
     control = Control(elapsed_before=recovered.elapsed)

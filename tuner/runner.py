@@ -192,7 +192,7 @@ def search(
         os._exit(RayLost.exit_status)  # the journal has all: only the tables are behind
 
     try:
-        recorder.begin(begun.stopping)
+        recorder.begin()
         with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck):
             attach()
             with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.journal import Event, read_journal
+from tuner.events import Event
+from tuner.journal import last_event
 from tuner.lock import holder
 from tuner.machine import describe
 from tuner.results import LIVE, ResultSet, how_to_resume
@@ -34,13 +35,11 @@ class Verdict:
 
 def explain(results: ResultSet) -> Verdict:
     """``results`` are those of the journal (`tuner.loading.last_known`); the lock knows whether their process lives."""
-    folder = results.folder
-    events = read_journal(folder).events
     live = _live(results)
     state, words = standing(results)
     open_trials = [t for t in results.trials if not t.has_ended]
     waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials)
-    return Verdict(state, words, _last(results, events), waiting)
+    return Verdict(state, words, _last(results, last_event(results.folder)), waiting)
 
 
 def _live(results: ResultSet) -> Mapping[str, Any]:
@@ -75,16 +74,15 @@ def standing(results: ResultSet) -> tuple[str, str]:
     return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to go on: {resume}"
 
 
-def _last(results: ResultSet, events: tuple[Event, ...]) -> str:
-    if not events:
+def _last(results: ResultSet, event: Event | None) -> str:
+    if event is None:
         return "nothing has happened yet"
-    event = events[-1]
     trial = results.get(event.get("trial", ""))
     whose = f" trial {trial.label if trial else event['trial']}" if "trial" in event else ""
     since = f"{duration(event.get('elapsed', 0.0))} into the search"
     match event["what"]:
         case "reported":
-            return f"reported{whose} step {event['step']}, then {event['decision']}, {since}"
+            return f"reported{whose} step {event['step']}, then {event.get('decision', 'continue')}, {since}"
         case "ended":
             return f"ended{whose} {event['status']} {event['reason']}".rstrip() + f", {since}"
         case "left":

@@ -15,6 +15,7 @@ from tuner.cli import options
 @options.overrides
 @options.storage
 @options.address
+@options.trust
 @options.as_json
 def command(
     run_: str,
@@ -24,6 +25,7 @@ def command(
     overrides: tuple[str, ...],
     storage: str,
     address: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Make a finished or interrupted search longer: more trials, more epochs, more time.
@@ -50,6 +52,7 @@ def command(
             overrides=overrides,
             storage=storage,
             address=address,
+            trust=trust,
             listeners=listeners,
             say=say,
         ),

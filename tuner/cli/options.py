@@ -35,6 +35,11 @@ storage = click.option(
 address = click.option(
     "--address", metavar="ADDR", help="A running Ray cluster (auto, or host:port); this machine without it."
 )
+trust = click.option(
+    "--trust",
+    is_flag=True,
+    help="Open the Python objects of a run folder that another user or machine wrote: that can run any code.",
+)
 job_argument = click.argument("job", metavar="JOB")
 jobs_address = click.option(
     "--address", metavar="URL", help="The cluster's dashboard (http://HEAD:8265), or a tunnel to it."

@@ -14,6 +14,7 @@ from tuner.storage import STORAGE
 @options.run_argument
 @options.storage
 @options.address
+@options.trust
 @click.option("--project", metavar="DIR", help="Where the code is now; by default where it was when the search began.")
 @options.cluster_file
 @options.exclude
@@ -22,6 +23,7 @@ def command(
     run_: str,
     storage: str,
     address: str | None,
+    trust: bool,
     project: str | None,
     cluster: str | None,
     exclude: tuple[str, ...],
@@ -58,7 +60,7 @@ def command(
         experiment_of(known),
         as_json,
         lambda listeners, say: resume(
-            run_, storage=storage, address=address, project=project, listeners=listeners, say=say
+            run_, storage=storage, address=address, trust=trust, project=project, listeners=listeners, say=say
         ),
     )
 

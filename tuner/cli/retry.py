@@ -12,8 +12,9 @@ from tuner.cli import options
 @click.option("--failed", is_flag=True, required=True, help="The trials that failed.")
 @options.storage
 @options.address
+@options.trust
 @options.as_json
-def command(run_: str, failed: bool, storage: str, address: str | None, as_json: bool) -> None:
+def command(run_: str, failed: bool, storage: str, address: str | None, trust: bool, as_json: bool) -> None:
     """Run the failed trials of a search again, from their checkpoints where these were kept.
 
     Example: python -m tuner retry runs/quickstart-20260101-120000 --failed
@@ -26,5 +27,5 @@ def command(run_: str, failed: bool, storage: str, address: str | None, as_json:
     on_screen(
         experiment_of(last_known(find_run(run_, storage))),
         as_json,
-        lambda listeners, say: retry(run_, storage=storage, address=address, listeners=listeners, say=say),
+        lambda listeners, say: retry(run_, storage=storage, address=address, trust=trust, listeners=listeners, say=say),
     )

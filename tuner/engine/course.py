@@ -34,6 +34,8 @@ class Course:
     """Of each trial that has not ended: the number of its latest report."""
     _last: dict[str, Reading] = field(default_factory=dict)
     """Of each trial that has not ended: its latest reading."""
+    stopping: set[str] = field(default_factory=set)
+    """Trials that the scheduler has ended, and that have not ended yet."""
     more: bool = True
     """Whether new trials could come when the scheduler was asked last."""
 
@@ -54,6 +56,10 @@ class Course:
         if self.scheduler:
             self.scheduler.add(trial_id, configuration)
 
+    def runs(self, trial_id: str) -> bool:
+        """Whether the trial was added and has not ended."""
+        return trial_id in self._seen
+
     def report(self, trial_id: str, number: int, metrics: dict[str, Any]) -> Decision | Exploit:
         """What the trial said, flat, in its ``number``-th report.
 
@@ -69,6 +75,8 @@ class Course:
             decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
+        if decision is Decision.STOP:
+            self.stopping.add(trial_id)
         return decision
 
     def next(self, more: bool) -> Resume | Stop | None:
@@ -78,11 +86,14 @@ class Course:
         action = self.scheduler.next(more)
         if action is not None:
             self.paused.discard(action.trial_id)
+        if isinstance(action, Stop):
+            self.stopping.add(action.trial_id)
         return action
 
     def end(self, trial_id: str, failed: bool) -> None:
         """The trial ended."""
         self.paused.discard(trial_id)
+        self.stopping.discard(trial_id)
         self._seen.pop(trial_id, None)
         if self.scheduler:
             self.scheduler.remove(trial_id)

@@ -1,26 +1,40 @@
-"""The events that a run folder tells, from its journal or, where that knows less, from its tables."""
+"""Events as the engine writes them, and those that stand for what a journal no longer tells one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from tuner.events import Event
 from tuner.failure import Failure
-from tuner.journal import Event, exact, read_journal
+from tuner.history import trial_of
+from tuner.journal import JournalReader
 from tuner.results import ResultSet
 from tuner.schedulers.base import Decision, Exploit
-from tuner.trial import Report, Segment
+from tuner.trial import Report, Segment, Trial
 
 
-def known_events(results: ResultSet) -> Iterable[Event]:
-    """What has happened in the run of ``results``: its journal, or where that knows less, what its tables tell."""
-    events = read_journal(results.folder).events
-    return events_of(results) if knows_less(events, results) else events
+def known_events(results: ResultSet) -> Iterator[Event]:
+    """What has happened in the run of ``results``: its journal's events; where it has none, what its tables tell."""
+    empty = True
+    for event in one_by_one(JournalReader(results.folder).new()):
+        empty = False
+        yield event
+    if empty:
+        yield from events_of(results.trials)
 
 
-def knows_less(events: Iterable[Event], results: ResultSet) -> bool:
-    """Whether a journal lacks reports that the tables have."""
-    told = {(event["trial"], event["step"]) for event in events if event["what"] == "reported"}
-    return len(told) < sum(len(trial.reports) for trial in results.trials)
+def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
+    """``events``, and in place of whole trials, which a recovery wrote down, what they tell one by one."""
+    restored: dict[str, tuple[Trial, int]] = {}
+    for event in events:
+        if event["what"] == "trial":
+            if trial := trial_of(event):
+                restored[trial.id] = trial, event["n"]
+            continue
+        if event["what"] == "recovered":
+            for told in events_of([trial for trial, _ in restored.values()]):
+                yield {**told, "n": restored[told["trial"]][1]}
+        yield event
 
 
 def reported(report: Report, decision: Decision | Exploit, segment: Segment | None) -> Event:
@@ -32,7 +46,7 @@ def reported(report: Report, decision: Decision | Exploit, segment: Segment | No
     if segment is not None:
         fields["segment"] = {
             "after": segment.after,
-            "config": exact(segment.config),
+            "config": segment.config,
             "donor": segment.donor,
             "donor_step": segment.donor_step,
         }
@@ -46,13 +60,13 @@ def failed_attempt(trial_id: str, failure: Failure) -> Event:
     return fields | ({"micro_batch": failure.micro_batch} if failure.micro_batch is not None else {})
 
 
-def events_of(results: ResultSet) -> list[Event]:
-    """The events that lead to ``results``, as far as their tables tell: reports in the order of their time."""
+def events_of(trials: Iterable[Trial]) -> list[Event]:
+    """The events that lead to ``trials``, as far as these tell: reports in the order of their time."""
     timed: list[tuple[float, int, int, Event]] = []
     now = 0.0
-    for trial in results.trials:
+    for trial in trials:
         now = max(now, trial.reports[0].timestamp if trial.reports else now)
-        timed.append((now, 0, trial.number, {"what": "suggested", "trial": trial.id, "config": trial.config}))
+        timed.append((now, 0, trial.number, {"what": "suggested", "trial": trial.id, "config": trial.first_config}))
         for report in trial.reports:
             event = {"what": "reported", **reported(report, Decision.CONTINUE, None)}
             timed.append((max(now, report.timestamp), 1, trial.number, event))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.journal import Event
+from tuner.events import Event
 from tuner.spec.objective import Objective
 
 REPORTS = "training_iteration"

@@ -16,11 +16,11 @@ from tuner.engine.events import failed_attempt, known_events, reported
 from tuner.engine.hosts import Hosts
 from tuner.engine.ledger import Ledger
 from tuner.engine.metrics import flat_metrics
-from tuner.engine.recovery import save_state
 from tuner.engine.shelf import COPY, Shelf
+from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
-from tuner.journal import JournalWriter, exact
+from tuner.journal import JournalWriter
 from tuner.manifest import damage
 from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
@@ -90,18 +90,18 @@ class Recorder(Callback):  # type: ignore[misc]
             self._journal.append(what, **fields, elapsed=round(self._control.elapsed, 3))
         self._changed = True
 
-    def begin(self, stopping: set[str]) -> None:
+    def begin(self) -> None:
         """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
         for event in known_events(self.results):
             self.ledger.note(event)
         self.shelf.take_stock()
-        for trial_id in stopping:
+        for trial_id in sorted(self.course.stopping):
             self.ended(self.results.trial(trial_id))
 
     def added(self, ray_trial: RayTrial) -> None:
         """A trial was suggested; one that is taken up again is known already."""
         if self.results.get(ray_trial.trial_id) is None:
-            self._write("suggested", trial=ray_trial.trial_id, config=exact(ray_trial.config))
+            self._write("suggested", trial=ray_trial.trial_id, config=ray_trial.config)
             self._history.suggested(ray_trial.trial_id, ray_trial.config)
             self.course.add(ray_trial.trial_id, ray_trial.config)
 
@@ -249,9 +249,13 @@ class Recorder(Callback):  # type: ignore[misc]
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
 
     def _save(self) -> None:
+        """The journal first: what is derived from an event must not outlive it."""
         with self._control.storing(self.results.folder):
+            self._journal.sync(now=True)
             self.results.save()
-            save_state(self.results.folder, self.course, self.results, self._journal.number, self._control.elapsed)
+            number, elapsed = self._journal.number, self._control.elapsed
+            snapshot = Snapshot(number, elapsed, self.course, lambda: self.results.trials)
+            write_snapshot(self.results.folder, snapshot)
         self._changed = False
 
     def finish(self) -> None:

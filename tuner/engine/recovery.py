@@ -1,30 +1,40 @@
-"""Rebuilds a search from its run folder: from its journal, from the last snapshot, or from its result tables.
+"""Rebuilds a search from its run folder: from its journal, which is enough, and its snapshot, which saves time.
 
-The journal is enough. The snapshot (``state.pkl``) saves the time to play it from the start, and stands in where the
-journal is damaged; where both are, the tables of the run are made into events, so that the searcher learns at least
-what they hold.
+The snapshot is written after the journal's events up to it are safe. So it knows less than the journal, unless a file
+of the run folder was damaged from outside; then the two stand in for each other, and `take_stock` writes down what they
+have together, as a new journal and its snapshot, before anything else happens.
 """
 
 from __future__ import annotations
 
-import pickle
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from ray import cloudpickle
-
+from tuner.encoding import opened
 from tuner.engine.course import Course
-from tuner.engine.events import events_of, knows_less
-from tuner.errors import TunerError
-from tuner.history import History
-from tuner.journal import Event, read_journal
+from tuner.engine.events import one_by_one
+from tuner.engine.snapshot import Snapshot, read_snapshot, write_snapshot
+from tuner.errors import InputError, TunerError
+from tuner.events import Event
+from tuner.history import History, standing, state_of
+from tuner.journal import JournalReader, rewrite
 from tuner.results import ResultSet
-from tuner.schedulers.base import Decision, Stop
 from tuner.storage import RunFolder
-from tuner.trial import Trial
 
-STATE = "state.pkl"
+
+@dataclass
+class Stock:
+    """What a run folder holds of a search."""
+
+    results: ResultSet
+    snapshot: Snapshot | None = None
+    tail: list[Event] = field(default_factory=list)
+    """The events after the snapshot."""
+    notices: list[str] = field(default_factory=list)
+    """What the user should know of how it was recovered."""
+    trust: bool = False
+    """Whether Python objects are opened whoever pickled them."""
 
 
 @dataclass
@@ -34,108 +44,160 @@ class Recovered:
     results: ResultSet
     course: Course
     elapsed: float
-    """Seconds that it had run."""
     notices: list[str] = field(default_factory=list)
-    """What the user must know of how it was recovered."""
-    stopping: set[str] = field(default_factory=set)
-    """Trials that were to end, and whose end is not recorded."""
 
 
 class Diverged(TunerError):
     """A searcher does not suggest again what the journal says it suggested."""
 
 
-def save_state(folder: RunFolder, course: Course, results: ResultSet, number: int, elapsed: float) -> None:
-    """Writes the snapshot after event ``number``."""
-    data = cloudpickle.dumps((number, elapsed, results.trials, course))  # a param_space may hold lambdas
-    folder.write(STATE, b"%08x\n" % zlib.crc32(data) + data)
+def take_stock(folder: RunFolder, spec: dict[str, Any], provenance: dict[str, Any], trust: bool = False) -> Stock:
+    """Reads the journal of ``folder``, and repairs it where anything of it is lost.
 
-
-def load_state(folder: RunFolder) -> tuple[int, float, list[Trial], Course] | None:
-    """None where there is none, or it is damaged."""
-    try:
-        checksum, _, data = folder.read(STATE).partition(b"\n")
-    except FileNotFoundError:
-        return None
-    if checksum != b"%08x" % zlib.crc32(data):
-        return None
-    state: tuple[int, float, list[Trial], Course] = pickle.loads(data)
-    return state
-
-
-def recover(results: ResultSet, new_course: Callable[[], Course]) -> Recovered:
-    """The search of the run folder of ``results``, which hold what its tables hold.
-
-    Where the search was extended since the snapshot, all events are played: its scheduler is another one than before.
+    ``spec`` and ``provenance`` are those of the run's files, for where the journal has lost its own. The caller holds
+    the lock of the folder. ``trust``: Python objects in it are opened whoever pickled them. Raises InputError where
+    they must not be, and where neither journal nor snapshot is left.
     """
-    folder, journal = results.folder, read_journal(results.folder)
-    notices = [f"{folder.shown}: the journal: {journal.damage}; going on from what is left"] * bool(journal.damage)
-    state = load_state(folder)
-    if state is not None and not _extended(journal.events[state[0] :]):
-        number, elapsed, trials, course = state
-        if journal.damage or number <= len(journal.events):
-            fresh = ResultSet(folder, results.spec, results.provenance, trials)
-            return _played(journal.events[number:], fresh, course, elapsed, notices)
-    events = journal.events
-    if knows_less(events, results):
-        events = (*events_of(results), *(event for event in events if event["what"] == "reopened"))
-        notices.append(f"{folder.shown}: recovered from its tables: what the search had decided is decided anew")
-    empty = ResultSet(folder, results.spec, results.provenance)
+    snapshot, unusable = read_snapshot(folder, trust)
+    reader, tail, last = JournalReader(folder), list[Event](), Event()
+    history = History(ResultSet(folder, spec, dict(provenance)))
+    for last in _opened(reader.new(), folder, trust):
+        if last["what"] == "began":
+            history.results.provenance = history.results.provenance or dict(last["provenance"])
+            snapshot = snapshot if snapshot and snapshot.number >= last["n"] else None
+        history.apply(last)
+        if snapshot and last["n"] > snapshot.number:
+            tail.append(last)
+    stock = Stock(history.results, snapshot, tail, trust=trust)
+    if unusable:
+        stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
+    if reader.damage or (snapshot and snapshot.number > reader.number) or reader.number == 0:
+        _repair(stock, reader)
+    standing(stock.results, last)
+    return stock
+
+
+def _repair(stock: Stock, reader: JournalReader) -> None:
+    """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again."""
+    folder, snapshot = stock.results.folder, stock.snapshot
+    if reader.number == 0 and snapshot is None:
+        raise InputError(
+            f"{folder.shown}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
+            f"what its tables hold: python -m tuner show {folder.word}"
+        )
+    known, elapsed, course = reader.number, 0.0, None
+    if snapshot:
+        known, elapsed = max(known, snapshot.number), snapshot.elapsed
+        course = None if _extended(stock.tail) else snapshot.course
+        stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
+        holes = any(last > snapshot.number for _, last in reader.lost)
+        elapsed = _play(stock.tail, History(stock.results), course, elapsed, adopt=holes)
+    trials = [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
+    began = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
+    stock.snapshot = None
+    if course:
+        stock.snapshot = Snapshot(known + len(trials) + 2, elapsed, course, lambda: stock.results.trials)
+        write_snapshot(folder, stock.snapshot)
+    rewrite(folder, known + 1, [began, *trials, {"what": "recovered", "elapsed": elapsed}])
+    stock.tail = []
+    damage = reader.damage or f"the events after number {reader.number} are lost"
+    stock.notices.append(f"{folder.shown}: the journal: {damage}; the search continues with what is left")
+
+
+def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) -> Recovered:
+    """The search of ``stock``; ``anew`` where it was extended just now.
+
+    Where it was extended since the snapshot, or there is none, all events are played into a new searcher and scheduler.
+    """
+    results, snapshot = stock.results, stock.snapshot
+    if snapshot and not anew and not _extended(stock.tail):
+        elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
+        return Recovered(results, snapshot.course, elapsed, stock.notices)
+
+    def events() -> Iterator[Event]:
+        return _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
+
+    def played(adopt: bool) -> Recovered:
+        course, history = new_course(), History(ResultSet(results.folder, results.spec, results.provenance))
+        elapsed = _play(events(), history, course, 0.0, adopt, superseded)
+        return Recovered(history.results, course, elapsed, stock.notices)
+
+    superseded = _superseded(events())
     try:
-        return _played(events, empty, new_course(), 0.0, notices)
+        return played(adopt=False)
     except Diverged as divergence:
-        notices.append(f"{folder.shown}: {divergence}; it learns from all trials, and goes on with other draws")
-        empty = ResultSet(folder, results.spec, results.provenance)
-        return _played(events, empty, new_course(), 0.0, notices, adopt=True)
+        told = f"{divergence}; the searcher learns from all trials, and its further draws are others"
+        stock.notices.append(f"{results.folder.shown}: {told}")
+        return played(adopt=True)
 
 
 def _extended(events: Iterable[Event]) -> bool:
     return any(event["what"] == "extended" for event in events)
 
 
-def _played(
+def _opened(events: Iterable[Event], folder: RunFolder, trust: bool) -> Iterator[Event]:
+    """``events`` with the Python objects of their configurations. Raises InputError where one must not be opened."""
+    for event in events:
+        try:
+            yield opened(event, trust) if event["what"] in ("suggested", "trial") or "segment" in event else event
+        except InputError as error:
+            raise InputError(f"{folder.shown}: event {event['n']} of the journal: {error}") from None
+
+
+def _play(
     events: Iterable[Event],
-    results: ResultSet,
-    course: Course,
+    history: History | None,
+    course: Course | None,
     elapsed: float,
-    notices: list[str],
     adopt: bool = False,
-) -> Recovered:
-    """``results`` and ``course`` after ``events``."""
-    history, past, stopping = History(results), list(events), set[str]()
-    again = _superseded(past)
-    for index, event in enumerate(past):
+    superseded: Collection[int] = (),
+) -> float:
+    """Brings ``history`` and ``course``, where they are given, after ``events``; the second of the search then.
+
+    ``adopt``: the searcher is told what ran, instead of being asked again. ``superseded``: numbers of events that ended
+    a trial which was reopened: to the search it never ended. Raises Diverged.
+    """
+
+    def applied() -> Iterator[Event]:
+        for event in events:
+            if history:
+                history.apply(event)
+            yield event
+
+    for event in one_by_one(applied()):
         elapsed = event.get("elapsed", elapsed)
-        trial_id = event.get("trial", "")
-        match event["what"]:
-            case "suggested":
-                config = event["config"]
-                if adopt:
-                    course.searcher.adopt(trial_id, config)
-                elif (suggested := course.suggest(trial_id)) != config:
-                    raise Diverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
-                course.add(trial_id, config)
-            case "reported":
-                decision = course.report(trial_id, event["step"], event["metrics"])
-                (stopping.add if decision is Decision.STOP else stopping.discard)(trial_id)
-            case "asked":
-                if isinstance(action := course.next(event["more"]), Stop):
-                    stopping.add(action.trial_id)
-            case "ended":
-                stopping.discard(trial_id)
-                if index not in again:
-                    course.end(trial_id, event["status"] == "failed")
-        history.apply(event)
-    return Recovered(results, course, elapsed, notices, stopping)
+        if course:
+            _tell(course, event, adopt, superseded)
+    return elapsed
 
 
-def _superseded(events: list[Event]) -> set[int]:
-    """Indices of the ends of trials that were reopened: to the search they never ended."""
+def _tell(course: Course, event: Event, adopt: bool, superseded: Collection[int]) -> None:
+    """Lets ``course`` learn what ``event`` tells; of trials whose suggestion is lost it knows nothing."""
+    trial_id = event.get("trial", "")
+    match event["what"]:
+        case "suggested":
+            config = event["config"]
+            if adopt:
+                course.searcher.adopt(trial_id, config)
+            elif (suggested := course.suggest(trial_id)) != config:
+                raise Diverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
+            course.add(trial_id, config)
+        case "reported" if course.runs(trial_id):
+            course.report(trial_id, event["step"], event["metrics"])
+        case "asked":
+            course.next(event["more"])
+        case "ended" if course.runs(trial_id) and event["n"] not in superseded:
+            course.end(trial_id, event["status"] == "failed")
+
+
+def _superseded(events: Iterable[Event]) -> set[int]:
+    """Numbers of the events that ended trials which were reopened."""
     ends: dict[str, int] = {}
     found = set()
-    for index, event in enumerate(events):
-        if event["what"] == "ended":
-            ends[event["trial"]] = index
-        elif event["what"] == "reopened":
-            found.add(ends[event["trial"]])
+    for event in events:
+        match event:
+            case {"what": "ended", "trial": trial_id} | {"what": "trial", "trial": trial_id}:
+                ends[trial_id] = event["n"]
+            case {"what": "reopened", "trial": trial_id} if trial_id in ends:
+                found.add(ends[trial_id])
     return found

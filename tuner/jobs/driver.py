@@ -25,7 +25,7 @@ from types import FrameType
 
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
-from tuner.journal import JournalReader
+from tuner.journal import last_event
 from tuner.loading import begun, last_known
 from tuner.lock import STALE_AFTER_S, holder, locked
 from tuner.storage import RunFolder
@@ -77,13 +77,18 @@ def drive(
         sets = [word for text in overrides for word in ("--set", text)]
         if begun(folder) and last_known(folder).provenance.get("interrupted") is False:
             return 0  # killed after its end
-        verb = ["resume", name, "--project", "."] if begun(folder) else ["run", str(file), "--name", name, *sets]
+        verb = (
+            ["resume", name, "--project", ".", "--trust"]
+            if begun(folder)
+            else ["run", str(file), "--name", name, *sets]
+        )
         status = _call([sys.executable, "-m", "tuner", *verb, *common], interrupted)
         if status in (-signal.SIGINT, -signal.SIGTERM):
             return Interrupted.exit_status
         if status >= 0:
             return status
-        size = len(JournalReader(folder).new())
+        event = last_event(folder)
+        size = event["n"] if event else 0
         deaths = deaths + 1 if size == last_size else 1
         last_size = size
         if deaths > MAX_DEATHS:

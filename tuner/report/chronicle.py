@@ -9,7 +9,7 @@ from functools import cached_property
 
 from tuner.engine.events import known_events
 from tuner.engine.ledger import REPORTS, Ledger
-from tuner.journal import Event
+from tuner.events import Event
 from tuner.results import ResultSet
 
 

@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.history import History
-from tuner.journal import Journal, JournalReader
-from tuner.loading import last_known
+from tuner.history import journalled
+from tuner.loading import at_a_glance, last_known
 from tuner.lock import locked
 from tuner.results import LOG, ResultSet
 from tuner.spec.tracking import Tracking
@@ -67,7 +66,7 @@ class Delivery:
         """Sends what waits, unless it failed just now."""
         if not self.waiting or time.monotonic() < self._not_before:
             return
-        sending = [results.trial(trial) for trial in self.waiting]
+        sending = [trial for name in self.waiting if (trial := results.get(name))]
         if self._try(results, lambda: self.mirror.send(results, sending)):
             self.waiting.clear()
 
@@ -102,9 +101,8 @@ class Follower:
 
     def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._folder = folder
-        self._reader = JournalReader(folder)
-        self._results = last_known(folder, journal=Journal(tuple(self._reader.new()), self._reader.size, ""))
-        self._history = History(self._results)
+        self._history, self._reader = journalled(folder, at_a_glance(folder).provenance)
+        self._results = self._history.results
         tracking = Tracking.model_validate(self._results.spec["tracking"])
         self._deliveries = [Delivery(mirror, say) for mirror in mirrors_of(tracking, self._results)]
         self._changed(trial for trial in self._results.trials)
@@ -118,9 +116,6 @@ class Follower:
         """Reads on, and sends what is new."""
         touched = {}
         for event in self._reader.new():
-            trial = self._results.get(event.get("trial", ""))
-            if trial is None and "trial" in event and event["what"] != "suggested":
-                continue  # of a damaged journal this is lost, and the tables know it: `finish` sends it
             self._history.apply(event)
             if trial := self._results.get(event.get("trial", "")):
                 touched[trial.id] = trial

@@ -1,0 +1,104 @@
+"""The snapshot of a search, ``state.pkl``: what its journal comes to after some event, so that it need not be played.
+
+A pickle, and so opened only where this user signed it (`tuner.signing`). It is never needed as long as the journal is
+whole: one of another version of the packages whose objects it holds is passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import pickle
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ray import cloudpickle
+
+from tuner.engine.course import Course
+from tuner.errors import InputError
+from tuner.signing import is_ours, signature
+from tuner.storage import RunFolder
+from tuner.trial import Trial
+
+STATE = "state.pkl"
+
+_FORMAT = 1
+"""Counts the changes of classes whose objects are in it."""
+
+_TRIALS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A search after event `number` of its journal."""
+
+    number: int
+    elapsed: float
+    """Seconds of the search."""
+    course: Course
+    trials: Callable[[], list[Trial]]
+    """Loads them: a search whose journal is whole does not need them. Raises InputError where they cannot be read."""
+
+
+def write_snapshot(folder: RunFolder, snapshot: Snapshot) -> None:
+    """Writes ``state.pkl``, whole or not at all."""
+    data = io.BytesIO()
+    cloudpickle.dump((snapshot.number, snapshot.elapsed, snapshot.course), data)  # a param_space may hold lambdas
+    trials = snapshot.trials()
+    for first in range(0, len(trials), _TRIALS_AT_ONCE):
+        cloudpickle.dump(trials[first : first + _TRIALS_AT_ONCE], data)
+    content = data.getvalue()
+    head = {"versions": _versions(), "sha256": hashlib.sha256(content).hexdigest(), "signature": signature(content)}
+    folder.write(STATE, json.dumps(head).encode() + b"\n" + content)
+
+
+def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | None, str]:
+    """The snapshot, and where it cannot be used the reason.
+
+    Without ``trust`` another user's is not opened, as opening it can run any code.
+    """
+    try:
+        head, _, content = folder.read(STATE).partition(b"\n")
+    except FileNotFoundError:
+        return None, ""
+    told = _head(head)
+    if told.get("sha256") != hashlib.sha256(content).hexdigest():
+        return None, "is damaged, or of another version of tuner"
+    if told.get("versions") != _versions():
+        return None, "is of another version of tuner, Python or their packages"
+    if not trust and not is_ours(content, str(told.get("signature"))):
+        return None, "was written by another user or on another machine (--trust opens it all the same)"
+    stream = io.BytesIO(content)
+    try:
+        number, elapsed, course = pickle.load(stream)
+    except Exception as error:  # noqa: BLE001 (the objects' own code may raise anything)
+        return None, f"cannot be read: {type(error).__name__}: {error}"
+
+    def trials() -> list[Trial]:
+        found: list[Trial] = []
+        try:
+            while stream.tell() < len(content):
+                found.extend(pickle.load(stream))
+        except Exception as error:
+            raise InputError(f"{folder.shown}: state.pkl cannot be read: {type(error).__name__}: {error}") from error
+        return found
+
+    return Snapshot(number, elapsed, course, trials), ""
+
+
+def _head(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _versions() -> dict[str, str | int]:
+    python = ".".join(platform.python_version_tuple()[:2])
+    packages = {name: importlib.metadata.version(name) for name in ("tuner", "numpy", "optuna", "hyperopt", "cmaes")}
+    return {"format": _FORMAT, "python": python, **packages}
