@@ -30,6 +30,7 @@ from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code
 from tuner.journal import JournalWriter
 from tuner.lock import locked
+from tuner.spec.document import read_yaml
 from tuner.storage import RunFolder
 
 EXPERIMENT = """
