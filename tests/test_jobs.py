@@ -366,7 +366,9 @@ def begun_run(job: Job, project: Path, provenance: dict[str, bool]) -> RunFolder
     run = RunFolder.at(job.storage) / "a"
     run.create()
     journal = JournalWriter(run)
-    journal.append("began", spec=read_yaml((project / "x.yaml").read_text(), "x.yaml").value, provenance=provenance)
+    journal.append("began", spec=read_yaml((project / "x.yaml").read_text(), "x.yaml").value, provenance={})
+    if provenance:
+        journal.append("left", **provenance)
     journal.close()
     return run
 
@@ -377,7 +379,7 @@ def test_a_job_goes_on_with_the_run_that_is_there(project: Path, job: Job, tmp_p
     process = driver(resuming(job), search, tmp_path)
     assert "error" not in process.communicate(timeout=60)[1]
     words, kept_meanwhile = (tmp_path / "words").read_text().splitlines()
-    assert words == f"-m tuner resume a --project . --storage {job.storage} --address auto"
+    assert words == f"-m tuner resume a --project . --trust --storage {job.storage} --address auto"
     assert kept_meanwhile == "a"
     assert list(kept(job.storage)) == []
 
