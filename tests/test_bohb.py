@@ -90,6 +90,21 @@ class TestDensity:
         assert near > expected
         assert far == pytest.approx(expected - math.log(2))  # the point that lacks it holds half of the weight
 
+    @pytest.mark.parametrize("categories", [0, 3])
+    def test_a_choice_that_is_absent_counts_as_a_number_that_is(self, categories: int) -> None:
+        points = np.array([[0.2, NAN], [0.2, 0.5]])
+        density = KernelDensity(points, (0, categories), np.array([0.1, 0.05]))
+        alone = KernelDensity(points[:, :1], (0,), np.array([0.1]))
+        x = np.array([[0.3, NAN], [0.7, NAN]])
+        assert density.log_density(x) == pytest.approx(alone.log_density(x[:, :1]))
+
+    def test_over_a_conditional_choice_it_integrates_to_1(self) -> None:
+        """Two branches of equal mass under the domain: one has the choice of three, the other lacks it."""
+        density = KernelDensity(np.array([[0.25, NAN], [0.75, 0.5]]), (2, 3), np.array([0.2, 0.1]))
+        with_it = np.exp(density.log_density(np.array([[0.75, (k + 0.5) / 3] for k in range(3)])))
+        without = np.exp(density.log_density(np.array([[0.25, NAN]])))
+        assert with_it.mean() / 2 + without[0] / 2 == pytest.approx(1)
+
     def test_bandwidths_follow_the_normal_reference_rule(self) -> None:
         points = default_rng(0).random((50, 2))
         density = KernelDensity.fit(points, (0, 0), doubt=0, min_bandwidth=1e-3)

@@ -14,7 +14,7 @@ from tests.schedulers_driver import Driver, of
 from tests.spaces import space
 from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Resume
-from tuner.schedulers.pb2 import Pb2
+from tuner.schedulers.pb2 import Pb2, PopulationBandit
 from tuner.schedulers.pbt import Pbt, multiplied
 from tuner.schedulers.population import Population, PopulationSpec
 from tuner.spec.constraints import read_constraint
@@ -348,3 +348,25 @@ def test_pb2_learns_where_the_gain_is() -> None:
         driver.run()
         late += [abs(exploit.configuration["x"] - 0.7) for _, exploit in driver.exploits[-6:]]
     assert sorted(late)[len(late) // 2] < 0.1
+
+
+@pytest.mark.parametrize("time_attr", ["training_iteration", "epoch"])
+@pytest.mark.parametrize("donors", [5, 20], ids=["the donor is behind", "the donor is ahead"])
+def test_pb2_measures_a_gain_over_the_steps_that_the_trial_itself_made(time_attr: str, donors: int) -> None:
+    """Every step gains 1; after a copy an interval of five of the trial's own steps is recorded, and no shorter one."""
+    spec = Pb2(max_t=60, perturbation_interval=5, time_attr=time_attr)
+    bandit = spec.build(Task(LINE, ("max",), 4, spec.max_t, 0))
+    assert isinstance(bandit, PopulationBandit)
+    for name, step in (("a", donors), ("b", 5), ("c", 5), ("d", 10)):
+        bandit.add(name, {"x": 0.5})
+        decision = bandit.report(name, step, 0.0 if name == "d" else 100.0 + step)
+    assert isinstance(decision, Exploit)
+    begin = 10 if time_attr == "training_iteration" else bandit.lineage("d")[0].step
+    quality = bandit._latest[decision.donor][1]
+    for more in range(1, 6):
+        assert not bandit._history
+        assert "d" in bandit._pending
+        bandit.report("d", begin + more, quality + more)
+    ((time, _, gain),) = bandit._history
+    assert (time, gain) == pytest.approx((begin / 5, 1))
+    assert "d" not in bandit._pending

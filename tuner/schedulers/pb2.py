@@ -83,7 +83,8 @@ class PopulationBandit(Population):
         self._learn(trial_id, step, self._sign * value)
         decision = super().report(trial_id, step, value)
         if isinstance(decision, Exploit):
-            self._since[trial_id] = self._latest[trial_id] = self._latest[decision.donor]
+            quality = self._latest[decision.donor][1]
+            self._since[trial_id] = self._latest[trial_id] = self._members[trial_id].step, quality
             self._pending[trial_id] = self._unit(decision.configuration)
         return decision
 

@@ -85,8 +85,9 @@ class KernelDensity:
         for j, (c, h) in enumerate(zip(self.categories, self.bandwidths, strict=True)):
             x, centres = points[:, j, None], self.points[None, :, j]
             if c:
-                same = np.abs(x - centres) < 0.5 / c
-                factor = np.log(np.where(same, (1 - h) * c, h * c / max(c - 1, 1)))
+                distance = np.abs(x - centres)
+                factor = np.log(np.where(distance < 0.5 / c, (1 - h) * c, h * c / max(c - 1, 1)))
+                factor = np.where(np.isnan(distance), np.nan, factor)
             else:
                 inside = ndtr((1 - centres) / h) - ndtr(-centres / h)
                 factor = -(((x - centres) / h) ** 2) / 2 - np.log(np.sqrt(2 * np.pi) * h * inside)
