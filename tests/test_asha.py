@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import random
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.schedulers_driver import Driver, by_quality, of
+from tuner.configuration import Configuration
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler
 from tuner.spec.objective import Mode
@@ -208,6 +210,48 @@ def test_who_is_among_the_best_of_a_rung_goes_on(values: list[float], eta: int, 
             assert better <= max(0, len(before) - 1) / eta + 1
 
 
+@pytest.mark.parametrize("eta", [2, 2.5, 3, 4])
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_of_equal_values_one_in_eta_continues_in_the_order_of_arrival(eta: float, mode: Mode) -> None:
+    """At a second rung again: a metric at chance must not end the search."""
+    scheduler = build(Asha(max_t=100, reduction_factor=eta), mode)
+    names = [f"t{i}" for i in range(100)]
+    for name in names:
+        scheduler.add(name, {})
+    survivors = [name for name in names if scheduler.report(name, 1, 0.1) is Decision.CONTINUE]
+    assert survivors == [f"t{math.floor(k * eta)}" for k in range(math.ceil(100 / eta))]
+    rung = Asha(max_t=100, reduction_factor=eta).rungs()[1]
+    again = [name for name in survivors if scheduler.report(name, rung, 0.1) is Decision.CONTINUE]
+    assert len(again) == math.ceil(len(survivors) / eta)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_values_fill_the_places_that_better_ones_leave(seed: int) -> None:
+    values = [1.0] * 10 + [0.0] * 90
+    random.Random(seed).shuffle(values)
+    found = decide(build(Asha(max_t=100, reduction_factor=4)), [(str(i), 1, value) for i, value in enumerate(values)])
+    ones = [decision for decision, value in zip(found, values, strict=True) if value]
+    assert 25 <= found.count("CONTINUE") <= 28
+    assert ones.count("CONTINUE") >= 9
+
+
+@pytest.mark.parametrize("grace", [1, "auto"])
+def test_a_metric_that_stands_at_chance_for_some_steps_does_not_end_the_search(grace: int | Literal["auto"]) -> None:
+    """Chance for four steps: with two rungs there one trial in nine comes to step 9, with ``auto`` all survive them."""
+    asha = Asha(max_t=27, reduction_factor=3, grace_period=grace)
+    configurations = [{"x": x / 100} for x in random.Random(0).sample(range(100), 100)]
+    curve = lambda state, step, configuration: 0.1 if step <= 4 else configuration["x"]  # noqa: E731
+    driver = Driver(build(asha), curve, configurations, slots=8, last=27)
+    driver.run()
+    steps = [trial.step for trial in driver.trials.values()]
+    assert sum(step >= 9 for step in steps) >= 100 / 9
+    if grace == "auto":
+        assert min(steps) > 4
+        best = max(range(100), key=lambda i: configurations[i]["x"])
+        assert steps[best] == 27
+        assert sum(step == 27 for step in steps) < 30
+
+
 def test_stop_last_trials() -> None:
     on = decide(build(Asha(max_t=3)), [("a", 3, 1.0)])
     off = decide(build(Asha(max_t=3, stop_last_trials=False)), [("a", 3, 1.0)])
@@ -328,12 +372,27 @@ class TestAuto:
         for name in "abc":
             scheduler.add(name, {})
             assert scheduler.report(name, 1, 1.0) is Decision.CONTINUE
-        assert [scheduler.report(name, 2, 1.0).name for name in "abc"] == ["CONTINUE", "CONTINUE", "PAUSE"]
-        assert scheduler.next(more=True) is None  # the last of three equals
+        for name, value, decision in (("a", 1.0, "CONTINUE"), ("b", 1.5, "CONTINUE"), ("c", 1.0, "PAUSE")):
+            assert scheduler.report(name, 2, value).name == decision
+        assert scheduler.next(more=True) is None  # the last of two equals
         scheduler.add("d", {})
         scheduler.report("d", 1, 1.0)
         assert scheduler.report("d", 2, 2.0) is Decision.PAUSE
         assert scheduler.next(more=True) == Resume("d")
+
+    def test_promotion_resumes_those_that_wait_at_a_rung_that_lost_trust(self) -> None:
+        """Before step 9 the best look worst: they wait below the later first rung, and are not left there."""
+        configurations = [{"x": x / 100} for x in random.Random(3).sample(range(100), 100)]
+        asha = Asha(grace_period="auto", max_t=27, reduction_factor=3, variant="promotion")
+
+        def crossing(state: float, step: int, configuration: Configuration) -> float:
+            return float(configuration["x"]) * (1 if step >= 9 else -1)
+
+        driver = Driver(build(asha), crossing, configurations, slots=8, last=27)
+        driver.run()
+        first = driver.scheduler.trust.first_rung  # type: ignore[attr-defined]
+        assert first >= 9
+        assert {trial.step for trial in driver.trials.values() if trial.step < first} == set()
 
     @pytest.mark.parametrize("variant", ["stopping", "promotion"])
     @pytest.mark.parametrize("slots", [1, 8])

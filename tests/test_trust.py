@@ -104,6 +104,20 @@ def test_ranks_that_say_nothing_are_no_rung(curve: Curve) -> None:
     assert all(recall.share < 0.6 and recall.elites for recall in untrusted)
 
 
+@pytest.mark.parametrize("diverged", [False, True], ids=["all equal", "one in ten below"])
+@pytest.mark.parametrize("last", [2, 4, 10])
+def test_a_plateau_longer_than_the_starting_rung_is_left_behind(last: int, diverged: bool) -> None:
+    """The start is 2: where nobody passed the plateau, no trial would ever show that its ranks say nothing."""
+
+    def plateau(quality: float, step: int) -> float:
+        chance = 0.0 if diverged and quality < 0.1 else 0.1
+        return chance if step <= last else quality
+
+    trust = searched(plateau, trials=300)
+    assert trust.first_rung > last
+    assert len(trust.qualities[50]) >= 20
+
+
 @pytest.mark.parametrize("turn", [5, 15, 30])
 def test_ranks_that_mislead_raise_the_first_rung_above_the_crossing(turn: int) -> None:
     """Though trials that were cut never show how they would have gone on."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuner.schedulers.base import Decision, Scheduler
-from tuner.schedulers.halving import Promotion, quantile
+from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
+from tuner.schedulers.halving import Cut, Promotion
 from tuner.schedulers.trust import Trust
 
 
@@ -13,22 +13,26 @@ class AdaptiveStopping(Scheduler):
     def __init__(self, max_t: int, eta: float, sign: int, stop_last_trials: bool) -> None:
         self.trust = Trust(eta, max_t)
         self._max_t = max_t
-        self._eta = eta
+        self._cuts = {level: Cut(eta) for level in self.trust.levels}
         self._sign = sign
         self._stop_last_trials = stop_last_trials
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         level, quality = self.trust.reached(trial_id, step), self._sign * value
         goes_on = step < self._max_t or not self._stop_last_trials
-        if level is not None and self.trust.compares_at(level):
-            goes_on = quality > quantile(self.trust.qualities[level], 1 - 1 / self._eta)
+        if level is not None and self.trust.compares_at(level, quality):
+            goes_on = self._cuts[level].continues(quality, self.trust.qualities[level])
         if level is not None:
             self.trust.record(trial_id, level, quality)
         return Decision.CONTINUE if goes_on else Decision.STOP
 
 
 class AdaptivePromotion(Promotion):
-    """`Promotion` at the rungs that `Trust` chooses; a trial that waits at a rung of before is promoted as ever."""
+    """`Promotion` at the rungs that `Trust` chooses.
+
+    A trial that waits at a rung of before is promoted as ever. Where that rung is below the first one of now, its rank
+    there says too little: such trials are resumed in the order of arrival, before any new trial starts.
+    """
 
     def __init__(self, max_t: int, eta: float, sign: int, stop_last_trials: bool) -> None:
         self.trust = Trust(eta, max_t)
@@ -41,5 +45,15 @@ class AdaptivePromotion(Promotion):
             self.trust.record(trial_id, level, self._sign * value)
         return decision
 
-    def _compares_at(self, level: int) -> bool:
-        return self.trust.compares_at(level)
+    def next(self, more: bool) -> Resume | Stop | None:
+        action = super().next(more)
+        if action is not None:
+            return action
+        for rung in self._rungs:
+            trial_id = rung.release() if rung.level < self.trust.first_rung else None
+            if trial_id is not None:
+                return Resume(trial_id)
+        return None
+
+    def _compares_at(self, level: int, quality: float) -> bool:
+        return self.trust.compares_at(level, quality)

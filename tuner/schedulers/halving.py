@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from tuner.configuration import Configuration
@@ -19,11 +20,32 @@ def quantile(values: Sequence[float], share: float) -> float:
     return values[below] + (position - below) * (values[above] - values[below])
 
 
-class Stopping(Scheduler):
-    """At a rung a trial goes on only if its value is above the (1 - 1/η) quantile of those that came before it.
+class Cut:
+    """Who continues at one rung: a trial above the (1 - 1/η) quantile of those that came before it.
 
-    Ray's rule but for equal values, which Ray lets pass: where a metric is coarse, or a search repeats itself, all of
-    them would run to the end (53 of 100 trials of TPE on one table of LCBench did).
+    That is Ray's rule, but for values equal to the quantile, all of which Ray lets pass: where a metric is coarse, or a
+    search repeats itself, all would run to the end. None of them may pass either: where a metric stands at chance for
+    some steps, nobody would survive these. Of the equal ones so many continue, in the order of arrival, as together
+    with the better ones make 1/η of all.
+    """
+
+    def __init__(self, eta: float) -> None:
+        self._eta = eta
+        self._continued: Counter[float] = Counter()
+        """How many trials continued with each quality."""
+
+    def continues(self, quality: float, values: Sequence[float]) -> bool:
+        """Whether a trial continues; ``values`` are the qualities of those that came before it, worst first."""
+        above = quality - quantile(values, 1 - 1 / self._eta) if values else 1.0
+        better = len(values) - bisect_right(values, quality)
+        has_place = better + self._continued[quality] < (len(values) + 1) / self._eta
+        continues = above > 0 or (above == 0 and has_place)
+        self._continued[quality] += continues
+        return continues
+
+
+class Stopping(Scheduler):
+    """At a rung the trials continue that its `Cut` lets pass; the others end there.
 
     ``ladders``: the rungs below ``max_t`` of each bracket, ascending; a trial gets bracket s with probability
     proportional to exp(-s), as in Ray. ``sign`` is -1 where small values are good.
@@ -33,12 +55,13 @@ class Stopping(Scheduler):
         self, ladders: Sequence[Sequence[int]], max_t: int, eta: float, sign: int, stop_last_trials: bool, seed: int
     ) -> None:
         self._max_t = max_t
-        self._eta = eta
         self._sign = sign
         self._stop_last_trials = stop_last_trials
         self._rng = random.Random(seed)
         self._weights = [2.718281828459045**-s for s in range(len(ladders))]
-        self._ladders: list[list[tuple[int, list[float]]]] = [[(r, []) for r in reversed(rungs)] for rungs in ladders]
+        self._ladders: list[list[tuple[int, Cut, list[float]]]] = [
+            [(rung, Cut(eta), []) for rung in reversed(rungs)] for rungs in ladders
+        ]
         """Of each bracket: its rungs, highest first, each with the sorted values recorded there."""
         self._bracket: dict[str, int] = {}
         self._reached: dict[str, int] = {}
@@ -51,12 +74,12 @@ class Stopping(Scheduler):
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         if step >= self._max_t and self._stop_last_trials:
             return Decision.STOP
-        for rung, values in self._ladders[self._bracket[trial_id]]:
+        for rung, cut, values in self._ladders[self._bracket[trial_id]]:
             if self._reached[trial_id] >= rung:
                 break
             if step >= rung:
                 quality = self._sign * value
-                goes_on = not values or quality > quantile(values, 1 - 1 / self._eta)
+                goes_on = cut.continues(quality, values)
                 insort(values, quality)
                 self._reached[trial_id] = rung
                 return Decision.CONTINUE if goes_on else Decision.STOP
@@ -74,33 +97,39 @@ class _Rung:
         self.level = level
         self._ranked: list[tuple[float, int]] = []
         """(quality, - order of arrival) of all that came, worst first: of two equal ones the first is the better."""
-        self._waiting: list[tuple[float, int, str]] = []
-        """A heap of those that pause here, (- quality, order of arrival, trial), and of some that ended meanwhile."""
-        self._ended: set[str] = set()
+        self._best: list[tuple[float, int, str]] = []
+        """A heap of those that pause here, (- quality, order of arrival, trial), and of some that left meanwhile."""
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        """Those that pause here, in the order of arrival."""
 
     def record(self, trial_id: str, quality: float, waits: bool = True) -> None:
         order = len(self._ranked)
         insort(self._ranked, (quality, -order))
         if waits:
-            heapq.heappush(self._waiting, (-quality, order, trial_id))
+            heapq.heappush(self._best, (-quality, order, trial_id))
+            self._waiting[trial_id] = None
 
     def promote(self, eta: float, more: bool) -> str | None:
         """The best trial that waits here, if it is among the best 1/η of all that came (rounded up without more)."""
-        while self._waiting and self._waiting[0][2] in self._ended:
-            heapq.heappop(self._waiting)
-        if not self._waiting:
+        while self._best and self._best[0][2] not in self._waiting:
+            heapq.heappop(self._best)
+        if not self._best:
             return None
-        negative, order, trial_id = self._waiting[0]
+        negative, order, trial_id = self._best[0]
         better = len(self._ranked) - bisect_right(self._ranked, (-negative, -order))
         places = int(len(self._ranked) / eta) if more else -int(-len(self._ranked) // eta)
         if better >= places:
             return None
-        heapq.heappop(self._waiting)
+        self.forget(trial_id)
         return trial_id
 
+    def release(self) -> str | None:
+        """The trial that has waited here for longest, whatever its rank."""
+        return self._waiting.popitem(last=False)[0] if self._waiting else None
+
     def forget(self, trial_id: str) -> None:
-        """A trial that ended while it waited; its value stays, as the others were compared with it."""
-        self._ended.add(trial_id)
+        """A trial does not wait here any more; its value stays, as the others were compared with it."""
+        self._waiting.pop(trial_id, None)
 
 
 class Promotion(Scheduler):
@@ -128,13 +157,14 @@ class Promotion(Scheduler):
         reached = bisect_left(self._rungs, step + 1, key=lambda rung: rung.level) - 1
         if reached < k:
             return Decision.CONTINUE
-        waits = self._compares_at(self._rungs[reached].level)
-        self._rungs[reached].record(trial_id, self._sign * value, waits)
+        quality = self._sign * value
+        waits = self._compares_at(self._rungs[reached].level, quality)
+        self._rungs[reached].record(trial_id, quality, waits)
         self._next[trial_id] = reached + 1
         return Decision.PAUSE if waits else Decision.CONTINUE
 
-    def _compares_at(self, level: int) -> bool:
-        """Whether trials pause at that rung at present."""
+    def _compares_at(self, level: int, quality: float) -> bool:
+        """Whether a trial that comes to that rung with ``quality`` pauses there."""
         return True
 
     def remove(self, trial_id: str) -> None:

@@ -143,13 +143,17 @@ class Trust:
         curve = self._curves.get(trial_id)
         return None if level is None or (curve and max(curve) >= level) else level
 
-    def compares_at(self, level: int) -> bool:
-        """Whether the next trial at ``level`` is compared there: where fewer than η came, nobody is in the best 1/η."""
-        return level in self.rungs and len(self.qualities[level]) + 1 >= self._eta
+    def compares_at(self, level: int, quality: float) -> bool:
+        """Whether a trial that comes to ``level`` with ``quality`` is compared there.
+
+        Not where fewer than η came, as nobody is in the best 1/η, nor where all are equal, as that says nothing.
+        """
+        known = self.qualities[level]
+        return level in self.rungs and len(known) + 1 >= self._eta and not known[0] == quality == known[-1]
 
     def record(self, trial_id: str, level: int, quality: float) -> None:
         """The trial reached ``level``, and is compared there if `compares_at` says so. May move the rungs."""
-        if self.compares_at(level):
+        if self.compares_at(level, quality):
             self._cut.add((trial_id, level))
         insort(self.qualities[level], quality)
         insort(self._best[level], (quality, trial_id))
