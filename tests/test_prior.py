@@ -12,7 +12,7 @@ import pytest
 
 from tuner.errors import Problem
 from tuner.searchers.base import SearchSpec
-from tuner.searchers.random import PriorShare, Random
+from tuner.searchers.random import Draw, PriorShare, Random
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.spec.objective import Mode
 from tuner.spec.space import (
@@ -221,7 +221,7 @@ def test_the_share_of_the_prior_follows_its_results() -> None:
     def share(results: list[tuple[bool, tuple[float, ...] | None]], mode: Mode = "min") -> float:
         share = PriorShare(Task(believing(0.5), (mode,), 20, None, 0))
         for from_prior, values in results:
-            share.end(from_prior, 1, values)
+            share.judge(Draw(from_prior), 1, values)
         return share.value
 
     better = [(i % 2 == 0, (float(i % 2) + i * 7 % 20 / 100,)) for i in range(40)]
@@ -234,8 +234,25 @@ def test_the_share_of_the_prior_follows_its_results() -> None:
 def test_a_trial_that_a_scheduler_let_go_on_counts_as_the_better_one() -> None:
     share = PriorShare(Task(believing(0.5), ("min",), 20, 9, 0))
     for i in range(20):
-        share.end(i % 2 == 0, 9 if i % 2 == 0 else 1, (0.5 if i % 2 == 0 else 0.4,))
+        share.judge(Draw(i % 2 == 0), 9 if i % 2 == 0 else 1, (0.5 if i % 2 == 0 else 0.4,))
     assert share.value > 0.8
+
+
+def test_a_trial_that_pauses_is_judged_there_and_anew_at_its_next_rung() -> None:
+    share = PriorShare(Task(believing(0.5), ("min",), 20, 9, 0))
+    good, others = Draw(True), [Draw(i % 2 == 0) for i in range(10)]
+    for draw in (*others, good):
+        share.judge(draw, 1, (0.1 if draw is good else 0.4,))
+    assert good.success
+    before = share.value
+    share.judge(good, 3, (0.9,))
+    assert good.success
+    assert share.value == before  # it is the same draw
+    for draw in others[:6]:
+        share.judge(draw, 3, (0.2,))
+    share.judge(good, 9, None)
+    assert not good.success
+    assert share.value < before
 
 
 def test_a_search_with_priors_goes_on_after_pickling() -> None:

@@ -508,7 +508,7 @@ def test_the_history_is_bounded_and_keeps_the_best_and_the_pending(spec: SearchS
     if isinstance(spec, Optuna):
         shown = [trial.params["x"] for trial in searcher._study.get_trials(deepcopy=False)]
     else:
-        shown = [document["misc"]["vals"]["x"][0] for document in (*searcher._ended, *searcher._pending.values())]
+        shown = [document["misc"]["vals"]["x"][0] for document in searcher._shown()]
     assert len(shown) <= 62
     assert {0.987, 0.123} <= set(shown)
     searcher.end("pending", 3, (2e6,))

@@ -2,12 +2,12 @@
 
     python tests/benchmarks/growth.py [--trials 10000] [--methods PATTERN …] [-o DIR]
 
-Each searcher with ASHA and each scheduler with random search, 8 workers, on a table of learning curves by formula
-(2,000 configurations, 27 epochs, 4 parameters of which one is conditional), in the simulator. What a searcher does for
-one trial: it suggests it, and takes note of every report and of the end. What a scheduler does for one trial: all its
-decisions about it. Both are processor time, so that other programs disturb little. The number for n trials is the mean
-over the tenth of the trials that precede the n-th; in brackets what 99 % of those stay below.
-"""
+Each searcher with ASHA, stopping and promotion, and each scheduler with random search, 8 workers, on a table of
+learning curves by formula (2,000 configurations, 27 epochs, 4 parameters of which one is conditional), in the
+simulator. What a searcher does for one trial: it suggests it, and takes note of every report and of the end. What a
+scheduler does for one trial: all its decisions about it. Both are processor time, so that other programs disturb
+little. The number for n trials is the mean over the tenth of the trials that precede the n-th; in brackets what 99 % of
+those stay below."""
 
 from __future__ import annotations
 
@@ -143,15 +143,16 @@ def line(name: str, found: dict[int, tuple[float, float]]) -> str:
 
 
 def figure(panels: dict[str, dict[str, dict[int, tuple[float, float]]]], path: Path) -> None:
-    """Milliseconds against trials, both logarithmic, one panel for searchers and one for schedulers."""
+    """Milliseconds against trials, both logarithmic, a panel for each group of methods."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     colours = ["#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999"]
-    drawn, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
-    for axis, (title, rows) in zip(axes, panels.items(), strict=True):
+    size = 5.5 * len(panels), 5.2
+    drawn, axes = pyplot.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axis, (title, rows) in zip(axes[0], panels.items(), strict=True):
         decades = []
         for (name, found), colour, marker in zip(rows.items(), colours, "osD^vP*X", strict=False):
             times = [mean * 1e3 for mean, _ in found.values()]
@@ -178,18 +179,24 @@ def main() -> None:
         file = Path(folder) / "formula.parquet"
         by_formula(informative=True, configurations=2000).to_parquet(file)
         table = Table.read(file, space(), "val_accuracy", "epoch")
-    panels: dict[str, dict[str, dict[int, tuple[float, float]]]] = {"searchers": {}, "schedulers": {}}
+    promotion = SCHEDULERS["asha promotion"]
+    groups = {
+        "searchers": {name: (search, ASHA) for name, search in SEARCHERS.items()},
+        "searchers, promotion": {name: (search, promotion) for name, search in SEARCHERS.items()},
+        "schedulers": {name: (RANDOM, scheduler) for name, scheduler in SCHEDULERS.items()},
+    }
+    panels: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
     print(f"| ms a trial before | {' | '.join(f'{size:,}' for size in SIZES if size <= arguments.trials)} |")
-    for panel, methods in (("searchers", SEARCHERS), ("schedulers", SCHEDULERS)):
-        for name, options in methods.items():
+    for panel, methods in groups.items():
+        panels[panel] = {}
+        for name, (search, scheduler) in methods.items():
             if not any(fnmatch.fnmatch(name, pattern) for pattern in arguments.methods):
                 continue
-            search, scheduler = (options, ASHA) if panel == "searchers" else (RANDOM, options)
             trials = min(arguments.trials, LIMITS.get(name, arguments.trials))
             costs = measured(search, scheduler, table, trials)[panel == "schedulers"]
             panels[panel][name] = windows(costs, trials)
-            print(line(name, panels[panel][name]), flush=True)
-    figure(panels, arguments.output / "growth.png")
+            print(line(f"{name} ({panel})", panels[panel][name]), flush=True)
+    figure({panel: rows for panel, rows in panels.items() if rows}, arguments.output / "growth.png")
 
 
 if __name__ == "__main__":

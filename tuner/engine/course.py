@@ -75,6 +75,7 @@ class Course:
             decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
+            self.searcher.pause(trial_id, step, values)
         if decision is Decision.STOP:
             self.stopping.add(trial_id)
         return decision
@@ -86,6 +87,8 @@ class Course:
         action = self.scheduler.next(more)
         if action is not None:
             self.paused.discard(action.trial_id)
+        if isinstance(action, Resume):
+            self.searcher.resume(action.trial_id)
         if isinstance(action, Stop):
             self.stopping.add(action.trial_id)
         return action

@@ -29,6 +29,12 @@ class Searcher(ABC):
     def observe(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
         """A running trial reported the finite first objective ``value`` at ``step`` (1-based fidelity)."""
 
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:  # noqa: B027
+        """A running trial waits with these last objectives, reported at ``step``: it is resumed, or ends there."""
+
+    def resume(self, trial_id: str) -> None:  # noqa: B027
+        """A paused trial runs again."""
+
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:  # noqa: B027
         """The trial ended: ``values`` are its last objectives, reported at ``step``, or None when it failed.
 

@@ -54,6 +54,12 @@ class Guarded(Searcher):
     def observe(self, trial_id: str, step: int, value: float) -> None:
         self._inner.observe(self._names.get(trial_id, trial_id), step, value)
 
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        self._inner.pause(self._names.get(trial_id, trial_id), step, values)
+
+    def resume(self, trial_id: str) -> None:
+        self._inner.resume(self._names.get(trial_id, trial_id))
+
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         self._inner.end(self._names.pop(trial_id, trial_id), step, values)
 

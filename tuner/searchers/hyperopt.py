@@ -15,8 +15,9 @@ from tuner.spec.task import Task
 class HyperOpt(SearchSpec):
     """TPE by HyperOpt: each parameter is modelled by itself, from the trials in which it was active.
 
-    That is what HyperOpt makes of a space of nested choices. A trial that a scheduler stopped counts with its last
-    value; a failed one counts as worse than all others, and so does a pending one until it ends. Where a parameter has
+    That is what HyperOpt makes of a space of nested choices. It models the values at one fidelity, the highest at which
+    ``n_initial_points`` trials reported; trials that a scheduler stopped or paused before are left out. A failed one
+    counts as worse than all others, and so does a running one until it gets there. Where a parameter has
     a prior, a share of the trials that shrinks as 1/n takes it from there (`PriorDraws`).
 
     HyperOpt's adaptive TPE is left out: version 0.3.0 draws from Python's and numpy's global generators, so that it
@@ -27,7 +28,7 @@ class HyperOpt(SearchSpec):
 
     kind: Literal["hyperopt"] = "hyperopt"
     n_initial_points: int = Field(default=20, ge=1)
-    """Ended trials before anything is modelled; until then it draws at random."""
+    """Trials with a value before anything is modelled; until then it draws at random."""
     gamma: float = Field(default=0.25, gt=0, le=1)
     """Of n trials the best ``gamma`` √n, at most 25, are the good ones (HyperOpt's rule; the paper has a share)."""
     n_EI_candidates: int = Field(default=24, ge=1)
@@ -35,8 +36,8 @@ class HyperOpt(SearchSpec):
     prior_weight: float = Field(default=1.0, gt=0)
     """Weight of the whole domain in each model, an observation having the weight 1."""
     max_history: int = Field(default=500, ge=50)
-    """The most ended trials that a model is fitted to, so that a suggestion never costs more: when there are more, half
-    as many stay, namely the best quarter of ``max_history`` and the latest."""
+    """The most trials with a value that a model is fitted to, so that a suggestion never costs more: when there are
+    more, the best quarter of it and the latest. Of these at most a quarter of ``max_history`` failed."""
 
     def build(self, task: Task) -> Searcher:
         from tuner.searchers.hyperopt_trials import HyperOptSearcher

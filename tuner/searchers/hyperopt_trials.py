@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import hyperopt
@@ -11,13 +12,17 @@ import numpy as np
 from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher
 from tuner.searchers.hyperopt import HyperOpt
+from tuner.searchers.observations import Observations
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.space import Choice, Domain, Parameter, at
 from tuner.spec.task import Task
 
 
 class HyperOptSearcher(Searcher):
-    """Keeps the documents of all trials itself, and shows HyperOpt a bounded number of them.
+    """Shows HyperOpt a bounded number of trials, with their values at one fidelity (`Observations`).
+
+    A trial that runs or failed counts as worse than all others; one that waits or ended below that fidelity is left
+    out.
 
     HyperOpt draws a number from [0, 1] for a numeric parameter (its position in the domain) and an index for a choice:
     its own domains give integers as floats and lists as tuples, and round to quanta outside the range.
@@ -30,10 +35,14 @@ class HyperOptSearcher(Searcher):
         self._rng = np.random.default_rng(task.seed)
         self._priors = PriorDraws(task, options.n_initial_points)
         self._domain = hyperopt.Domain(_nothing, {p.name: _node(p) for p in task.space.parameters if p.free})
-        self._asked = 0
-        self._pending: dict[str, dict[str, Any]] = {}
-        """HyperOpt's documents of the trials that have not ended, by our id."""
-        self._ended: list[dict[str, Any]] = []
+        self._values: list[dict[str, list[float | int]]] = []
+        """Of every trial ever started, in order: what HyperOpt would have drawn for each active parameter."""
+        self._pending: dict[str, int] = {}
+        """Indices in ``_values`` of the trials that have not ended."""
+        self._running: set[int] = set()
+        """Of those: the ones that are not paused."""
+        self._failed: deque[int] = deque(maxlen=options.max_history // 4)
+        self._observations = Observations(task.max_t, enough=options.n_initial_points)
 
     def suggest(self, trial_id: str) -> Configuration:
         drawn = self._draw()
@@ -55,35 +64,47 @@ class HyperOptSearcher(Searcher):
             return value
 
         self._space.build(remember)
-        self._pending[trial_id] = _document(self._asked, values)
-        self._asked += 1
+        number = len(self._values)
+        self._pending[trial_id] = number
+        self._running.add(number)
+        self._observations.start(number)
+        self._values.append(values)
+
+    def observe(self, trial_id: str, step: int, value: float) -> None:
+        if trial_id in self._pending:
+            self._observations.report(self._pending[trial_id], step, -self._sign * value)
+
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        self._running.discard(self._pending.get(trial_id, -1))
+
+    def resume(self, trial_id: str) -> None:
+        if trial_id in self._pending:
+            self._running.add(self._pending[trial_id])
 
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
-        document = self._pending.pop(trial_id, None)
-        if document is None:
+        number = self._pending.pop(trial_id, None)
+        if number is None:
             return
-        failed = values is None
-        document["state"] = hyperopt.JOB_STATE_DONE
-        document["result"] = {"status": hyperopt.STATUS_FAIL if failed else hyperopt.STATUS_OK}
-        if values is not None:
-            document["result"]["loss"] = -self._sign * values[0]
-        self._ended.append(document)
-        if len(self._ended) > self._options.max_history:
-            self._forget()
+        self._running.discard(number)
+        if values is None:
+            self._observations.fail(number)
+            self._failed.append(number)
+        else:
+            self._observations.end(number, step, -self._sign * values[0])
 
     def _draw(self) -> dict[str, Any]:
         """What HyperOpt suggests for every parameter, active or not."""
         options, seed = self._options, int(self._rng.integers(2**31 - 1))
-        documents = sorted((*self._ended, *self._pending.values()), key=lambda document: document["tid"])
-        trials = hyperopt.trials_from_docs(documents, validate=False)
         if not self._domain.params:
             return {}
-        if sum("loss" in document["result"] for document in self._ended) < options.n_initial_points:
-            (suggested,) = hyperopt.rand.suggest([self._asked], self._domain, trials, seed)
+        documents, following = self._shown(), [len(self._values)]
+        trials = hyperopt.trials_from_docs(documents, validate=False)
+        if sum("loss" in document["result"] for document in documents) < options.n_initial_points:
+            (suggested,) = hyperopt.rand.suggest(following, self._domain, trials, seed)
         else:
             (suggested,) = hyperopt.tpe.suggest(
-                [self._asked],
+                following,
                 self._domain,
                 trials,
                 seed,
@@ -95,24 +116,27 @@ class HyperOptSearcher(Searcher):
             )
         return hyperopt.base.spec_from_misc(suggested["misc"])  # type: ignore[no-any-return]
 
-    def _forget(self) -> None:
-        """Keeps the best quarter of ``max_history`` and the latest."""
-        quarter = self._options.max_history // 4
-        ranked = sorted(self._ended, key=lambda document: document["result"].get("loss", np.inf))
-        rest = sorted(ranked[quarter:], key=lambda document: document["tid"])
-        self._ended = ranked[:quarter] + rest[-quarter:]
+    def _shown(self) -> list[dict[str, Any]]:
+        """HyperOpt's records of the trials that it is to learn from, in the order of their start."""
+        known = self._observations.known(self._options.max_history - len(self._failed))
+        results: dict[int, dict[str, Any]] = {number: {"status": hyperopt.STATUS_NEW} for number in self._running}
+        results |= {number: {"status": hyperopt.STATUS_FAIL} for number in self._failed}
+        results |= {number: {"status": hyperopt.STATUS_OK, "loss": loss} for number, loss in known.items()}
+        return [_document(number, self._values[number], results[number]) for number in sorted(results)]
 
 
 def _nothing(_: Any) -> None:
     """The objective: HyperOpt's Domain asks for one, and only `hyperopt.fmin` calls it."""
 
 
-def _document(tid: int, values: dict[str, list[float | int]]) -> dict[str, Any]:
+def _document(tid: int, values: dict[str, list[float | int]], result: dict[str, Any]) -> dict[str, Any]:
+    """HyperOpt's record of a trial."""
+    pending = result["status"] == hyperopt.STATUS_NEW
     return {
         "tid": tid,
-        "state": hyperopt.JOB_STATE_NEW,
+        "state": hyperopt.JOB_STATE_NEW if pending else hyperopt.JOB_STATE_DONE,
         "spec": None,
-        "result": {"status": hyperopt.STATUS_NEW},
+        "result": result,
         "misc": {
             "tid": tid,
             "cmd": None,

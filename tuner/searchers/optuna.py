@@ -47,13 +47,13 @@ class Optuna(SearchSpec):
     kind: Literal["optuna"] = "optuna"
     sampler: Sampler = "tpe"
     """``tpe`` and ``gp`` model the values at one fidelity, the highest at which ``n_startup_trials`` trials reported.
-    The others take the last value of a trial that a scheduler stopped, as do all where there are several objectives.
-    ``tpe``: tree-structured Parzen estimator (Bergstra et al. 2011; multivariate: Falkner et al. 2018).
-    ``gp``: Gaussian process with log expected
-    improvement; for few, costly trials and up to some 20 parameters. ``cmaes``: evolution strategy with covariance
-    adaptation (Hansen 2016) over the numeric parameters, of which it needs one; each choice is modelled by itself by
-    TPE. ``qmc``: scrambled Sobol sequence, learns nothing and covers the space more evenly than random search.
-    ``nsga2``: genetic algorithm for several objectives (Deb et al. 2002). Several objectives: all but ``cmaes``."""
+    The others take the last value of a trial that a scheduler stopped or paused, as do all where there are several
+    objectives. ``tpe``: tree-structured Parzen estimator (Bergstra et al. 2011; multivariate: Falkner et al. 2018).
+    ``gp``: Gaussian process with log expected improvement; for few, costly trials and up to some 20 parameters.
+    ``cmaes``: evolution strategy with covariance adaptation (Hansen 2016) over the numeric parameters, of which it
+    needs one; each choice is modelled by itself by TPE. ``qmc``: scrambled Sobol sequence, learns nothing and covers
+    the space more evenly than random search. ``nsga2``: genetic algorithm for several objectives (Deb et al. 2002).
+    Several objectives: all but ``cmaes``."""
     n_startup_trials: int = Field(default=10, ge=1)
     """Ended trials before ``tpe`` or ``gp`` models anything (``cmaes``: its choices); until then it draws at random.
     ``qmc`` and ``nsga2`` ignore it."""

@@ -77,6 +77,14 @@ class OptunaSearcher(Searcher):
         if trial_id in self._pending:
             self._storage.report(self._pending[trial_id].number, step, value)
 
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        if trial_id in self._pending:
+            self._storage.pause(self._pending[trial_id].number, [_bounded(value) for value in values])
+
+    def resume(self, trial_id: str) -> None:
+        if trial_id in self._pending:
+            self._storage.resume(self._pending[trial_id].number)
+
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
         if trial_id not in self._pending:
@@ -146,8 +154,14 @@ class TrialStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
     def report(self, number: int, step: int, value: float) -> None:
         """A running trial reported ``value`` of the first objective at ``step``."""
 
+    def pause(self, number: int, values: list[float]) -> None:
+        """A running trial waits with these values."""
+
+    def resume(self, number: int) -> None:
+        """A paused trial runs again."""
+
     def end(self, number: int, step: int, values: tuple[float, ...] | None) -> None:
-        """A running trial ended with these values, or failed."""
+        """A running or paused trial ended with these values, or failed."""
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -165,6 +179,7 @@ class TrialStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
 class ForgetfulStorage(TrialStorage):
     """Shows the trials with their last values, and forgets some of them.
 
+    A paused trial is shown as an ended one: most never run again, and a sampler would wait for them for ever.
     When more than ``max_history`` trials have ended, it goes on with half as many: the best quarter and the latest,
     where a trial is the better the fewer others dominate it (Fonseca and Fleming 1993). Failed trials are forgotten,
     pending ones and the one that shows `Sequence` the space never.
@@ -176,6 +191,19 @@ class ForgetfulStorage(TrialStorage):
         self._shown: list[int] = []
         self._spared = 0
         """How many of the trials in ``_shown`` have been through `_forget`."""
+        self._paused: dict[int, list[float]] = {}
+        """Of the paused trials: their values."""
+
+    def pause(self, number: int, values: list[float]) -> None:
+        self._paused[number] = values
+
+    def resume(self, number: int) -> None:
+        del self._paused[number]
+        if number not in self._shown:
+            self._shown.append(number)
+
+    def end(self, number: int, step: int, values: tuple[float, ...] | None) -> None:
+        self._paused.pop(number, None)
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         if len(self._shown) >= self._spared + self._max_history // 2 and len(self._shown) >= self._max_history:
@@ -185,10 +213,18 @@ class ForgetfulStorage(TrialStorage):
         return trial_id
 
     def _view(self) -> list[FrozenTrial]:
-        return [self.get_trial(trial_id) for trial_id in self._shown]
+        return [self._at_last(trial_id) for trial_id in self._shown]
+
+    def _at_last(self, trial_id: int) -> FrozenTrial:
+        """The trial, complete where it is paused."""
+        shown = self.get_trial(trial_id)
+        if trial_id in self._paused:
+            shown = copy.copy(shown)
+            shown.state, shown.values = TrialState.COMPLETE, self._paused[trial_id]
+        return shown
 
     def _forget(self, study_id: int) -> None:
-        shown = [self.get_trial(trial_id) for trial_id in self._shown]
+        shown = self._view()
         ended = [trial for trial in shown if trial.state == TrialState.COMPLETE]
         kept = {trial._trial_id for trial in shown if trial.state not in (TrialState.COMPLETE, TrialState.FAIL)}
         signs = [1 if d == optuna.study.StudyDirection.MINIMIZE else -1 for d in self.get_study_directions(study_id)]
@@ -205,10 +241,10 @@ class OneFidelityStorage(TrialStorage):
     As in BOHB (Falkner et al. 2018). Values of different fidelities do not compare: a model of the last values takes
     the first trials of ASHA, which run to the end as there was nothing to compare them with, for good ones, and asks
     for their neighbours for ever. Trials that reached b are complete with their value there, also when they still run;
-    those that have not yet are pending; those that ended before, or failed, are not shown. Nor, without ``repeats``,
-    are trials with the very value of one before them: where a metric is coarse, or a table answers, they would make a
-    crowd of one observation for a kernel density (12 tasks of LCBench, 5 seeds, TPE, ASHA with grace period 3: regret
-    0.058 ± 0.006 with them, 0.044 ± 0.008 without).
+    those that run and have not yet are pending; those that ended or wait below b, or failed, are not shown. Nor,
+    without ``repeats``, are trials with the very value of one before them: where a metric is coarse, or a table
+    answers, they would make a crowd of one observation for a kernel density (12 tasks of LCBench, 5 seeds, TPE, ASHA
+    with grace period 3: regret 0.058 ± 0.006 with them, 0.044 ± 0.008 without).
     """
 
     def __init__(self, task: Task, max_history: int, enough: int, repeats: bool) -> None:
@@ -217,15 +253,21 @@ class OneFidelityStorage(TrialStorage):
         self._repeats = repeats
         self._observations = Observations(task.max_t, enough)
         self._sign = task.sign
-        self._pending: set[int] = set()
+        self._running: set[int] = set()
         self._copies: dict[int, FrozenTrial] = {}
         """Of the trials that were shown last: as they were shown."""
 
     def report(self, number: int, step: int, value: float) -> None:
         self._observations.report(number, step, -self._sign * value)
 
+    def pause(self, number: int, values: list[float]) -> None:
+        self._running.remove(number)
+
+    def resume(self, number: int) -> None:
+        self._running.add(number)
+
     def end(self, number: int, step: int, values: tuple[float, ...] | None) -> None:
-        self._pending.remove(number)
+        self._running.discard(number)
         if values is None:
             self._observations.fail(number)
         else:
@@ -233,7 +275,7 @@ class OneFidelityStorage(TrialStorage):
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         trial_id: int = super().create_new_trial(study_id, template_trial)
-        self._pending.add(trial_id)
+        self._running.add(trial_id)
         self._observations.start(trial_id)
         return trial_id
 
@@ -244,7 +286,7 @@ class OneFidelityStorage(TrialStorage):
         self._copies = {number: self._at(number, -self._sign * known[number]) for number in known}
         return [
             self._copies[number] if number in known else self.get_trial(number)
-            for number in sorted(self._pending | known.keys())
+            for number in sorted(self._running | known.keys())
         ]
 
     def _at(self, number: int, value: float) -> FrozenTrial:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict
@@ -98,20 +99,24 @@ class RandomSearcher(Searcher):
         self._walk = self._grid.grid()
         believed = any(parameter.prior for parameter in task.space.parameters)
         self._share = PriorShare(task) if believed else None
-        self._pending: dict[str, bool] = {}
-        """Trials that have not ended, by id: whether they came from the prior."""
+        self._pending: dict[str, Draw] = {}
+        """Trials that have not ended, by id, where there are priors."""
 
     def suggest(self, trial_id: str) -> Configuration:
         from_prior = self._share is not None and self._rng.random() < self._share.value
         if self._share is not None:
-            self._pending[trial_id] = from_prior
+            self._pending[trial_id] = Draw(from_prior)
         draws = self._draws(from_prior)
         return self._space.first_allowed(lambda: next(draws))
+
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        if self._share is not None and trial_id in self._pending:
+            self._share.judge(self._pending[trial_id], step, values)
 
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher did not suggest is passed over."""
         if self._share is not None and trial_id in self._pending:
-            self._share.end(self._pending.pop(trial_id), step, values)
+            self._share.judge(self._pending.pop(trial_id), step, values)
 
     def _draws(self, from_prior: bool) -> Iterator[Configuration]:
         """Endless draws; a combination of the ``grid_search`` parameters stays until it has had `_PATIENCE`."""
@@ -136,12 +141,23 @@ class RandomSearcher(Searcher):
         return self._space.build(choose)
 
 
+@dataclass
+class Draw:
+    """One suggested configuration."""
+
+    from_prior: bool
+    judged: bool = False
+    score: tuple[float, float] | None = None
+    """(step, value) when it was judged last; None where it failed."""
+    success: bool = False
+
+
 class PriorShare:
     """The share of draws that come from the priors: a half at first, then what its results earn.
 
     PriorBand (Mallik et al. 2023, section 5) samples from the prior and uniformly alike at its first rung, and lets the
     best 1/η of its observations (η = 3) decide how far the prior is trusted. So here: a draw is a success when it ends
-    among the best 1/η of all that ended before it, and the prior's share is s_π / (s_π + s_u), where
+    or pauses among the best 1/η of all that did so before it, and the prior's share is s_π / (s_π + s_u), where
     s = (successes + 1) / (draws + 2) is the success rate (Laplace 1774) of draws from the prior (π) and of uniform ones
     (u). A wrong prior soon gets next to no draws, and is tried again now and then; a right one soon gets most.
     """
@@ -149,8 +165,8 @@ class PriorShare:
     def __init__(self, task: Task) -> None:
         self._sign = task.sign
         self._compares_steps = task.max_t is not None
-        self._ended: list[tuple[float, float]] = []
-        """(step, value) of each draw that ended, sorted, the best last."""
+        self._scores: list[tuple[float, float]] = []
+        """Of each draw that was judged and did not fail, sorted, the best last."""
         self._successes = {False: 0, True: 0}
         self._draws = {False: 0, True: 0}
 
@@ -160,16 +176,25 @@ class PriorShare:
         rates = {arm: (self._successes[arm] + 1) / (self._draws[arm] + 2) for arm in (False, True)}
         return rates[True] / (rates[True] + rates[False])
 
-    def end(self, from_prior: bool, step: int, values: tuple[float, ...] | None) -> None:
-        """A draw ended: a scheduler that stops trials early keeps the good ones, so a later step is the better one."""
-        self._draws[from_prior] += 1
+    def judge(self, draw: Draw, step: int, values: tuple[float, ...] | None) -> None:
+        """A draw ended or paused; one that paused before is judged anew, in place of its judgement then.
+
+        A scheduler that stops or pauses trials early keeps the good ones, so a later step is the better one.
+        """
+        arm = draw.from_prior
+        self._draws[arm] += not draw.judged
+        self._successes[arm] -= draw.success
+        if draw.score is not None:
+            del self._scores[bisect.bisect_left(self._scores, draw.score)]
+        draw.judged, draw.score, draw.success = True, None, False
         if values is None:
             return
-        score = (step if self._compares_steps else 0.0, self._sign * values[0])
-        rank = bisect.bisect(self._ended, score)
-        self._ended.insert(rank, score)
-        better = len(self._ended) - 1 - rank
-        self._successes[from_prior] += better * _ETA < len(self._ended)
+        draw.score = (step if self._compares_steps else 0.0, self._sign * values[0])
+        rank = bisect.bisect(self._scores, draw.score)
+        self._scores.insert(rank, draw.score)
+        better = len(self._scores) - 1 - rank
+        draw.success = better * _ETA < len(self._scores)
+        self._successes[arm] += draw.success
 
 
 def _grid_part(space: Space) -> Space:

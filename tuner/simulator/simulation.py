@@ -171,6 +171,7 @@ class _Simulation:
 
     def _resume(self, trial_id: str) -> None:
         self._log(trial_id, "resume")
+        self._searcher.resume(trial_id)
         if self._trials[trial_id].reached == len(self.table.fidelities):
             self._end(trial_id, "complete")
         else:
@@ -206,6 +207,7 @@ class _Simulation:
         self.free += 1
         if decision is Decision.PAUSE:
             self._log(trial_id, "pause")
+            self._searcher.pause(trial_id, step, (value,))
         else:
             self._end(trial_id, "stop" if decision is Decision.STOP else "complete")
 
