@@ -17,6 +17,18 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+MOST_PROBLEMS = 50
+"""Problems that one message tells: nobody reads more, and a damaged file can have one in each line."""
+
+_LONGEST_LINE = 1000
+"""Characters that one problem takes at most: a key, a value or a domain in it can be as long as the file."""
+
+_MOST_NAMES = 30
+"""Names that a hint lists."""
+
+_MOST_COMPARED = 200
+"""Names that a hint compares, and characters of each: difflib takes a time that grows with the square of a text."""
+
 
 @dataclass(frozen=True, order=True)
 class Place:
@@ -42,8 +54,10 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        text = ": ".join(part for part in (str(self.place), self.key, self.message) if part)
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)  # one problem, one line
+        parts = (str(self.place), shortened(self.key, _LONGEST_LINE // 4), self.message)
+        text = shortened(": ".join(part for part in parts if part), _LONGEST_LINE)
+        printable = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)  # one problem, one line
+        return shortened(printable, _LONGEST_LINE)
 
 
 class TunerError(Exception):
@@ -53,7 +67,10 @@ class TunerError(Exception):
 
 
 class InputError(TunerError):
-    """The input is wrong; nothing was started. ``problems`` holds all of them, in the order of the file."""
+    """The input is wrong; nothing was started. ``problems`` holds all of them, in the order of the file.
+
+    The text tells the first `MOST_PROBLEMS`, and how many more there are.
+    """
 
     exit_status = 2
 
@@ -61,7 +78,10 @@ class InputError(TunerError):
         self.problems: tuple[Problem, ...] = (
             (Problem(Place(""), "", problems),) if isinstance(problems, str) else tuple(sorted(set(problems)))
         )
-        super().__init__("\n".join(str(problem).removeprefix(": ") for problem in self.problems))
+        lines = [str(problem).removeprefix(": ") for problem in self.problems[:MOST_PROBLEMS]]
+        more = len(self.problems) - len(lines)
+        lines += [f"and {more:,} more problem{'s' * (more > 1)}"] * bool(more)
+        super().__init__("\n".join(lines))
 
 
 class NoUsableResult(TunerError):
@@ -87,7 +107,23 @@ class Interrupted(TunerError):
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A hint for an unknown ``name``: the nearest known name, and all that are allowed."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"allowed: {', '.join(known)}{hint}" if known else "none is allowed here"
+    """A hint for an unknown ``name``: the nearest known name, and those that are allowed.
+
+    Bounded in time and length: it lists the first names only, and looks for the nearest among few and short ones only.
+    """
+    if not known:
+        return "none is allowed here"
+    more = len(known) - _MOST_NAMES
+    listed = ", ".join(known[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    few = len(known) <= _MOST_COMPARED and len(name) <= _MOST_COMPARED
+    short = [other for other in known if len(other) <= _MOST_COMPARED] if few else []
+    nearest = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
+    return f"allowed: {listed}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+
+
+def shortened(text: str, length: int) -> str:
+    """``text``, without its middle where it is longer than ``length`` characters."""
+    if len(text) <= length:
+        return text
+    head = length * 2 // 3
+    return f"{text[:head]} … {text[head + 3 - length :]}"

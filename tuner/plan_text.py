@@ -12,7 +12,7 @@ from tuner.plan import Plan
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
 from tuner.spec.space import Space
-from tuner.spec.values import number, show
+from tuner.spec.values import brief, number
 
 WHERE = {"pack": "as few", "spread": "as many"}
 
@@ -103,7 +103,7 @@ def _options(spec: Any) -> str:
     points = len(getattr(spec, "points_to_evaluate", ()))
     first = [f"{points} point{'s' * (points != 1)} to evaluate first"] if points else []
     given = [
-        f"{name} {number(value) if isinstance(value, str | float) else show(value)}"
+        f"{name} {number(value) if isinstance(value, str | float) else brief(value)}"
         for name, value in values.items()
         if value not in (None, {})
     ]

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from tuner.errors import InputError, Place, Problem, did_you_mean
+from tuner.errors import InputError, Place, Problem, did_you_mean, shortened
 
 Path = tuple[str | int, ...]
 
-MAX_NODES = 100_000
-"""Upper bound on the values of one document, aliases expanded: nested aliases cannot fill the memory."""
+MAX_NODES = 50_000
+"""Upper bound on the values of one document, aliases expanded: nested aliases cannot fill the memory, and the parser,
+which reads about 30,000 values a second, answers soon."""
+
+MAX_TEXT = 1_000_000
+"""Upper bound on the characters of all values together, aliases expanded."""
 
 MAX_DEPTH = 60
 """Upper bound on nesting."""
@@ -94,6 +98,10 @@ def dotted(path: Path) -> str:
     return text
 
 
+_SHOWN = 80
+"""Characters of a value that a message shows."""
+
+
 def kind(value: Any) -> str:
     """What ``value`` is, in the words of a YAML user."""
     if value is None:
@@ -103,20 +111,21 @@ def kind(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"the number {value}"
     if isinstance(value, str):
-        return f"the text {value!r}"
+        return f"the text {shortened(value, _SHOWN)!r}"
     return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else type(value).__name__
 
 
 def read_yaml(text: str, source: str) -> Document:
     """Parses ``text``; ``source`` names it in errors.
 
-    Raises InputError holding every problem of the document: bad syntax, repeated keys, tags, keys that are not text.
+    Raises InputError holding every problem of the document: bad syntax, repeated keys, tags, keys that are not text,
+    values that `scalar_problem` refuses, more than `MAX_NODES`, `MAX_TEXT` and `MAX_DEPTH` allow.
     """
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(source, mark.line + 1, mark.column + 1) if mark else Place(source)
+        place = _place(source, mark) if mark else Place(source)
         context = f" {error.context}" if error.context else ""
         raise InputError([Problem(place, "", f"not valid YAML:{context} {error.problem}".rstrip())]) from None
     except yaml.reader.ReaderError as error:
@@ -125,8 +134,8 @@ def read_yaml(text: str, source: str) -> Document:
         raise InputError([Problem(Place(source), "", message)]) from None
     except (ValueError, OverflowError) as error:  # an escape or a version number that PyYAML cannot hold
         raise InputError([Problem(Place(source), "", f"not valid YAML: {error}")]) from None
-    except RecursionError:
-        raise InputError([Problem(Place(source), "", f"nested deeper than {MAX_DEPTH} levels")]) from None
+    except _TooMuch as error:
+        raise InputError([Problem(_place(source, error.mark), "", str(error))]) from None
     document = Document(None, source)
     builder = _Builder(document)
     if node is not None:
@@ -146,25 +155,78 @@ def parse_value(text: str, source: str) -> Document:
     return document
 
 
+def _place(source: str, mark: yaml.Mark) -> Place:
+    return Place(source, mark.line + 1, mark.column + 1)
+
+
+class _TooMuch(Exception):
+    """What the parser stops at, before it has built it."""
+
+    def __init__(self, mark: yaml.Mark, message: str) -> None:
+        super().__init__(message)
+        self.mark = mark
+
+
+def plain(value: Any, source: str) -> Any:
+    """A deep copy of the containers of a mapping from Python, under the same limits as a file.
+
+    Raises InputError holding every problem of it.
+    """
+    problems: list[Problem] = []
+    budget = Limits()
+
+    def copied(value: Any, path: Path) -> Any:
+        excess = budget.exceeded(value, len(path))
+        if excess:
+            raise InputError([*problems, Problem(Place(source), dotted(path), excess)])
+        if isinstance(value, Mapping):
+            return {key: copied(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [copied(item, (*path, i)) for i, item in enumerate(value)]
+        if problem := scalar_problem(value):
+            problems.append(Problem(Place(source), dotted(path), problem))
+        return value
+
+    copy = copied(value, ())
+    if problems:
+        raise InputError(problems)
+    return copy
+
+
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with no implicit types: every plain scalar arrives as text, and `_scalar` decides."""
+    """PyYAML's parser with limits and without implicit types: every plain scalar arrives as text for `_scalar`."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as the base class declares it
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._count = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As in the base class, which calls it for every key and value."""
+        self._count += 1
+        self._depth += 1
+        mark = self.peek_event().start_mark
+        if self._depth > MAX_DEPTH + 1:
+            raise _TooMuch(mark, f"nested deeper than {MAX_DEPTH} levels")
+        if self._count > 2 * MAX_NODES:
+            raise _TooMuch(mark, f"more than {MAX_NODES:,} values")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Builder:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.problems: list[Problem] = []
-        self.count = 0
+        self.budget = Limits()
 
     def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
-        place = Place(self.document.source, node.start_mark.line + 1, node.start_mark.column + 1)
+        place = _place(self.document.source, node.start_mark)
         self.document.places.setdefault(path, place)
-        self.count += 1
-        if self.count > MAX_NODES or depth > MAX_DEPTH:
-            limit = f"more than {MAX_NODES} values" if depth <= MAX_DEPTH else f"nested deeper than {MAX_DEPTH} levels"
-            raise InputError([*self.problems, Problem(place, dotted(path), limit)])
+        if excess := self.budget.exceeded(node.value, depth):
+            raise InputError([*self.problems, Problem(place, dotted(path), excess)])
         if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.startswith("tag:yaml.org,2002:python"):
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")
             self.problems.append(Problem(place, dotted(path), f"the tag {tag!r} is not allowed: write plain YAML"))
@@ -172,8 +234,11 @@ class _Builder:
         if isinstance(node, yaml.ScalarNode):
             if node.style is not None:
                 self.document.quoted.add(path)
-                return node.value
-            return _scalar(node.value)
+            text = _characters(node.value)
+            value = text if node.style is not None else _scalar(text)
+            if problem := scalar_problem(value, text):
+                self.problems.append(Problem(place, dotted(path), problem))
+            return value
         if isinstance(node, yaml.SequenceNode):
             return [self.build(child, (*path, i), depth + 1) for i, child in enumerate(node.value)]
         return dict(self._items(node, path, depth))
@@ -181,17 +246,59 @@ class _Builder:
     def _items(self, node: yaml.Node, path: Path, depth: int) -> Iterator[tuple[str, Any]]:
         seen: dict[str, Place] = {}
         for key_node, value_node in node.value:
-            place = Place(self.document.source, key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+            place = _place(self.document.source, key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problems.append(Problem(place, dotted(path), "a key must be text, not a list or mapping"))
                 continue
-            key = key_node.value
+            key = _characters(key_node.value)
+            if problem := scalar_problem(key):
+                self.problems.append(Problem(place, dotted((*path, key)), problem))
             if key in seen:
                 message = f"repeated key: it is already set in line {seen[key].line}; keep one of them"
                 self.problems.append(Problem(place, dotted((*path, key)), message))
                 continue
             seen[key] = self.document.places[(*path, key)] = place
             yield key, self.build(value_node, (*path, key), depth + 1)
+
+
+@dataclass
+class Limits:
+    """What one document or mapping may hold, counted while it is walked through."""
+
+    nodes: int = MAX_NODES
+    text: int = MAX_TEXT
+
+    def exceeded(self, value: Any, depth: int) -> str:
+        """Counts ``value``, which stands ``depth`` levels deep; what there is too much of, or nothing."""
+        self.nodes -= 1
+        self.text -= len(value) if isinstance(value, str) else 0
+        if depth > MAX_DEPTH:
+            return f"nested deeper than {MAX_DEPTH} levels"
+        if self.nodes < 0:
+            return f"more than {MAX_NODES:,} values"
+        return f"more than {MAX_TEXT:,} characters in all values together" if self.text < 0 else ""
+
+
+def scalar_problem(value: Any, written: str = "") -> str:
+    """Why ``value``, a text or a number (``written`` so), cannot be recorded; empty where it can."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            half = ord(value[error.start])
+            return f"holds U+{half:04X}, which is half a character that no file can hold: write the character itself"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "the number does not fit into 64 bits"
+    if isinstance(value, float) and math.isinf(value) and written and written not in _SPECIAL:
+        return f"{shortened(written, _SHOWN)} is beyond the largest number; infinity is {'-' * (value < 0)}.inf"
+    return ""
+
+
+def _characters(text: str) -> str:
+    """``text`` in which two halves of a character are that character: JSON escapes it as two."""
+    if all(c < "\ud800" for c in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _scalar(text: str) -> Any:

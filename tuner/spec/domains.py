@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.spec.values import contains, index_of, show
+from tuner.spec.values import brief, contains, index_of
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -72,7 +72,7 @@ class Domain(ABC):
 
     def describe(self) -> str:
         """The domain in one line, much as YAML shows it: ``loguniform [0.0001, 0.1]``."""
-        return f"{self.name} {show(self.to_yaml()[self.name])}"
+        return f"{self.name} {brief(self.to_yaml()[self.name])}"
 
     def __str__(self) -> str:
         return self.describe()
@@ -157,7 +157,7 @@ class Constant(Domain):
         return self.constant
 
     def describe(self) -> str:
-        return f"constant {show(self.constant)}"
+        return f"constant {brief(self.constant)}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.spec.values import identity, is_number, show
+from tuner.spec.values import brief, identity, is_number
 
 Path = tuple[str, ...]
 
@@ -97,7 +97,7 @@ class Arithmetic(Expression):
         left, right = self.left.value(values), self.right.value(values)
         for operand, given in ((self.left, left), (self.right, right)):
             if not is_number(given):
-                raise TypeError(f"{self.symbol} takes numbers, and {operand} can be {show(given)}")
+                raise TypeError(f"{self.symbol} takes numbers, and {operand} can be {brief(given)}")
         try:
             result = _power(left, right) if self.symbol == "**" else _ARITHMETIC[self.symbol](left, right)
         except (ZeroDivisionError, OverflowError):
@@ -131,7 +131,7 @@ class Comparison(Expression):
                 continue
             for operand, one in ((self.operands[i], left), (self.operands[i + 1], right)):
                 if not is_number(one):
-                    raise TypeError(f"{symbol} compares numbers, and {operand} can be {show(one)}")
+                    raise TypeError(f"{symbol} compares numbers, and {operand} can be {brief(one)}")
             holds &= _ORDER[symbol](left, right)
         return holds
 
@@ -174,7 +174,7 @@ def truth(expression: Expression, values: Mapping[Path, Any]) -> bool:
     """The value of ``expression``, which must be true or false. Raises what `Expression.value` does."""
     value = expression.value(values)
     if not isinstance(value, bool):
-        raise TypeError(f"{expression} must be true or false, and can be {show(value)}")
+        raise TypeError(f"{expression} must be true or false, and can be {brief(value)}")
     return value
 
 

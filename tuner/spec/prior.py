@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.spec.domains import Choice, Domain
 from tuner.spec.ranges import Float, Integer, Normal
-from tuner.spec.values import show
+from tuner.spec.values import brief
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -81,7 +81,7 @@ class Prior:
         return [weight / sum(weights) for weight in weights]
 
     def __str__(self) -> str:
-        return f"prior {show(self.value)} (confidence {self.confidence})"
+        return f"prior {brief(self.value)} (confidence {self.confidence})"
 
 
 def _cell(domain: Domain, value: Any) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tuner.errors import InputError, Place, Problem
 from tuner.spec.constraints import read_constraint
-from tuner.spec.document import Document, dotted, kind, parse_value, read_yaml
+from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec, options_of
 from tuner.spec.importing import import_attribute
@@ -20,6 +20,9 @@ from tuner.spec.mistakes import mistakes
 from tuner.spec.space import Space, read_space, space_from_param_space
 
 YAML_SUFFIXES = (".yaml", ".yml")
+
+MAX_BYTES = 4_000_000
+"""Upper bound on a file: the parser takes a second to pass over 4 MB of comments. Values have bounds of their own."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def load_experiment(
     Raises InputError holding all problems of the file, the overrides and the search space.
     """
     if isinstance(source, Mapping):
-        file, document = None, Document(_plain(source), "<python>")
+        file, document = None, Document(plain(source, "<python>"), "<python>")
     else:
         file = Path(source)
         document = _read_file(file)
@@ -97,16 +100,13 @@ def _default_name(file: Path | None) -> str:
     return file.stem if file else "search"
 
 
-def _plain(value: Any) -> Any:
-    """A deep copy of the containers, so that overrides never change the caller's mapping."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
 def _read_file(file: Path) -> Document:
     try:
-        text = file.read_bytes().decode("utf-8")
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InputError([Problem(Place(str(file)), "", f"is larger than {MAX_BYTES:,} bytes")])
+        text = data.decode("utf-8")
     except FileNotFoundError:
         siblings = sorted(p.name for p in file.parent.glob("*.y*ml")) if file.parent.is_dir() else []
         hint = f"; in {file.parent} there is: {', '.join(siblings)}" if siblings else ""
@@ -145,7 +145,9 @@ def _parsed(key: str, value: Any) -> Document:
     """The value of an override, which is YAML where it is text."""
     source = f"--set {key}"
     return (
-        parse_value(value, source) if isinstance(value, str) else Document(_plain(value), source, {(): Place(source)})
+        parse_value(value, source)
+        if isinstance(value, str)
+        else Document(plain(value, source), source, {(): Place(source)})
     )
 
 

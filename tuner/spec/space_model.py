@@ -14,7 +14,7 @@ from tuner.spec.domains import Computed, Constant, Domain
 from tuner.spec.enumeration import GridWalk, product_size
 from tuner.spec.prior import Prior
 from tuner.spec.space_writer import python_only, to_yaml
-from tuner.spec.values import contains, show
+from tuner.spec.values import brief, contains
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -43,7 +43,7 @@ class Condition:
         return self.path in chosen and contains(self.values, chosen[self.path])
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.path)} is {' or '.join(show(value) for value in self.values)}"
+        return f"{'.'.join(self.path)} is {' or '.join(brief(value) for value in self.values)}"
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Space:
             if value is not _ABSENT:
                 chosen[parameter.path] = value
                 if not parameter.domain.contains(value):
-                    found.append((parameter.path, f"{show(value)} is outside {parameter.domain}"))
+                    found.append((parameter.path, f"{brief(value)} is outside {parameter.domain}"))
             elif not (partial and isinstance(parameter.domain, Computed)):
                 found.append((parameter.path, f"is missing: it comes from {parameter.domain}"))
         known = {parameter.path for parameter in self.parameters}

@@ -16,7 +16,7 @@ from tuner.spec.prior import Confidence, Prior
 from tuner.spec.ranges import Integer
 from tuner.spec.space_model import Condition, Parameter, Path, Space
 from tuner.spec.space_writer import holds_domain
-from tuner.spec.values import identity, is_number, show
+from tuner.spec.values import brief, identity, is_number
 
 
 def read_space(document: Document, path: yaml_document.Path, problems: list[Problem]) -> Space | None:
@@ -144,7 +144,7 @@ class _Reader:
         elif isinstance(domain, Integer) and believed == int(believed):
             believed = int(believed)
         if len(self.problems) == before and not domain.contains(believed):
-            self.problem(place, f"{show(believed)} is outside {domain}: choose a value in it, or widen it")
+            self.problem(place, f"{brief(believed)} is outside {domain}: choose a value in it, or widen it")
         return Prior(believed, confidence) if len(self.problems) == before else None
 
     def written(self, name: str, value: Any, path: yaml_document.Path) -> Domain | None:
@@ -203,7 +203,7 @@ class _Reader:
         seen: dict[Any, int] = {}
         for i, value in enumerate(values):
             if (first := seen.setdefault(identity(value), i)) != i:
-                self.problem((*path, i), f"{show(value)} is repeated: value {first + 1} is the same")
+                self.problem((*path, i), f"{brief(value)} is repeated: value {first + 1} is the same")
         if any(isinstance(value, str) and not _is_numeric(value) for value in values):
             return  # among words, a quoted number is a word
         for i, value in enumerate(values):
@@ -261,7 +261,7 @@ class _Reader:
             self.problem(place, f"names no value of {name}")
         wrong = [(i, item) for i, item in enumerate(values) if not domain.contains(item)]
         for i, item in wrong:
-            self.problem((*place, i) if alternatives else place, f"{name} is never {show(item)}: it is {domain}")
+            self.problem((*place, i) if alternatives else place, f"{name} is never {brief(item)}: it is {domain}")
         if values and not wrong:
             yield Condition(named, values)
 
@@ -284,8 +284,8 @@ def _number_problem(value: Any, of: str) -> str | None:
     if not is_number(value):
         return f"must be a number, not {kind(value)}"
     if isinstance(value, float) and value - value != 0:
-        return f"must be a finite number, not {show(value)}"
-    return f"must be a whole number, not {show(value)}" if of == "integer" and value != int(value) else None
+        return f"must be a finite number, not {brief(value)}"
+    return f"must be a whole number, not {brief(value)}" if of == "integer" and value != int(value) else None
 
 
 def _is_numeric(text: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 
@@ -41,20 +42,48 @@ def index_of(values: tuple[Any, ...], value: Any) -> int:
     return [identity(known) for known in values].index(identity(value))
 
 
+_BRIEF = 200
+"""Characters of a value that a message shows."""
+
+
 def show(value: Any) -> str:
     """``value`` as YAML writes it in one line."""
+    return "".join(_pieces(value))
+
+
+def brief(value: Any) -> str:
+    """What `show` gives, cut off where it is long: for messages, and soon done however large ``value`` is."""
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _BRIEF:
+            return f"{text[:_BRIEF]} …"
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """What `show` gives, from its beginning on."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(show(item) for item in value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{show(key)}: {show(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, str):
+        yield from _listed("[]", (_pieces(item) for item in value))
+    elif isinstance(value, dict):
+        yield from _listed("{}", (chain(_pieces(key), [": "], _pieces(item)) for key, item in value.items()))
+    elif isinstance(value, str):
         plain = re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null")
-        return value if plain else json.dumps(value, ensure_ascii=False)
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if value != value else ".inf" if value > 0 else "-.inf"
-    return repr(value)
+        yield value if plain else json.dumps(value, ensure_ascii=False)
+    elif value is None or isinstance(value, bool):
+        yield json.dumps(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield ".nan" if value != value else ".inf" if value > 0 else "-.inf"
+    else:
+        yield repr(value)
+
+
+def _listed(brackets: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield brackets[0]
+    for i, pieces in enumerate(items):
+        yield ", " * (i > 0)
+        yield from pieces
+    yield brackets[1]
 
 
 def number(value: Any) -> str:
