@@ -21,7 +21,7 @@ from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
-from tuner.spec.constraints import Constraint, failures, read_constraint
+from tuner.spec.constraints import Constraint, read_constraint, unjudged
 from tuner.spec.document import dump_yaml
 from tuner.spec.reader import load_experiment
 from tuner.spec.task import Task
@@ -159,16 +159,16 @@ def test_wrong_types(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         constraint(text).holds(VALUES)
     assert f"the constraint {text!r} cannot be judged: {words}" in str(caught.value)
-    ((index, message),) = failures([constraint(text)], [VALUES])
+    ((index, message),) = unjudged([constraint(text)], [VALUES])
     assert index == 0
     assert words in message
 
 
 def test_a_part_that_is_rarely_looked_at_and_never_judged_is_found() -> None:
-    ((_, message),) = failures([constraint("x == 3 or opt > 3")], [VALUES])
+    ((_, message),) = unjudged([constraint("x == 3 or opt > 3")], [VALUES])
     assert "> compares numbers, and opt can be sgd" in message
     guarded = constraint("opt == 'sgd' or opt > 3")
-    assert list(failures([guarded], [VALUES, VALUES | {"opt": 4}])) == []
+    assert list(unjudged([guarded], [VALUES, VALUES | {"opt": 4}])) == []
 
 
 def test_a_constraint_on_an_inactive_parameter_holds() -> None:
@@ -361,13 +361,13 @@ def test_constraints_of_a_space_from_python(folder: Path) -> None:
         ("constraints: [opt < 3]", "e.yaml:9:15: constraints[0]: 'opt < 3': ", "< compares numbers, and opt can be "),
         (
             "constraints: [batch_size > 0, model.l1 > 256]",
-            "e.yaml:9:31: constraints[1]: no configuration satisfies 'model.l1 > 256'",
-            "none of 10,000 samples does",
+            "e.yaml:9:31: constraints[1]: none of ",
+            "0 configurations drawn at random satisfies 'model.l1 > 256': it is rarer than that or impossible",
         ),
         (
             "constraints: [model.l1 > 200, model.l1 < 100]",
-            "e.yaml:9:1: constraints: no configuration satisfies all constraints together",
-            "none of 10,000 samples",
+            "e.yaml:9:1: constraints: none of ",
+            "configurations drawn at random satisfies all constraints together: it is rarer",
         ),
         (
             "search: {kind: random, points_to_evaluate: [{opt: adam, batch_size: 16, model: {l1: 2, l2: 1}}, "
@@ -415,6 +415,13 @@ def test_one_problem_with_its_place(folder: Path, extra: str, start: str, words:
 def test_an_inactive_parameter_makes_no_constraint_impossible(folder: Path) -> None:
     made = plan(folder, "constraints: [momentum > 1]\n")
     assert made.task.space.sample(np.random.default_rng(0))["opt"] == "adam"
+
+
+def test_a_rare_constraint_is_met_and_told(folder: Path) -> None:
+    (folder / "unit.yaml").write_text("batch_size: {uniform: [0, 1]}\n")
+    made = plan(folder, "constraints: [batch_size < 0.00003]\n", "search_space=unit.yaml")
+    assert 10_000 < 1 / made.acceptance < 200_000
+    assert "random draws satisfies the constraints" in "\n".join(text for _, text in description(made))
 
 
 def test_points_are_shown_in_the_plan(folder: Path) -> None:

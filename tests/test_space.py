@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import Place, Problem
 from tuner.spec.document import Document, read_yaml
+from tuner.spec.enumeration import UNCOUNTED
 from tuner.spec.grammar import FORMS
 from tuner.spec.space import (
     Choice,
@@ -142,9 +143,9 @@ ERRORS = {
     "a: {uniform: ['1', 2]}": "lower '1' is text, not a number: remove the quotes",
     "a: {uniform: [0, .inf]}": "a.uniform[1]: upper must be a finite number, not .inf",
     "a: {uniform: [.nan, 1]}": "lower must be a finite number, not .nan",
-    "a: {uniform: [0, .inf]}": "upper must be a finite number",
     "a: {uniform: [-1e308, 1e308]}": "wider than a float can hold",
     "a: {randint: [0, 1.5]}": "a.randint[1]: upper must be a whole number, not 1.5",
+    "a: {choice: 3}": "takes a list of values, not the number 3",
     "a: {choice: []}": "a.choice: holds no value: write at least one",
     "a: {choice: [1, 2, 1.0]}": "a.choice[2]: 1.0 is repeated: value 1 is the same",
     "a: {choice: [[1], [1]]}": "a.choice[1]: [1] is repeated: value 1 is the same",
@@ -221,6 +222,15 @@ def test_size_needs_no_enumeration() -> None:
     )
     assert read(chain).size == 61
     assert read("a: {randint: [0, 10]}\nb: {uniform: [0, 1], when: {a: 3}}").size == math.inf
+    switches = "".join(f"u{i}: {{choice: [true, false]}}\n" for i in range(40))
+    all_of_them = ", ".join(f"u{i}: true" for i in range(40))
+    assert read(f"{switches}last: {{choice: [1, 2, 3], when: {{{all_of_them}}}}}").size == 2**40 + 2
+    tens = "".join(f"t{i}: {{randint: [0, 10]}}\n" for i in range(12))
+    asking = "".join(f"d{i}: {{choice: [1, 2], when: {{t{i}: 3}}}}\n" for i in range(12))
+    assert read(tens + asking).size == 11**12
+    pairs = [(i, j) for i in range(12) for j in range(i)]
+    tied = "".join(f"d{i}_{j}: {{choice: [1, 2], when: {{t{i}: 3, t{j}: 4}}}}\n" for i, j in pairs)
+    assert read(tens + tied).size == UNCOUNTED
     with pytest.raises(LookupError, match=r"a: uniform \[0, 1\] has no separate values"):
         next(read("a: {uniform: [0, 1]}").grid())
 

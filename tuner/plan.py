@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,9 @@ from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.reader import Experiment
 from tuner.spec.task import Task
 from tuner.trainable import Trainable
+
+_UNWRITABLE = 10**4000
+"""Python writes no integer of more than 4,300 digits."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class Plan:
     seed: int
     checkpoint_bytes: int | None
     """The largest checkpoint that the trainable expects; None where it does not say."""
+    reducible: bool
+    """Whether the trainable declares ``micro_batch``, so that ``on_oom: reduce_batch`` can help."""
+    acceptance: float
+    """The share of drawn configurations that satisfy the constraints; 1 without any."""
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -88,7 +94,7 @@ class Plan:
         reach = self.spec.scheduler.expected_at_rungs(self.trials)
         return {
             "experiment": self.spec.name,
-            "configurations": None if count == math.inf else count,
+            "configurations": None if count >= _UNWRITABLE else int(count),
             "trials": self.trials,
             "seed": self.seed,
             "rungs": [{"at": rung, "expected_trials": n} for rung, n in zip(rungs, reach, strict=True)],

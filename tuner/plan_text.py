@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.configuration import merge
 from tuner.machine import describe
 from tuner.plan import Plan
+from tuner.spec.enumeration import MAX_STATES, UNCOUNTED
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
 from tuner.spec.space import Space
 from tuner.spec.values import brief, number
+
+_LARGE = 10**12
+"""From here on a number of configurations is a power of 10."""
+
+_RARE = 0.01
+"""Below such a share of allowed draws the plan says so."""
 
 WHERE = {"pack": "as few", "spread": "as many"}
 
@@ -21,10 +27,10 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     """The plan as (heading, text) lines."""
     spec = plan.spec
     lines = [("experiment", spec.name), ("trainable", spec.trainable)]
-    count = spec.search_space.size
-    combinations = "infinitely many configurations" if count == math.inf else _counted(count, "configuration")
-    lines.append(("search space", f"{_counted(len(spec.search_space.parameters), 'parameter')}, {combinations}"))
+    lines.append(("search space", f"{_counted(len(spec.search_space.parameters), 'parameter')}, {_size(plan)}"))
     lines += [("", line) for line in _space_lines(spec.search_space)]
+    if plan.acceptance < _RARE:
+        lines.append(("", f"about 1 of {1 / plan.acceptance:,.0f} random draws satisfies the constraints"))
     lines.append(("objective", ", ".join(map(str, spec.objectives))))
     if len(spec.objectives) > 1:
         lines.append(("", f"schedulers compare {comparison(spec.objectives)}"))
@@ -36,13 +42,24 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     words = list(spec.budget.limits(holds_gpus=bool(plan.request.get("GPU"))))
     unlimited = "ends early", "no: the budget has no limit but the number of trials"
     lines.append(("ends early at", ", ".join(words)) if words else unlimited)
-    lines.append(("failures", _failures(plan)))
+    lines.append(("failures", spec.failures.described(plan.reducible)))
     lines.append(("a trial takes", _takes(plan)))
     lines.append(("at once", f"{_counted(plan.slots, 'trial')} on {plan.cluster}"))
     if plan.cluster.autoscaler:
         lines.append(("", f"{plan.cluster.autoscaler}; until they are there as many as fit"))
     lines.append(("checkpoints", _disk(plan)))
     return lines
+
+
+def _size(plan: Plan) -> str:
+    space = plan.spec.search_space
+    if any(parameter.domain.count is None for parameter in space.parameters):
+        return "infinitely many configurations"
+    if space.size == UNCOUNTED:
+        return f"more than {MAX_STATES:,} configurations"
+    if space.size >= _LARGE:
+        return f"about 10^{math.log10(space.size):.0f} configurations"
+    return _counted(space.size, "configuration")
 
 
 def _note_on_trials(plan: Plan) -> str:
@@ -74,14 +91,6 @@ def _takes(plan: Plan) -> str:
     workers, strategy = plan.spec.resources.workers, plan.spec.resources.strategy
     one = describe(plan.request)
     return one if workers == 1 else f"{workers} workers on {WHERE[strategy]} nodes as can be, each {one}"
-
-
-def _failures(plan: Plan) -> str:
-    import numpy as np
-
-    sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
-    reducible = plan.trainable.micro_batch(merge(plan.spec.params, sample)) is not None
-    return plan.spec.failures.described(reducible)
 
 
 def _disk(plan: Plan) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.algorithms import pairing_problems
-from tuner.configuration import merge
+from tuner.configuration import Configuration, merge
 from tuner.errors import InputError, Problem
 from tuner.machine import Cluster, describe
 from tuner.plan import Plan
+from tuner.spec.importing import text_of
 from tuner.spec.reader import Experiment
 from tuner.spec.resources import ACCELERATOR
-from tuner.spec.space import Space
-from tuner.spec.space_checks import space_problems
+from tuner.spec.space_checks import allowed, space_problems
 from tuner.trainable import Trainable, load_trainable
 
 SAMPLES = 200
@@ -48,13 +48,16 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         trainable = load_trainable(spec.trainable, experiment.roots)
     except InputError as error:
         problems += [experiment.problem(("trainable",), problem.message) for problem in error.problems]
-    samples: list[dict[str, Any]] = []
+    samples: list[Configuration] = []
+    drawn = 1
     try:
         unmet = list(space_problems(experiment))
         problems += unmet
-        samples = [] if unmet else _samples(spec.search_space)
+        if not unmet:
+            samples, drawn = allowed(spec.search_space, SAMPLES)
     except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
-        problems.append(experiment.problem(("search_space",), f"cannot be sampled: {type(error).__name__}: {error}"))
+        message = f"cannot be sampled: {type(error).__name__}: {text_of(error)}"
+        problems.append(experiment.problem(("search_space",), message))
     if trainable is not None:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
@@ -66,25 +69,21 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         raise InputError(problems)
     try:
         sizes = [trainable.checkpoint_bytes(merge(spec.params, config)) for config in samples[:20]]
+        reducible = trainable.micro_batch(merge(spec.params, samples[0])) is not None
     except Exception as error:  # noqa: BLE001 - the user's own estimate may raise anything: it is shown
-        message = f"its checkpoint_bytes failed: {type(error).__name__}: {error}"
+        message = f"its checkpoint_bytes failed: {type(error).__name__}: {text_of(error)}"
         raise InputError([experiment.problem(("trainable",), message)]) from None
     return Plan(
         experiment,
         trainable,
         cluster,
         request,
-        trials=spec.budget.trials or spec.search.default_trials(spec.search_space),
+        trials=spec.budget.trials or min(spec.search.default_trials(spec.search_space), 2**63 - 1),
         seed=spec.search.seed if spec.search.seed is not None else random.SystemRandom().randrange(2**32),
         checkpoint_bytes=max((s for s in sizes if s is not None), default=None),
+        reducible=reducible,
+        acceptance=len(samples) / drawn,
     )
-
-
-def _samples(space: Space) -> list[dict[str, Any]]:
-    import numpy as np
-
-    generator = np.random.default_rng(0)
-    return [space.sample(generator) for _ in range(SAMPLES)]
 
 
 def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator[Problem]:

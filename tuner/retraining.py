@@ -24,6 +24,10 @@ SEED = "seed"
 """The trainable's parameter that everything random in it comes from."""
 
 
+MOST_TRIALS = 1000
+"""Trainings of one confirmation: each stands in its experiment file with its configuration."""
+
+
 @dataclass(frozen=True)
 class Retraining:
     """Which configurations are trained again, and how."""
@@ -52,6 +56,10 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
     roots = tuple(map(Path, results.provenance["roots"]))
     trainable = load_trainable(results.spec["trainable"], roots)
     candidates = _candidates(results, top)
+    if len(candidates) * seeds > MOST_TRIALS:
+        raise InputError(
+            f"top {len(candidates)}, seeds {seeds}: {len(candidates) * seeds:,} trainings are more than {MOST_TRIALS:,}"
+        )
     numbers = _fresh(results, trainable, candidates, seeds)
     spec, configs = results.spec, [_without_seed(trial.config) for trial in candidates]
     try:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,10 +18,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.configuration import Configuration
-from tuner.errors import InputError, did_you_mean
-from tuner.spec.importing import import_attribute, user_code
+from tuner.errors import InputError, did_you_mean, shortened
+from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
+from tuner.spec.values import represented
 
 KeyPath = tuple[str, ...]
+
+_SHOWN = 200
+"""Characters of a wrong value that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,10 @@ class Trainable:
         if function is None:
             return None
         with user_code(self.roots):
-            return int(function(self.make_config(config)))
+            size = int(function(self.make_config(config)))
+        if not 0 <= size < 2**63:
+            raise ValueError("it must return a number of bytes, from 0 to 2**63 - 1")
+        return size
 
     def micro_batch(self, values: Configuration) -> int | None:
         """Examples that go through the model at once with ``values``; None where the trainable has no ``micro_batch``.
@@ -110,10 +118,11 @@ class Trainable:
         """
         if self.config_type is None:
             return values
-        try:
-            return TypeAdapter(self.config_type).validate_json(json.dumps(values), strict=True)
-        except (TypeError, PydanticSchemaGenerationError):  # values or fields that are arbitrary Python objects
-            return self.config_type(**values)
+        with no_exit():
+            try:
+                return TypeAdapter(self.config_type).validate_json(json.dumps(values), strict=True)
+            except (TypeError, PydanticSchemaGenerationError):  # values or fields that are arbitrary Python objects
+                return self.config_type(**values)
 
     def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
@@ -130,7 +139,7 @@ class Trainable:
                     found.append((path, _message(details["type"], details["msg"], details["input"])))
         except Exception as error:  # noqa: BLE001 - the user's own __post_init__ may raise anything: it is shown
             if not unknown:
-                text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                text = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
                 found.append(((), text))
         return found
 
@@ -141,7 +150,7 @@ def _message(kind: str, message: str, value: Any) -> str:
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     expected = message.removeprefix("Input should be ")
-    return f"must be {expected}, not {value!r}"
+    return f"must be {expected}, not {shortened(represented(value), _SHOWN)}"
 
 
 def _fields(type_: Any) -> dict[str, Any] | None:
@@ -149,7 +158,7 @@ def _fields(type_: Any) -> dict[str, Any] | None:
     if isinstance(type_, type) and issubclass(type_, BaseModel):
         return {name: field.annotation for name, field in type_.model_fields.items()}
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        hints = typing.get_type_hints(type_)
+        hints = _hints(type_)
         return {field.name: hints.get(field.name) for field in dataclasses.fields(type_) if field.init}
     return None
 
@@ -173,14 +182,42 @@ def load_trainable(reference: str, roots: tuple[Path, ...]) -> Trainable:
     train = import_attribute(reference, roots)
     if not callable(train):
         raise InputError(f"{reference} is a {type(train).__name__}, not a function")
-    parameters = list(inspect.signature(train).parameters.values())
+    if _is_compiled(train):
+        raise InputError(
+            f"{reference} is built into Python or compiled, and takes no config: write a function def train(config)"
+        )
+    try:
+        with user_code(roots):
+            parameters = list(inspect.signature(train).parameters.values())
+            module = inspect.getmodule(train) or ModuleType("")
+            config_type = _config_type(train, parameters[0]) if parameters else None
+    except Exception as error:  # noqa: BLE001 - the user's object may raise anything when it is looked at: it is shown
+        raise InputError(
+            f"{reference} cannot be described ({type(error).__name__}: {text_of(error)}): write def train(config)"
+        ) from None
     required = [p for p in parameters[1:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if not parameters or required:
+    if not parameters or required or parameters[0].kind in (parameters[0].KEYWORD_ONLY, parameters[0].VAR_KEYWORD):
         names = ", ".join(p.name for p in parameters)
         raise InputError(f"{reference} takes ({names}); a trainable takes one argument, its config: def train(config)")
-    return Trainable(
-        reference, roots, train, _config_type(train, parameters[0]), inspect.getmodule(train) or ModuleType("")
-    )
+    return Trainable(reference, roots, train, config_type, module)
+
+
+def _is_compiled(train: Any) -> bool:
+    """Whether it is a function or a class without Python code, such as ``os.system``, which takes no config."""
+    while type(train) is functools.partial:
+        train = train.func
+    return type(train) in _COMPILED or (issubclass(type(train), type) and not train.__flags__ & _HEAP_TYPE)
+
+
+_COMPILED = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+)
+
+_HEAP_TYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: a class that a ``class`` statement made, and some compiled ones."""
 
 
 def _config_type(train: Callable[[Any], Any], parameter: inspect.Parameter) -> type | None:
@@ -189,9 +226,14 @@ def _config_type(train: Callable[[Any], Any], parameter: inspect.Parameter) -> t
         function = function.func
     if not inspect.isroutine(function) and not isinstance(function, type):
         function = type(function).__call__
-    try:
-        hint = typing.get_type_hints(function).get(parameter.name)
-    except NameError:  # an annotation that exists for type checkers only
-        return None
+    hint = _hints(function).get(parameter.name)
     candidates = [hint, *typing.get_args(hint)]
     return next((t for t in candidates if _fields(t) is not None), None)
+
+
+def _hints(annotated: Any) -> dict[str, Any]:
+    """The types of its arguments or fields; none where an annotation cannot be evaluated, as type checkers need not."""
+    try:
+        return typing.get_type_hints(annotated)
+    except Exception:  # noqa: BLE001 - an annotation is an expression of the user's, and may raise anything
+        return {}

@@ -16,7 +16,7 @@ from tuner.schedulers.trust import ladder, possible_rungs, starting_rung
 from tuner.spec.task import Task
 
 _SIMULATED_TRIALS = 3000
-"""How many trials `expected_at_rungs` simulates at least."""
+"""About how many trials `expected_at_rungs` simulates: fewer are simulated several times, of more only so many."""
 
 
 class Asha(TimedSpec):
@@ -93,12 +93,13 @@ class Asha(TimedSpec):
             reach = dict(zip(fixed.rungs(), fixed.expected_at_rungs(trials), strict=True))
             return tuple(reach[min(rung for rung in reach if rung >= level)] for level in self.rungs())
         rungs, generator = self.rungs(), random.Random(0)
-        repeats = max(1, _SIMULATED_TRIALS // trials)
+        simulated = min(trials, _SIMULATED_TRIALS)
+        repeats = _SIMULATED_TRIALS // simulated
         reached = [0] * len(rungs)
         weights = [math.exp(-s) for s in range(self.brackets)]
         for _ in range(repeats):
             recorded: list[list[list[float]]] = [[[] for _ in rungs] for _ in weights]
-            for _ in range(trials):
+            for _ in range(simulated):
                 quality = generator.random()
                 (bracket,) = generator.choices(range(self.brackets), weights)
                 for k, values in enumerate(recorded[bracket]):
@@ -107,7 +108,7 @@ class Asha(TimedSpec):
                     bisect.insort(values, quality)
                     if not goes_on:
                         break
-        return tuple(count / repeats for count in reached)
+        return tuple(count / repeats * (trials / simulated) for count in reached)
 
     def build(self, task: Task) -> Scheduler:
         common = self.max_t, self.reduction_factor, task.sign, self.stop_last_trials

@@ -133,6 +133,10 @@ class SchedulerSpec(Model):
         return []
 
 
+_MOST_RUNGS = 100
+"""Rungs of one ladder: more than any reduction factor above 1.6 gives, whatever ``max_t`` is."""
+
+
 class TimedSpec(SchedulerSpec):
     """The common part of the schedulers that know when a trial is complete."""
 
@@ -151,8 +155,13 @@ class TimedSpec(SchedulerSpec):
             raise ValueError(f"grace_period {grace_period} is above max_t {self.max_t}: it must be at most max_t")
 
     def check_rungs(self, rungs: Iterable[int], reduction_factor: float) -> None:
-        """Raises ValueError where two of the ascending ``rungs`` are the same step."""
-        for rung, following in pairwise(rungs):
+        """Raises ValueError where two of the ascending ``rungs`` are the same step, or there are too many of them."""
+        for count, (rung, following) in enumerate(pairwise(rungs)):
+            if count == _MOST_RUNGS:
+                raise ValueError(
+                    f"reduction_factor {reduction_factor:g} gives more than {_MOST_RUNGS} rungs: choose a larger one, "
+                    f"or a larger grace_period"
+                )
             if rung == following:
                 raise ValueError(
                     f"reduction_factor {reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -40,7 +39,7 @@ class Brackets(TimedSpec):
     @model_validator(mode="after")
     def _check(self) -> Brackets:
         self.check_grace_period(self.grace_period)
-        self.check_rungs(self.rungs(), self.reduction_factor)
+        self.check_rungs(self._rungs(), self.reduction_factor)
         return self
 
     @property
@@ -58,20 +57,28 @@ class Brackets(TimedSpec):
 
     def rungs(self) -> tuple[int, ...]:
         """Of bracket s_max; those of bracket s are the last s + 1."""
-        levels = (round(self.max_t * self.reduction_factor**-s) for s in range(self.s_max, 0, -1))
-        return (*(max(level, self.grace_period) for level in levels), self.max_t)
+        return tuple(self._rungs())
+
+    def _rungs(self) -> Iterator[int]:
+        for s in range(self.s_max, 0, -1):
+            yield max(round(self.max_t * self.reduction_factor**-s), self.grace_period)
+        yield self.max_t
 
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         """Exact: a synchronous halving does not depend on who is the best."""
+        rounds, left = divmod(trials, sum(self.size(s) for s in range(self.s_max + 1)))
+        pairs = zip(self._reached(trials - left), self._reached(left), strict=True)
+        return tuple(float(rounds * whole + rest) for whole, rest in pairs)
+
+    def _reached(self, trials: int) -> list[int]:
+        """How many of ``trials`` reach each rung in one round of all brackets, which takes no more than it can."""
         reached, left = [0] * (self.s_max + 1), trials
-        for s in itertools.cycle(range(self.s_max, -1, -1)):
+        for s in range(self.s_max, -1, -1):
             started = min(left, self.size(s))
             for k in range(self.s_max + 1):
                 reached[k] += _survivors(started, self.reduction_factor, max(0, k - (self.s_max - s)))
             left -= started
-            if not left:
-                break
-        return tuple(float(count) for count in reached)
+        return reached
 
     def build(self, task: Task) -> Scheduler:
         return Halving(self, task.sign)

@@ -26,7 +26,7 @@ _GROWTH = 1.05
 def ladder(first: int, eta: float, max_t: int) -> Iterator[int]:
     """The rungs below ``max_t`` from ``first`` on, a factor ``eta`` apart, as the whole steps at which Ray compares."""
     level = float(first)
-    while (rung := math.ceil(level - 1e-9)) < max_t:
+    while level < max_t and (rung := math.ceil(level - 1e-9)) < max_t:
         yield rung
         level *= eta
 

@@ -54,11 +54,16 @@ class Constraint:
     names: tuple[Path, ...]
     """The parameters that it names."""
 
+    @property
+    def effort(self) -> int:
+        """About how many microseconds it takes to judge it."""
+        return 2 + len(self.text) // 4
+
     def holds(self, configuration: Configuration) -> bool:
         """Whether ``configuration`` satisfies it; true where a parameter that it names is inactive.
 
         False where it has no value (a division by zero, a number that is too large). Raises InputError where a value
-        has a type that an operator does not take, which `failures` finds beforehand in samples.
+        has a type that an operator does not take, which `unjudged` finds beforehand in samples.
         """
         try:
             return self._judge(configuration)
@@ -140,29 +145,16 @@ def _obstacle(condition: Expression, values: Mapping[Path, Any]) -> TypeError | 
     return None
 
 
-def failures(constraints: Sequence[Constraint], samples: Sequence[Configuration]) -> Iterator[tuple[int | None, str]]:
-    """Why a search under ``constraints`` cannot start, judged by ``samples`` of the space without them.
-
-    Yields (index of the constraint, message): a type that an operator does not take, or no sample that satisfies it;
-    with None for the index where each is satisfied by some sample, but no sample satisfies all.
-    """
-    passing = [True] * len(samples)
-    found = False
+def unjudged(constraints: Sequence[Constraint], samples: Sequence[Configuration]) -> Iterator[tuple[int, str]]:
+    """Constraints in which an operator meets a type that it does not take in ``samples``: (index, message)."""
     for index, constraint in enumerate(constraints):
         try:
-            verdicts = [constraint._judge(sample) for sample in samples]
+            for sample in samples:
+                constraint._judge(sample)
             if (never := constraint._never_judged(samples)) is not None:
                 raise never
         except TypeError as error:
-            found = True
             yield index, f"{constraint.text!r}: {error}"
-            continue
-        if not any(verdicts):
-            found = True
-            yield index, f"no configuration satisfies {constraint.text!r}: none of {len(samples):,} samples does"
-        passing = [before and now for before, now in zip(passing, verdicts, strict=True)]
-    if not found and not any(passing):
-        yield None, f"no configuration satisfies all constraints together: none of {len(samples):,} samples does"
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ same in YAML and in Ray. Neither Ray nor numpy is imported: a random generator a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tuner.spec.values import brief, contains, index_of
+from tuner.spec.values import brief, contains, identity, without_cache
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -91,11 +92,24 @@ class Choice(Domain):
     def from_unit(self, u: float) -> Any:
         return self.categories[min(int(u * len(self.categories)), len(self.categories) - 1)]
 
+    @cached_property
+    def _index(self) -> dict[Hashable, int]:
+        """The first position of each of ``categories``, by its identity."""
+        index: dict[Hashable, int] = {}
+        for i, value in enumerate(self.categories):
+            index.setdefault(identity(value), i)
+        return index
+
+    __getstate__ = without_cache
+
     def to_unit(self, value: Any) -> float:
-        return (index_of(self.categories, value) + 0.5) / len(self.categories)
+        index = self._index.get(identity(value))
+        if index is None:
+            raise ValueError(f"{brief(value)} is outside {self}")
+        return (index + 0.5) / len(self.categories)
 
     def contains(self, value: Any) -> bool:
-        return contains(self.categories, value)
+        return identity(value) in self._index
 
     def probes(self) -> tuple[Any, ...]:
         return self.categories

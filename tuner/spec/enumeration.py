@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import Configuration
 from tuner.spec.values import identity
 
 if TYPE_CHECKING:
-    from tuner.spec.space_model import Parameter, Path, Space
+    from tuner.spec.domains import Domain
+    from tuner.spec.space_model import Condition, Parameter, Path, Space
 
-_OTHER = object()
-"""Stands for all values that no condition tells apart, and for none."""
+MAX_STATES = 1000
+"""States that counting follows: their number can double with each parameter that later conditions ask for."""
+
+UNCOUNTED = math.inf
+"""Stands for a number of configurations above `MAX_STATES` that nobody counts."""
 
 
 class GridWalk(Iterator[Configuration]):
@@ -53,32 +57,71 @@ class GridWalk(Iterator[Configuration]):
 
 
 def product_size(parameters: tuple[Parameter, ...]) -> int | float:
-    """How many configurations there are without constraints.
+    """How many configurations there are without constraints; infinite where a range is continuous.
 
-    Counts without enumerating: only the values that some condition tells apart are followed separately.
+    Counts without enumerating: parameters that no condition connects multiply, and of those that one connects only
+    what the conditions decide is followed. `UNCOUNTED` where there is too much of that.
     """
-    told_apart: dict[Path, dict[Any, Any]] = {}
-    last_use: dict[Path, int] = {}
-    for index, parameter in enumerate(parameters):
+    if any(parameter.domain.count is None for parameter in parameters):
+        return math.inf
+    return _product(_connected_size(group) for group in _connected(parameters))
+
+
+def _product(factors: Iterable[int | float]) -> int | float:
+    """An integer may be too large to be multiplied by the float `UNCOUNTED`."""
+    product: int | float = 1
+    for factor in factors:
+        if factor == UNCOUNTED:
+            return UNCOUNTED
+        product *= factor
+    return product
+
+
+def _connected(parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
+    """The parameters in groups, in order, such that no condition connects two groups."""
+    group_of: dict[Path, list[Parameter]] = {}
+    for parameter in parameters:
+        joined = {id(group_of[c.path]): group_of[c.path] for c in parameter.when}
+        merged = [member for group in joined.values() for member in group] + [parameter]
+        group_of |= {member.path: merged for member in merged}
+    order = {parameter.path: i for i, parameter in enumerate(parameters)}
+    groups = {id(group): group for group in group_of.values()}.values()
+    return [sorted(group, key=lambda parameter: order[parameter.path]) for group in groups]
+
+
+def _connected_size(parameters: list[Parameter]) -> int | float:
+    """`product_size` of parameters that conditions connect."""
+    asking: dict[Path, list[tuple[Path, Condition]]] = {}
+    for parameter in parameters:
         for condition in parameter.when:
-            told_apart.setdefault(condition.path, {}).update({identity(v): v for v in condition.values})
-            last_use[condition.path] = index
-    # how many partial configurations lead to each state, a state being the values that later conditions ask for
-    states: dict[tuple[tuple[Path, Any], ...], tuple[dict[Path, Any], int | float]] = {(): ({}, 1)}
-    for index, parameter in enumerate(parameters):
-        count = math.inf if parameter.domain.count is None else parameter.domain.count
-        following: dict[tuple[tuple[Path, Any], ...], tuple[dict[Path, Any], int | float]] = {}
-        for chosen, ways in states.values():
-            branches: list[tuple[Any, int | float]] = [(_OTHER, 1)]
-            if parameter.active(chosen):
-                distinct = [v for v in told_apart.get(parameter.path, {}).values() if parameter.domain.contains(v)]
-                rest = count - len(distinct)
-                branches = [(v, 1) for v in distinct] + ([(_OTHER, rest)] if rest else [])
-            for value, multiplicity in branches:
-                live = {path: v for path, v in chosen.items() if last_use[path] > index}
-                if value is not _OTHER and last_use[parameter.path] > index:
-                    live[parameter.path] = value
-                key = tuple((path, identity(v)) for path, v in live.items())
-                following[key] = (live, following.get(key, (live, 0))[1] + ways * multiplicity)
+            asking.setdefault(condition.path, []).append((parameter.path, condition))
+    # how many partial configurations lead to each state: the later parameters of which some condition failed
+    states: dict[frozenset[Path], int] = {frozenset(): 1}
+    for parameter in parameters:
+        following: dict[frozenset[Path], int] = {}
+        branches = _branches(parameter.domain, asking.get(parameter.path, []))
+        absent = frozenset(path for path, _ in asking.get(parameter.path, []))
+        for failed, ways in states.items():
+            passed = failed - {parameter.path}
+            outcomes = {absent: 1} if parameter.path in failed else branches
+            for newly, multiplicity in outcomes.items():
+                key = passed | newly
+                following[key] = following.get(key, 0) + ways * multiplicity
+        if len(following) > MAX_STATES:
+            return UNCOUNTED
         states = following
-    return sum(ways for _, ways in states.values())
+    return sum(states.values())
+
+
+def _branches(domain: Domain, asking: list[tuple[Path, Condition]]) -> Mapping[frozenset[Path], int]:
+    """For each set of parameters whose conditions fail: how many values of ``domain`` make exactly these fail."""
+    told_apart = {identity(v): v for _, condition in asking for v in condition.values if domain.contains(v)}
+    branches: dict[frozenset[Path], int] = {}
+    for same in told_apart:
+        failing = frozenset(path for path, condition in asking if same not in condition.identities)
+        branches[failing] = branches.get(failing, 0) + 1
+    rest = (domain.count or 0) - len(told_apart)
+    if rest:
+        failing = frozenset(path for path, _ in asking)
+        branches[failing] = branches.get(failing, 0) + rest
+    return branches

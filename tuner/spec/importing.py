@@ -13,16 +13,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tuner.errors import InputError, did_you_mean
+from tuner.errors import InputError, did_you_mean, shortened
+
+_LONGEST = 500
+"""Characters of a message of the user's code that ours repeats."""
+
+
+class UserExit(Exception):
+    """The user's code wanted to end this process, which is not its own."""
+
+
+@contextlib.contextmanager
+def no_exit() -> Iterator[None]:
+    """Within, the user's code may run: what would end this process without a word arrives as `UserExit`."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UserExit(f"{type(error).__name__}: {text_of(error)}") from error
 
 
 @contextlib.contextmanager
 def user_code(roots: tuple[Path, ...]) -> Iterator[None]:
-    """Within, the user's code may run: it finds its modules in ``roots``, as a script does, and prints to stderr."""
+    """`no_exit`, where the user's code finds its modules in ``roots``, as a script does, and prints to stderr."""
     added = [str(root) for root in roots if str(root) not in sys.path]
     sys.path[:0] = added
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), no_exit():
             yield
     finally:
         for folder in added:
@@ -40,13 +58,17 @@ def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | N
     with user_code(roots):
         module = import_module(module_name, roots)
         try:
-            value = getattr(module, attribute)
+            with no_exit():
+                value = getattr(module, attribute)
         except AttributeError:
             names = [name for name in vars(module) if not name.startswith("_")]
             hint = did_you_mean(attribute, names).rpartition("; ")[2] if names else ""
             hint = f"; {hint}" if hint.startswith("did you") else ""
-            raise InputError(f"{module.__file__ or module_name} has no {attribute!r}{hint}") from None
-    if expected is not None and not isinstance(value, expected):
+            where = getattr(module, "__file__", None) or module_name
+            raise InputError(f"{where} has no {attribute!r}{hint}") from None
+        except Exception as error:  # noqa: BLE001 - the module's own __getattr__ may raise anything: it is shown
+            raise InputError(f"{module_name} does not give its {attribute!r}: {_innermost(error)}") from None
+    if expected is not None and not issubclass(type(value), expected):  # a value may lie to isinstance, or raise
         raise InputError(f"{reference} is a {type(value).__name__}, not a {expected.__name__}")
     return value
 
@@ -54,10 +76,11 @@ def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | N
 def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
     """Imports a module by dotted name or by file; ``roots`` must be on ``sys.path``."""
     try:
-        if name.endswith(".py"):
-            return _import_file(name, roots)
-        importlib.invalidate_caches()
-        return importlib.import_module(name)
+        with no_exit():
+            if name.endswith(".py"):
+                return _import_file(name, roots)
+            importlib.invalidate_caches()
+            return importlib.import_module(name)
     except InputError:
         raise
     except ModuleNotFoundError as error:
@@ -69,7 +92,7 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
         raise InputError(
             f"{name} cannot be imported: SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
         ) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's module may raise anything at import: it is shown, not hidden
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything at import: it is shown, not hidden
         raise InputError(f"{name} cannot be imported: {_innermost(error)}") from None
 
 
@@ -102,8 +125,17 @@ def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
 
 def _innermost(error: BaseException) -> str:
     """``Type: message (file, line n)`` with the last line of the user's code that was running."""
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__
-    ]
+    raised = error.__cause__ if isinstance(error, UserExit) and error.__cause__ else error
+    stack, ours = traceback.extract_tb(raised.__traceback__), (__file__, contextlib.__file__)
+    frames = [f for f in stack if "importlib" not in f.filename and f.filename not in ours]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    name = "" if isinstance(error, UserExit) else f"{type(error).__name__}: "
+    return f"{name}{text_of(error)}{where}"
+
+
+def text_of(error: BaseException) -> str:
+    """Its message, shortened, which is the user's code too."""
+    try:
+        return shortened(str(error), _LONGEST)
+    except Exception:  # noqa: BLE001 - a broken __str__ has no text
+        return "(its text cannot be read)"

@@ -15,9 +15,10 @@ from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec, options_of
-from tuner.spec.importing import import_attribute
+from tuner.spec.importing import import_attribute, text_of
 from tuner.spec.mistakes import mistakes
 from tuner.spec.space import Space, read_space, space_from_param_space
+from tuner.spec.space_model import MAX_CONSTRAINTS
 
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -179,7 +180,9 @@ def _space(
             return None, None
         try:
             return space_from_param_space(import_attribute(value, roots, dict)), value
-        except InputError as error:
+        except Exception as raised:  # noqa: BLE001 - the user's own dict may raise anything when it is read: it is shown
+            text = f"cannot be read: {type(raised).__name__}: {text_of(raised)}"
+            error = raised if isinstance(raised, InputError) else InputError(text)
             problems.extend(
                 Problem(place, "search_space", p.message if not p.key else f"{p.key}: {p.message}")
                 for p in error.problems
@@ -194,6 +197,10 @@ def _constrained(document: Document, space: Space | None, problems: list[Problem
     """``space`` with the constraints that the document writes; `_validate` finds those that are no text."""
     texts, params = document.value.get("constraints"), document.value.get("params")
     if space is None or not isinstance(texts, list):
+        return space
+    if len(texts) > MAX_CONSTRAINTS:
+        message = f"a space has at most {MAX_CONSTRAINTS} constraints, not {len(texts):,}"
+        problems.append(Problem(document.place(("constraints",)), "constraints", message))
         return space
     names = [parameter.path for parameter in space.parameters]
     constraints = []

@@ -15,12 +15,16 @@ ANY_AMOUNT = 0.001
 """How much of a resource Ray's own options ask for that only says where something may run; a node has 1 of it."""
 
 
+Amount = Annotated[float, Field(ge=0.0001, allow_inf_nan=False)]
+"""Of a resource: Ray counts in ten-thousandths, and takes less for nothing."""
+
+
 class Resources(Model):
     """What one trial needs."""
 
-    cpu: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
+    cpu: Amount = 1
     """CPU cores; a trial's libraries use as many threads (at least one)."""
-    gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
+    gpu: Amount | Literal[0, "auto"] = "auto"
     """GPUs: 0.25 lets four trials share one; ``auto`` is 1 where the cluster has a GPU and 0 elsewhere."""
 
     @field_validator("gpu")
@@ -34,14 +38,14 @@ class Resources(Model):
 
     accelerator: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")] | None = None
     """The kind of GPU, as Ray calls it: H100, A100, L4 (its resources ``accelerator_type:…``); absent: any."""
-    memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    memory_gib: Amount | None = None
     """Host memory that the scheduler sets aside for a trial, in GiB."""
     workers: Annotated[int, Field(ge=1)] = 1
     """Processes of one trial, each with all of the resources above, which train one model as a distributed data
     parallel group: the trainable must form it (`trainables.distributed`)."""
     strategy: Literal["pack", "spread"] = "pack"
     """Where ``workers`` go: on as few nodes as possible, or on as many."""
-    custom: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    custom: dict[str, Amount] = Field(default_factory=dict)
     """Amounts of Ray's custom resources."""
     max_concurrent_trials: Annotated[int, Field(ge=1)] | None = None
     """Trials that run at once at most; absent: as many as fit."""

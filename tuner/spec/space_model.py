@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,28 @@ from tuner.errors import InputError
 from tuner.spec.constraints import Constraint
 from tuner.spec.domains import Computed, Constant, Domain
 from tuner.spec.enumeration import GridWalk, product_size
+from tuner.spec.importing import no_exit
 from tuner.spec.prior import Prior
 from tuner.spec.space_writer import python_only, to_yaml
-from tuner.spec.values import brief, contains
+from tuner.spec.values import brief, identity, without_cache
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-MAX_DRAWS = 100_000
-"""Configurations drawn in search of one that satisfies the constraints."""
+MAX_DRAWS = 1_000_000
+"""Configurations drawn in search of one that satisfies the constraints: a search may wait a while for one."""
+
+MAX_PARAMETERS = 1000
+"""Parameters of one space: what is done for each of them in each draw must come to an end."""
+
+MAX_CONSTRAINTS = 100
+"""Constraints of one space."""
 
 MAX_COUNTED = 10_000
 """Combinations that `Space.size` counts one by one."""
+
+MAX_EFFORT = 2_000_000
+"""What a check of a space may take in all, in units of `Space.effort`."""
 
 Path = tuple[str, ...]
 """Names from the root to a parameter; the elements of a list are named ``"0"``, ``"1"``, …"""
@@ -38,9 +48,16 @@ class Condition:
     path: Path
     values: tuple[Any, ...]
 
+    @cached_property
+    def identities(self) -> frozenset[Hashable]:
+        """Of ``values``."""
+        return frozenset(map(identity, self.values))
+
     def holds(self, chosen: Mapping[Path, Any]) -> bool:
         """Whether it holds given the values of the active parameters so far."""
-        return self.path in chosen and contains(self.values, chosen[self.path])
+        return self.path in chosen and identity(chosen[self.path]) in self.identities
+
+    __getstate__ = without_cache
 
     def __str__(self) -> str:
         return f"{'.'.join(self.path)} is {' or '.join(brief(value) for value in self.values)}"
@@ -156,13 +173,20 @@ class Space:
         return GridWalk(self)
 
     @cached_property
+    def effort(self) -> int:
+        """About how many microseconds it takes to draw a configuration and to judge it."""
+        return 5 + 2 * len(self.parameters) + sum(constraint.effort for constraint in self.constraints)
+
+    @cached_property
     def size(self) -> int | float:
         """How many different configurations `grid` gives; ``math.inf`` where a range is continuous.
 
-        With constraints the grid is counted one by one; above `MAX_COUNTED` combinations they are not regarded.
+        With constraints the grid is counted one by one; above `MAX_COUNTED` combinations, or where judging so many
+        would take long, they are not regarded.
         """
         size = product_size(self.parameters)
-        return sum(1 for _ in self.grid()) if self.constraints and size <= MAX_COUNTED else size
+        few = size <= MAX_COUNTED and size * self.effort <= MAX_EFFORT
+        return sum(1 for _ in self.grid()) if self.constraints and few else size
 
     def contains(self, configuration: Mapping[str, Any]) -> bool:
         """Whether ``configuration`` is a point of this space."""
@@ -259,7 +283,8 @@ def _compute(configuration: Configuration, computed: list[Parameter]) -> None:
         for parameter in computed:
             assert isinstance(parameter.domain, Computed)
             try:
-                value = parameter.domain.function.sample(guard(configuration))
+                with no_exit():
+                    value = parameter.domain.function.sample(guard(configuration))
             except RecursiveDependencyError:
                 if len(waiting) + 1 == len(computed):
                     raise

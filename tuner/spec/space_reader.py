@@ -14,7 +14,7 @@ from tuner.spec.domains import Choice, Constant, Domain, GridSearch
 from tuner.spec.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
 from tuner.spec.prior import Confidence, Prior
 from tuner.spec.ranges import Integer
-from tuner.spec.space_model import Condition, Parameter, Path, Space
+from tuner.spec.space_model import MAX_PARAMETERS, Condition, Parameter, Path, Space
 from tuner.spec.space_writer import holds_domain
 from tuner.spec.values import brief, identity, is_number
 
@@ -212,6 +212,9 @@ class _Reader:
 
     def finish(self) -> tuple[Parameter, ...]:
         """Resolves the conditions, now that all names are known."""
+        if len(self.drafts) > MAX_PARAMETERS:
+            self.problem((), f"a search space has at most {MAX_PARAMETERS:,} parameters, not {len(self.drafts):,}")
+            return ()
         order = {name: i for i, name in enumerate(self.drafts)}
         resolved: dict[yaml_document.Path, tuple[Condition, ...]] = {}
         parameters = []

@@ -24,6 +24,8 @@ class MlflowTracking(Model):
             raise ValueError(
                 f"{uri!r} is neither a server (http://host:port) nor a database (sqlite:///path, postgresql://…)"
             )
+        if uri is not None and re.match(r"sqlite(\+\w+)?:/{0,3}($|\?|:memory:|file::memory:)", uri):
+            raise ValueError(f"{uri!r} is a database in memory, which is lost with its process: write sqlite:///path")
         return uri
 
     experiment: Annotated[str, Field(min_length=1)] | None = None

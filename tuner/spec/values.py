@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -30,6 +31,11 @@ def identity(value: Any) -> Hashable:
     except TypeError:  # an array answers == with an array: what cannot be hashed is equal only to itself
         return "object", id(value)
     return "object", value
+
+
+def without_cache(self: Any) -> dict[str, Any]:
+    """``__getstate__`` of a dataclass that caches an `identity`, which may be an ``id``: it holds in one process."""
+    return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def contains(values: tuple[Any, ...], value: Any) -> bool:
@@ -75,7 +81,15 @@ def _pieces(value: Any) -> Iterator[str]:
     elif isinstance(value, float) and not math.isfinite(value):
         yield ".nan" if value != value else ".inf" if value > 0 else "-.inf"
     else:
-        yield repr(value)
+        yield represented(value)
+
+
+def represented(value: Any) -> str:
+    """Its ``repr``, which for an object of the user's may raise anything."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001
+        return object.__repr__(value)
 
 
 def _listed(brackets: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
