@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import Any
 
 import click
 
+from tuner.cli.output import echo
 from tuner.errors import Interrupted, RayLost, TunerError, did_you_mean
 
 VERBS = {
@@ -77,15 +79,16 @@ def main() -> None:
     try:
         sys.exit(cli.main(prog_name="python -m tuner", standalone_mode=False))
     except TunerError as error:
-        click.echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
+        echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
         if isinstance(error, RayLost):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(error.exit_status)
         sys.exit(error.exit_status)
     except click.ClickException as error:
-        error.show()
+        error.show(file=(told := io.StringIO()))
+        echo(told.getvalue(), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted before the first trial: nothing was searched", err=True)
+        echo("interrupted before the first trial: nothing was searched", err=True)
         sys.exit(Interrupted.exit_status)

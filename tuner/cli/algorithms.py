@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.schedulers.base import SchedulerSpec
@@ -30,10 +31,10 @@ def command(as_json: bool) -> None:
 
     if as_json:
         pairs = [_pair(search, scheduler) for search in searches() for scheduler in schedulers()]
-        options.print_json({"pairings": pairs, "searches": [_can(search) for search in searches()]})
+        print_json({"pairings": pairs, "searches": [_can(search) for search in searches()]})
     else:
-        click.echo(_pairings(searches(), schedulers()))
-        click.echo(_abilities(searches()))
+        echo(_pairings(searches(), schedulers()))
+        echo(_abilities(searches()))
 
 
 def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool | None]:

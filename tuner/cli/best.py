@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -29,17 +30,17 @@ def command(run_: str, trial: str | None, test: bool, export: str | None, storag
     best = restore_best(results, trial=trial, test=test, export=export)
     notices = [*results.notices, *best.notices]
     if as_json:
-        options.print_json({"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": notices})
+        print_json({"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": notices})
         return
     for notice in notices:
-        click.echo(f"NOTICE: {notice}", err=True)
-    click.echo(f"trial       {best.trial}")
+        echo(f"NOTICE: {notice}", err=True)
+    echo(f"trial       {best.trial}")
     for line in config_lines(best.config):
-        click.echo(f"            {line}")
-    click.echo(f"recorded    {metrics_line(best.recorded)}")
+        echo(f"            {line}")
+    echo(f"recorded    {metrics_line(best.recorded)}")
     again = metrics_line(best.validation) if best.validation else "not computed again: evaluate() takes no split"
-    click.echo(f"validation  {again}")
+    echo(f"validation  {again}")
     if best.test is not None:
-        click.echo(f"test        {metrics_line(best.test)}")
+        echo(f"test        {metrics_line(best.test)}")
     if best.exported:
-        click.echo(f"exported    {best.exported}")
+        echo(f"exported    {best.exported}")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -30,15 +31,15 @@ def command(runs: tuple[str, ...], target: float | None, output: str | None, sto
     found = race([last_known(find_run(run, storage), partial=True) for run in runs], target)
     for entrant in found.entrants:
         for notice in (*entrant.results.notices, *entrant.results.unreadable):
-            click.echo(f"NOTICE: {entrant.results.name}: {notice}", err=True)
+            echo(f"NOTICE: {entrant.results.name}: {notice}", err=True)
     if output:
         options.write_page(output, page(found))
-        click.echo(f"page: {output}", err=True)
+        echo(f"page: {output}", err=True)
     if as_json:
         rows = [asdict(row) for row in found.rows()]
         objective = {"metric": found.objective.metric, "mode": found.objective.mode}
-        options.print_json({"objective": objective, "target": found.target, "unit": found.unit, "runs": rows})
+        print_json({"objective": objective, "target": found.target, "unit": found.unit, "runs": rows})
         return
-    click.echo(table(columns(found)))
+    echo(table(columns(found)))
     for line in reading(found):
-        click.echo(line, err=True)
+        echo(line, err=True)

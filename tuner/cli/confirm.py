@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.confirm import Confirmation, Confirmed
@@ -44,9 +45,9 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
         listeners = [screen.progress(experiment)]
         found = confirm(results, top=top, seeds=seeds, test=test, address=address, listeners=listeners, say=screen.say)
     if as_json:
-        options.print_json(found.as_json())
+        print_json(found.as_json())
     else:
-        click.echo("\n".join(_lines(found)))
+        echo("\n".join(_lines(found)))
 
 
 def _lines(found: Confirmation) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -29,7 +30,7 @@ def command(file: str | None, overrides: tuple[str, ...], storage: str, as_json:
     for finding in examine(file, overrides, storage=storage):
         findings.append(finding)
         if not as_json:
-            click.echo(str(finding))
+            echo(str(finding))
     if as_json:
-        options.print_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in findings])
     click.get_current_context().exit(exit_status(findings))

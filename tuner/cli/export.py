@@ -7,6 +7,7 @@ from collections import Counter
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -32,10 +33,10 @@ def command(run_: str, url: str, study: str | None, storage: str, as_json: bool)
     states = Counter(trial.state.name for trial in exported.get_trials(deepcopy=False))
     notices = exported.user_attrs[NOTICES]
     if as_json:
-        options.print_json({"study": exported.study_name, "trials": dict(states), "notices": notices})
+        print_json({"study": exported.study_name, "trials": dict(states), "notices": notices})
         return
     for notice in notices:
-        click.echo(f"NOTICE: {notice}", err=True)
+        echo(f"NOTICE: {notice}", err=True)
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    click.echo(f"{counts or 'no trials'}; to look at it: optuna-dashboard {url}", err=True)
-    click.echo(exported.study_name)
+    echo(f"{counts or 'no trials'}; to look at it: optuna-dashboard {url}", err=True)
+    echo(exported.study_name)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 from tuner.storage import STORAGE
 
 
@@ -25,4 +26,4 @@ def command(job: str, output: str, address: str | None, cluster: str | None) -> 
 
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:
-        click.echo(fetch(client, job, Path(output), launched))
+        echo(str(fetch(client, job, Path(output), launched)))

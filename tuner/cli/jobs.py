@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -23,8 +24,8 @@ def command(address: str | None, cluster: str | None, as_json: bool) -> None:
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
         found = jobs(client)
     if as_json:
-        options.print_json(found)
+        print_json(found)
     elif found:
-        click.echo(table(found))
+        echo(table(found))
     else:
-        click.echo("no jobs", err=True)
+        echo("no jobs", err=True)

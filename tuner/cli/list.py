@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.storage import RunFolder
@@ -29,18 +30,18 @@ def command(storage: str, as_json: bool) -> None:
     rows = [_row(root / name) for name in root.folders() if is_run(root / name)]
     rows.sort(key=lambda row: row["started"], reverse=True)
     if as_json:
-        options.print_json(rows)
+        print_json(rows)
         return
     if not rows:
-        click.echo(f"no runs in {storage}", err=True)
+        echo(f"no runs in {storage}", err=True)
         return
     head = [name for name in rows[0] if name != "note"]
     lines = aligned([head, *([number(row[name]) for name in head] for row in rows)]).splitlines()
     notes = ["", *(row["note"] for row in rows)]
     for line, note in zip(lines, notes, strict=True):
-        click.echo(shortened(line, options.width()))
+        echo(shortened(line, options.width()))
         if note:
-            click.echo(shortened(f"  {note}", options.width()))
+            echo(shortened(f"  {note}", options.width()))
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 
 
 @click.command()
@@ -23,5 +24,5 @@ def command(job: str, follow: bool, address: str | None, cluster: str | None) ->
     from tuner.jobs.jobs import logs
 
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
-        status = logs(client, job, follow, lambda text: click.echo(text, nl=False))
+        status = logs(client, job, follow, lambda text: echo(text, nl=False))
     sys.exit(status)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.output import echo, print_json
 from tuner.storage import STORAGE
 
 if TYPE_CHECKING:
@@ -83,14 +83,9 @@ def width() -> int | None:
     return os.get_terminal_size(sys.stdout.fileno()).columns or None if sys.stdout.isatty() else None
 
 
-def print_json(value: Any) -> None:
-    """The result of a verb, alone on stdout."""
-    click.echo(json.dumps(value, indent=2, default=repr))
-
-
 def print_submission(submission: Submission, as_json: bool) -> None:
     """What became a job."""
     if as_json:
         print_json({"job": submission.name, "storage": submission.storage, "files": len(submission.files)})
     else:
-        click.echo(submission.name)
+        echo(submission.name)

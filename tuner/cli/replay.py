@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.agreement import Difference
@@ -42,14 +43,14 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
 
     results = load_run(run_, storage)
     found = find_trial(results, trial)
-    click.echo(f"trial {found.label}, {found.status}: {config_line(found.config)}", err=True)
+    echo(f"trial {found.label}, {found.status}: {config_line(found.config)}", err=True)
     if found.status == "failed":
-        click.echo(f"recorded after report {found.steps}: {found.reason}", err=True)
+        echo(f"recorded after report {found.steps}: {found.reason}", err=True)
 
     def show(report: Report, differences: list[Difference]) -> None:
         line = metrics_line({"step": report.step, **report.metrics})
         telling = [f"differs: {difference}" for difference in differences if not difference.measured]
-        click.echo("  ".join([line, *telling]), err=True)
+        echo("  ".join([line, *telling]), err=True)
 
     def on_error(error: BaseException) -> None:
         if not fails_by_itself(error):
@@ -57,14 +58,14 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
         import pdb
         import traceback
 
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo("".join(traceback.format_exception(error)), err=True, nl=False)
         if debug:
             pdb.post_mortem(error.__traceback__)
 
     done = replay(results, found, until=until, show=show, on_error=on_error)
     if as_json:
-        options.print_json(done.as_json())
+        print_json(done.as_json())
     else:
-        click.echo("\n".join(done.describe()))
+        echo("\n".join(done.describe()))
     if not done.agrees:
         click.get_current_context().exit(DIFFERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -25,12 +26,12 @@ def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
     results = last_known(find_run(run_, storage), partial=True)
     target = output or (results.folder / REPORT).shown
     for notice in (*results.notices, *results.unreadable):
-        click.echo(f"NOTICE: {notice}", err=True)
+        echo(f"NOTICE: {notice}", err=True)
     said = verdict(results)
     options.write_page(target, page(results))
-    click.echo("\n".join(said), err=True)
+    echo("\n".join(said), err=True)
     if as_json:
         told = {"run": results.name, "page": target, "verdict": said, "unreadable": results.unreadable}
-        options.print_json(told | {"notices": results.notices})
+        print_json(told | {"notices": results.notices})
     else:
-        click.echo(target)
+        echo(target)

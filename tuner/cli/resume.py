@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 from tuner.storage import STORAGE
 
 
@@ -79,5 +80,5 @@ def _as_job(
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:
         submission = resumed(client, name, storage, exclude, launched)
-        submit(client, submission, lambda text: click.echo(text, err=True))
+        submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
@@ -60,9 +61,7 @@ def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
         finally:
             results = screen.results
             if results is not None:
-                screen.after(
-                    lambda: options.print_json(summary(results)) if as_json else click.echo(results.folder.shown)
-                )
+                screen.after(lambda: print_json(summary(results)) if as_json else echo(results.folder.shown))
 
 
 def summary(results: ResultSet) -> dict[str, Any]:

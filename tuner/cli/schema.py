@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli import options
+from tuner.cli.output import print_json
 
 
 @click.command()
@@ -15,4 +15,4 @@ def command() -> None:
     """
     from tuner.spec.schema import experiment_schema
 
-    options.print_json(experiment_schema())
+    print_json(experiment_schema())

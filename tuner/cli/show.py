@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -42,6 +43,6 @@ def command(run_: str, storage: str, as_json: bool) -> None:
             }
             for t in results.trials
         ]
-        options.print_json({"state": state} | summary(results) | {"unreadable": results.unreadable, "all": trials})
+        print_json({"state": state} | summary(results) | {"unreadable": results.unreadable, "all": trials})
     else:
-        click.echo(overview(results, words, options.width()))
+        echo(overview(results, words, options.width()))

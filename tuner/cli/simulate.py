@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.simulator.comparison import Comparison, Contender, Estimate, Limits, Row
@@ -76,17 +77,17 @@ def command(
     folder = RunFolder.at(output or f"{STORAGE}/{new_run_name('simulate')}")
     mode = experiments[0].spec.objective.mode
     with folder.created():
-        comparison = compare(contenders, mode, slots, seeds, limits, lambda text: click.echo(text, err=True))
+        comparison = compare(contenders, mode, slots, seeds, limits, lambda text: echo(text, err=True))
     shown, notes = aligned([_shown(row, len(contenders)) for row in comparison.rows()]), _notes(comparison, limits)
     picture = png(comparison)
     folder.write("comparison.png", picture)
     folder.write("comparison.html", page(comparison, picture, shown, notes).encode())
     for note in (*notes, f"figure: {folder.shown}/comparison.png, page: {folder.shown}/comparison.html"):
-        click.echo(note, err=True)
+        echo(note, err=True)
     if as_json:
-        options.print_json(_json(comparison, limits, folder.shown))
+        print_json(_json(comparison, limits, folder.shown))
     else:
-        click.echo(shown)
+        echo(shown)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 
 
 @click.command()
@@ -21,4 +22,4 @@ def command(job: str, address: str | None, cluster: str | None) -> None:
 
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
         was_running = stop(client, job)
-    click.echo("stopped" if was_running else "it had ended", err=True)
+    echo("stopped" if was_running else "it had ended", err=True)

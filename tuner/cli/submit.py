@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 
 
 @click.command()
@@ -38,5 +39,5 @@ def command(
     launched = ClusterFile.read(cluster) if cluster else None
     submission = prepared(file, overrides, name, storage, exclude, launched)
     with jobs_api(address, launched) as client:
-        submit(client, submission, lambda text: click.echo(text, err=True))
+        submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)

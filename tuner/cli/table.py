@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 
 
 @click.command()
@@ -25,9 +26,9 @@ def command(run_: str, output: str, storage: str) -> None:
     options.refuse_folder(output, "table.parquet")
     recording = record(load_run(run_, storage))
     recording.write(output)
-    click.echo(
+    echo(
         f"{recording.curves} configurations, {recording.carried_on} of them cut short and carried on; "
         f"{recording.left_out} trials left out",
         err=True,
     )
-    click.echo(output)
+    echo(output)

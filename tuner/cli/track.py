@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -27,6 +28,6 @@ def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
     reports = sum(len(trial.reports) for trial in results.trials)
     if as_json:
         sent = {"run": results.name, "trials": len(results.trials), "reports": reports}
-        options.print_json(sent | {"places": [mirror.name for mirror in places]})
+        print_json(sent | {"places": [mirror.name for mirror in places]})
     for mirror in places if not as_json else ():
-        click.echo(f"{mirror.name} holds {results.name}: trials {len(results.trials)}, reports {reports}")
+        echo(f"{mirror.name} holds {results.name}: trials {len(results.trials)}, reports {reports}")

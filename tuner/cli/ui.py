@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo
 
 
 @click.command()
@@ -27,5 +28,5 @@ def command(run_: str | None, port: int | None, storage: str) -> None:
         signal.signal(number, signal.default_int_handler)
     page = page_of_run(run_, storage) if run_ else page_of_storage(storage)
     with page.served(port) as address:
-        click.echo(address)
+        echo(address)
         page.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -22,7 +23,7 @@ def command(file: str, overrides: tuple[str, ...], address: str | None, as_json:
 
     plan = validate(file, overrides, address=address)
     if as_json:
-        options.print_json(plan.as_json())
+        print_json(plan.as_json())
         return
     for heading, text in description(plan):
-        click.echo(f"{heading:<14}{text}")
+        echo(f"{heading:<14}{text}")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from tuner.cli import options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
@@ -25,8 +26,8 @@ def command(run_: str, storage: str, as_json: bool) -> None:
     verdict = explain(last_known(find_run(run_, storage)))
     if as_json:
         told = [{"trial": trial.id, "number": trial.number, "why": why} for trial, why in verdict.trials]
-        options.print_json(asdict(verdict) | {"trials": told})
+        print_json(asdict(verdict) | {"trials": told})
         return
-    click.echo(f"run: {verdict.run}\nlast event: {verdict.last_event}")
+    echo(f"run: {verdict.run}\nlast event: {verdict.last_event}")
     if verdict.trials:
-        click.echo(aligned([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials]))
+        echo(aligned([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials]))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
+from tuner.printable import printable
 from tuner.results import LOG, ResultSet
 from tuner.tracking.lines import Lines
 from tuner.tracking.live import Live
@@ -55,6 +56,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """One line for the user, now; above the live table where there is one."""
+        text = printable(text)
         if self.above is not None:
             self.above(text)
         else:

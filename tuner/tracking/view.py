@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from tuner.configuration import flat
+from tuner.printable import printable
 from tuner.report.terminal import aligned, config_line, counts, failed_attempts, metrics_line
 from tuner.results import ResultSet
 from tuner.spec.quantities import duration
@@ -84,7 +85,7 @@ def view(
 
 
 def _text(line: str, style: str = "") -> Text:
-    return Text(line, style, no_wrap=True, overflow="ellipsis")
+    return Text(printable(line), style, no_wrap=True, overflow="ellipsis")
 
 
 def _fill(words: Iterable[str], width: int, separator: str = " · ") -> list[str]:
