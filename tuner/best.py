@@ -17,8 +17,10 @@ from tuner.manifest import damage
 from tuner.report.terminal import metrics_line
 from tuner.results import BEST, ResultSet
 from tuner.storage import RunFolder
+from tuner.stored import MAX_CONFIG_BYTES, Mapping, Recorded, checked
 from tuner.trainable import Trainable, load_trainable
 from tuner.trial import Trial
+from tuner.untrusted import parsed
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")
 """Where a checkpoint file may hold the model's state, by custom."""
@@ -141,11 +143,12 @@ def _kept(results: ResultSet) -> Iterator[_Found]:
         )
     folder = results.folder / BEST
     try:
-        config = json.loads(folder.read("config.json"))
-        recorded = json.loads(folder.read("metrics.json"))
+        config = checked(Mapping, parsed(folder.read("config.json", MAX_CONFIG_BYTES)))
+        recorded = parsed(folder.read("metrics.json", MAX_CONFIG_BYTES))
+        checked(Recorded, recorded)
     except FileNotFoundError:
         raise InputError(f"{folder.shown} does not exist: the run has no result yet") from None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise EnvironmentFailure(f"{folder.shown} is damaged: {error}") from None
     trial = recorded.pop("trial")
     if not folder.exists("checkpoint"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tuner.untrusted import parsed
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -19,7 +21,7 @@ def cell(value: Any) -> str:
 def cell_value(text: str) -> Any:
     """The configuration value that a cell of trials.csv holds."""
     try:
-        return json.loads(text)
+        return parsed(text)
     except ValueError:
         return text
 

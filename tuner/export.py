@@ -136,7 +136,7 @@ def _frozen(results: ResultSet, trial: Trial, columns: Sequence[_Column]) -> Fro
 
 def _curve(results: ResultSet, trial: Trial) -> dict[int, float]:
     time_attr = results.spec["scheduler"].get("time_attr")
-    return {int(report.metrics.get(time_attr, report.step)): results.value(report) for report in trial.reports}
+    return {int(report.progress(time_attr)): results.value(report) for report in trial.reports}
 
 
 def _times(results: ResultSet, trial: Trial) -> tuple[datetime, datetime]:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
-import io
-import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from tuner.cells import cell_value
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.failure import Failure
 from tuner.history import journalled
 from tuner.journal import JOURNAL, first_event, last_event
 from tuner.lock import LOCK
 from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
 from tuner.spec.document import read_yaml
 from tuner.spec.objective import read_objectives
-from tuner.storage import STORAGE, RunFolder
-from tuner.trial import Report, Segment, Status, Trial
+from tuner.storage import STORAGE, RunFolder, reason
+from tuner.stored import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, Spec, checked, mapping
+from tuner.tables import read_failures, read_lineage, read_reports, read_trials
+from tuner.trial import Report, Trial
+from tuner.untrusted import parsed
+
+_LONGEST = 300
+"""Characters of a message about a damaged file at most."""
 
 
 def is_run(folder: RunFolder) -> bool:
@@ -40,15 +41,37 @@ def begun(folder: RunFolder) -> bool:
     return bool(names - {LOCK, f"{JOURNAL}.jsonl", ".writable"}) or first_event(folder) is not None
 
 
+def runs(storage: RunFolder) -> list[RunFolder]:
+    """The run folders below ``storage``, and the folders that cannot be looked into. Raises EnvironmentFailure."""
+    try:
+        folders = [storage / name for name in storage.folders()]
+    except OSError as error:
+        raise EnvironmentFailure(f"storage {storage.shown} cannot be listed: {reason(error)}") from None
+    return [folder for folder in folders if _may_be_run(folder)]
+
+
+def _may_be_run(folder: RunFolder) -> bool:
+    try:
+        return is_run(folder)
+    except (OSError, EnvironmentFailure):
+        return True
+
+
 def find_run(run: str | Path, storage: str) -> RunFolder:
-    """The folder of ``run``, a path or the name of a run below ``storage``. Raises InputError when there is none."""
+    """The folder of ``run``, a path or the name of a run below ``storage``.
+
+    Raises InputError when there is none, EnvironmentFailure where it cannot be looked at.
+    """
     candidates = [RunFolder.at(run)]
     if "://" not in str(run) and "/" not in str(run).rstrip("/"):
         candidates.append(RunFolder.at(storage) / str(run).rstrip("/"))
     for candidate in candidates:
-        if is_run(candidate):
-            return candidate
-    known = [name for name in RunFolder.at(storage).folders() if is_run(RunFolder.at(storage) / name)]
+        try:
+            if is_run(candidate):
+                return candidate
+        except OSError as error:
+            raise EnvironmentFailure(f"run {_short(candidate.shown)} cannot be read: {reason(error)}") from None
+    known = [folder.path.rpartition("/")[2] for folder in runs(RunFolder.at(storage))]
     looked = ", ".join(candidate.shown for candidate in candidates)
     near = difflib.get_close_matches(str(run), known, n=1)
     hint = (
@@ -57,6 +80,10 @@ def find_run(run: str | Path, storage: str) -> RunFolder:
         else f"there are no runs in {storage}"
     )
     raise InputError(f"no run {str(run)!r} (looked at {looked}); {hint}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
@@ -114,6 +141,7 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
     Without ``reports``, or where results.parquet cannot be read, trials.csv still tells the best report of each trial.
     """
     problems: list[str] = []
+    results = ResultSet(folder, {}, {}, unreadable=problems)
 
     @contextlib.contextmanager
     def reading(name: str) -> Iterator[None]:
@@ -121,31 +149,28 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
             yield
         except FileNotFoundError:
             problems.append(f"{folder.shown}: {name} is missing: the run folder is damaged")
-        except (ValueError, KeyError, TypeError, csv.Error, InputError, OSError) as error:
-            problems.append(f"{folder.shown}: {name} cannot be read: {type(error).__name__}: {error}")
+        except (ValueError, csv.Error, InputError, OSError) as error:
+            problems.append(f"{folder.shown}: {name} cannot be read: {type(error).__name__}: {_line(error)}")
 
-    results = ResultSet(folder, {}, {}, unreadable=problems)
     bests: list[tuple[Trial, Report]] = []
     with reading(EXPERIMENT):
-        spec = _checked(read_yaml(folder.read(EXPERIMENT).decode(), EXPERIMENT).value, "objective")
-        read_objectives(spec["objective"])
-        results.spec = spec
+        results.spec = _spec(folder.read(EXPERIMENT, MAX_CONFIG_BYTES))
     with reading(PROVENANCE):
-        results.provenance = _checked(json.loads(folder.read(PROVENANCE)))
+        results.provenance, wrong = mapping(Provenance, folder.read(PROVENANCE, MAX_CONFIG_BYTES))
+        problems += [f"{folder.shown}: {PROVENANCE}: {text}: it is left out" for text in wrong]
     with reading(TRIALS):
-        _read_trials(results, folder.read(TRIALS).decode(), bests)
+        bests = read_trials(results, folder.read(TRIALS, MAX_TABLE_BYTES).decode())
     whole = False
     if reports:
         with reading(REPORTS):
-            _read_reports(results, folder.read(REPORTS))
+            read_reports(results, folder.read(REPORTS, MAX_TABLE_BYTES))
             whole = True
     if folder.exists(LINEAGE):
         with reading(LINEAGE):
-            for trial_id, segments in json.loads(folder.read(LINEAGE)).items():
-                results.trial(trial_id).segments = [Segment(**segment) for segment in segments]
+            read_lineage(results, parsed(folder.read(LINEAGE, MAX_TABLE_BYTES)))
     if folder.exists(FAILURES):
         with reading(FAILURES):
-            _read_failures(results, json.loads(folder.read(FAILURES)))
+            read_failures(results, parsed(folder.read(FAILURES, MAX_TABLE_BYTES)))
     with reading(TRIALS):
         for trial, told in bests:
             trial.reports = trial.reports if whole else [told]
@@ -153,54 +178,18 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
     return results
 
 
-def _checked(value: Any, *keys: str) -> dict[str, Any]:
-    """``value``, if it is a mapping that holds ``keys``; ValueError otherwise."""
-    if not isinstance(value, dict) or not all(key in value for key in keys):
-        raise ValueError(f"it must be a mapping{' with ' * bool(keys)}{', '.join(keys)}")
-    return value
+def _line(error: Exception) -> str:
+    """What an error says, in one line that a terminal can hold."""
+    return _short(" ".join(str(error).split()))
 
 
-def _read_trials(results: ResultSet, text: str, bests: list[tuple[Trial, Report]]) -> None:
-    """Adds the trials of trials.csv, and to ``bests`` the best report of each, as far as it tells."""
-    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    if "id" not in (rows.fieldnames or []):
-        raise ValueError("it has no heading")
-    for row in rows:
-        if None in row or None in row.values():
-            raise ValueError(f"line for trial {row.get('id')!r} has not as many cells as the heading")
-        config: dict[str, Any] = {}
-        for column, cell in row.items():
-            if column.startswith("config.") and cell:
-                *groups, name = column.removeprefix("config.").split(".")
-                target = config
-                for group in groups:
-                    target = target.setdefault(group, {})
-                target[name] = cell_value(cell)
-        rung = int(row["rung"]) if row["rung"] else None
-        status, reason = row["status"], str(cell_value(row["reason"])) if row["reason"] else ""
-        if status not in get_args(Status):
-            raise ValueError(f"status {status!r} of trial {row['id']!r} is unknown")
-        trial = results.add(Trial(row["id"], int(row["number"]), config, status, reason, rung))  # type: ignore[arg-type]
-        trial.host = row.get("host", "")
-        if row["best_step"]:
-            bests.append((trial, _best_told(row)))
-
-
-def _best_told(row: Mapping[str, str]) -> Report:
-    """The best report of a trial as trials.csv has it: with its objectives, and not when it came."""
-    values = {
-        name.removeprefix("best_"): float(cell) for name, cell in row.items() if name.startswith("best_") and cell
-    }
-    step, seconds = int(row["best_step"]), float(row["seconds"] or 0)
-    return Report(row["id"], step, seconds, math.nan, values, row["checkpoint"] or None)
-
-
-def _read_failures(results: ResultSet, failures: dict[str, list[dict[str, Any]]]) -> None:
-    for trial_id, entries in failures.items():
-        if trial := results.get(trial_id):
-            trial.failures = [Failure(**entry) for entry in entries]
-            reduced = [failure.micro_batch for failure in trial.failures if failure.micro_batch is not None]
-            trial.micro_batch = reduced[-1] if reduced else None
+def _spec(data: bytes) -> dict[str, Any]:
+    """The experiment. Raises ValueError, InputError."""
+    value = read_yaml(data.decode(), EXPERIMENT).value
+    checked(Spec, value)
+    read_objectives(value["objective"])
+    spec: dict[str, Any] = value
+    return spec
 
 
 def _report_at(trial: Trial, step: int) -> Report:
@@ -208,23 +197,3 @@ def _report_at(trial: Trial, step: int) -> Report:
         if report.step == step:
             return report
     raise ValueError(f"the best step of trial {trial.id!r}, {step}, was never reported")
-
-
-def _read_reports(results: ResultSet, data: bytes) -> None:
-    import pandas as pd
-
-    fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
-    for record in pd.read_parquet(io.BytesIO(data)).to_dict("records"):
-        trial = results.get(record["trial_id"])
-        if trial is None:
-            continue
-        metrics = {str(k): v for k, v in record.items() if k not in fixed and not _missing(v)}
-        checkpoint = None if _missing(record["checkpoint"]) else record["checkpoint"]
-        values = trial.id, int(record["training_iteration"]), record["time_total_s"], record["timestamp"]
-        trial.reports.append(Report(*values, metrics, checkpoint))
-
-
-def _missing(value: Any) -> bool:
-    import pandas as pd
-
-    return bool(pd.isna(value))

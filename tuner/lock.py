@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.storage import RunFolder
+from tuner.untrusted import parsed
 
 LOCK = "run.lock"
 
@@ -95,7 +96,7 @@ def holder(folder: RunFolder) -> dict[str, Any] | None:
         return held if _is_fresh(held) else None
     import fcntl
 
-    file = os.open(folder.local_path / LOCK, os.O_RDONLY)
+    file = os.open(folder.local_path / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait at a pipe
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -116,10 +117,10 @@ def _holder() -> bytes:
 
 def _read(text: bytes) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(text)
+        found = parsed(text)
     except ValueError:
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 def _taken(folder: RunFolder, held: bytes) -> InputError:

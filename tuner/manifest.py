@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 
 from tuner.storage import RunFolder
+from tuner.untrusted import parsed
 
 MANIFEST = ".manifest.json"
 """Its name in the folder of the checkpoint."""
@@ -38,7 +39,7 @@ def damage(folder: RunFolder) -> str:
         if not folder.exists(MANIFEST):
             return ""
         present = dict(_files(folder))
-        for name, entry in json.loads(folder.read(MANIFEST))["files"].items():
+        for name, entry in parsed(folder.read(MANIFEST))["files"].items():
             if name not in present:
                 return f"{name} is missing"
             if present[name] != entry["bytes"]:

@@ -110,11 +110,11 @@ class ResultSet:
 
     def value(self, report: Report) -> float:
         """Of the first objective."""
-        return float(report.metrics[self.metric])
+        return report.number(self.metric)
 
     def values(self, report: Report) -> dict[str, float]:
         """Of all objectives, by metric."""
-        return {objective.metric: float(report.metrics[objective.metric]) for objective in self.objectives}
+        return {objective.metric: report.number(objective.metric) for objective in self.objectives}
 
     def better(self, a: float, b: float) -> bool:
         """Whether ``a`` is strictly better than ``b`` in the first objective."""
@@ -122,7 +122,7 @@ class ResultSet:
 
     def point(self, report: Report) -> tuple[float, ...]:
         """Its values, each to be made large."""
-        return tuple(objective.sign * float(report.metrics[objective.metric]) for objective in self.objectives)
+        return tuple(objective.sign * report.number(objective.metric) for objective in self.objectives)
 
     def rank(self, trials: Iterable[Trial]) -> list[Trial]:
         """``trials`` that have a result, best first; of equals the earlier.

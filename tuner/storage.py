@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import posixpath
 import shlex
 from collections.abc import Iterator
@@ -34,11 +35,14 @@ class RunFolder:
         from pyarrow.fs import FileSystem, LocalFileSystem
 
         text = str(location)
-        if "://" not in text:
-            return cls(LocalFileSystem(), str(Path(text).expanduser().absolute()), text)
         try:
+            if "\0" in text:
+                raise ValueError("a name cannot hold the character NUL")
+            text.encode()
+            if "://" not in text:
+                return cls(LocalFileSystem(), str(Path(text).expanduser().absolute()), text)
             filesystem, path = FileSystem.from_uri(text)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: ~name of a user that there is not
             raise InputError(f"storage {text!r} cannot be used: {error}") from None
         return cls(filesystem, path, text)
 
@@ -111,11 +115,21 @@ class RunFolder:
             stream.write(data)
         self.filesystem.move(temporary, target)
 
-    def read(self, name: str) -> bytes:
-        """What was written, byte for byte. Raises FileNotFoundError when there is no such file."""
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """What was written, byte for byte.
+
+        Raises FileNotFoundError when there is no such file, OSError when it is a pipe, a device or a folder, which are
+        never opened, or has more than ``most`` bytes.
+        """
+        from pyarrow.fs import FileType
+
         path = posixpath.join(self.path, name)
-        with self.filesystem.open_input_stream(path, compression=None) as stream:  # else a name in .gz is unpacked
-            return bytes(stream.read())
+        if self.is_local and self.filesystem.get_file_info(path).type in (FileType.Directory, FileType.Unknown):
+            raise OSError(f"{name} is no plain file")
+        with self.filesystem.open_input_file(path) as file:
+            if most is not None and file.size() > most:
+                raise OSError(f"{name} has {file.size()} bytes, and at most {most} are read")
+            return bytes(file.read())
 
     def delete(self, name: str) -> None:
         """Deletes a folder, if it exists."""
@@ -140,6 +154,9 @@ class RunFolder:
 
         if not self.exists():
             return []
+        if self.is_local:  # which pyarrow cannot list where a name is no UTF-8
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in entries if _is_folder(entry))
         infos = self.filesystem.get_file_info(FileSelector(self.path))
         return sorted(info.base_name for info in infos if info.type == FileType.Directory)
 
@@ -149,6 +166,20 @@ class RunFolder:
 
         target.filesystem.create_dir(target.path, recursive=True)
         copy_files(self.path, target.path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is one whose name can be written down."""
+    try:
+        entry.name.encode()
+        return entry.is_dir()
+    except (UnicodeEncodeError, OSError):  # OSError: a link in a circle
+        return False
+
+
+def reason(error: OSError) -> str:
+    """Why a file or a folder could not be used, in one line."""
+    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
 
 
 def _parts(shown: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +25,18 @@ class Report:
     metrics: dict[str, Any]
     checkpoint: str | None = None
     """Folder of the checkpoint reported with it, below the run folder; None if there was none."""
+
+    def number(self, metric: str) -> float:
+        """The value of ``metric``; NaN where it was not reported, or is no number that a float can hold."""
+        try:
+            return float(self.metrics[metric])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return math.nan
+
+    def progress(self, time_attr: str) -> float:
+        """How far the trial was, in units of ``time_attr``; in reports where it did not report that."""
+        found = self.number(time_attr)
+        return found if math.isfinite(found) else float(self.step)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner import stored
 from tuner.events import Event
 from tuner.journal import last_event
 from tuner.lock import holder
 from tuner.machine import describe
 from tuner.results import LIVE, ResultSet, how_to_resume
 from tuner.spec.quantities import duration
+from tuner.stored import MAX_CONFIG_BYTES, mapping
 from tuner.trial import Trial
 
 _STALE_S = 30.0
@@ -43,13 +44,11 @@ def explain(results: ResultSet) -> Verdict:
 
 
 def _live(results: ResultSet) -> Mapping[str, Any]:
-    if not results.folder.exists(LIVE):
-        return {}
     try:
-        found: dict[str, Any] = json.loads(results.folder.read(LIVE))
-    except ValueError:
+        told, _ = mapping(stored.Live, results.folder.read(LIVE, MAX_CONFIG_BYTES))
+    except (ValueError, OSError):
         return {}
-    return found
+    return told
 
 
 def standing(results: ResultSet) -> tuple[str, str]:
@@ -119,7 +118,7 @@ def _unblocks_pause(live: Mapping[str, Any]) -> str:
 
 def _missing(live: Mapping[str, Any]) -> str:
     """What a queued trial lacks: a resource that no node has, one that is all in use, or a slot."""
-    request, nodes, available = live["request"], live["nodes"], live["available"]
+    request, nodes, available = (live.get(name, {}) for name in ("request", "nodes", "available"))
     for name, amount in request.items():
         most = max((node.get(name, 0.0) for node in nodes), default=0.0)
         if most < amount:
@@ -133,4 +132,4 @@ def _missing(live: Mapping[str, Any]) -> str:
             total = sum(node.get(name, 0.0) for node in nodes)
             have = describe({name: total})
             return f"needs {describe({name: amount})}; the cluster has {have}, all in use until a trial ends"
-    return f"all {live['slots']} slots are taken until a trial ends"
+    return f"all {live.get('slots', '?')} slots are taken until a trial ends"

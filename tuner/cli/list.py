@@ -21,13 +21,12 @@ def command(storage: str, as_json: bool) -> None:
 
     Example: python -m tuner list
     """
-    from tuner.loading import is_run
+    from tuner.loading import runs
     from tuner.report.terminal import aligned, shortened
     from tuner.spec.values import number
     from tuner.storage import RunFolder
 
-    root = RunFolder.at(storage)
-    rows = [_row(root / name) for name in root.folders() if is_run(root / name)]
+    rows = [_row(folder) for folder in runs(RunFolder.at(storage))]
     rows.sort(key=lambda row: row["started"], reverse=True)
     if as_json:
         print_json(rows)

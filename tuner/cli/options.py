@@ -67,15 +67,16 @@ def refuse_folder(target: str, example: str) -> None:
 def write_page(target: str, text: str) -> None:
     """Writes an HTML page. Raises EnvironmentFailure where that is not possible, InputError where it is a folder."""
     from tuner.errors import EnvironmentFailure
-    from tuner.storage import RunFolder
+    from tuner.storage import RunFolder, reason
 
     refuse_folder(target, "report.html")
     folder, _, name = target.rpartition("/")
     try:
         RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
-        raise EnvironmentFailure(f"{target} cannot be written: {reason}; choose another file with -o FILE") from None
+        raise EnvironmentFailure(
+            f"{target} cannot be written: {reason(error)}; choose another file with -o FILE"
+        ) from None
 
 
 def width() -> int | None:

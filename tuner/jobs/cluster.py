@@ -54,7 +54,10 @@ class ClusterFile:
         """Raises InputError where it is missing or lacks what is needed."""
         if not Path(file).is_file():
             raise InputError(f"--cluster {file}: there is no such file; those of this repository are in cluster/")
-        content: Any = read_yaml(Path(file).read_text(), file).value
+        try:
+            content: Any = read_yaml(Path(file).read_text(encoding="utf-8"), file).value
+        except (UnicodeDecodeError, OSError) as error:
+            raise InputError(f"--cluster {file}: cannot be read: {error}") from None
         provider, auth = _group(content, "provider", file), _group(content, "auth", file)
         told, kinds = (_group(content, name, file, {}) for name in ("metadata", "available_node_types"))
         user, head = _text(auth, "ssh_user", "auth", file), _text(provider, "head_ip", "provider", file)
@@ -69,7 +72,7 @@ class ClusterFile:
             _text(auth, "ssh_private_key", "auth", file),
             _text(told, "storage", "metadata", file),
             _text(told, "mlflow", "metadata", file),
-            1 + sum(_group(kinds, name, file).get("min_workers", 0) for name in kinds),
+            1 + sum(_whole(_group(kinds, name, file), name, file) for name in kinds),
         )
 
     def head_address(self) -> str:
@@ -112,6 +115,14 @@ def _text(group: dict[str, Any], name: str, where: str, file: str) -> str | None
     raise InputError(f"--cluster {file}: {where}.{name}: must be text, not {value!r}")
 
 
+def _whole(group: dict[str, Any], name: str, file: str) -> int:
+    value = group.get("min_workers", 0)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    key = f"available_node_types.{name}.min_workers"
+    raise InputError(f"--cluster {file}: {key}: must be a whole number from 0 on, not {value!r}")
+
+
 @contextlib.contextmanager
 def jobs_api(address: str | None, cluster: ClusterFile | None) -> Iterator[JobSubmissionClient]:
     """Within: a client of the Jobs API. Raises EnvironmentFailure where there is none, or it refuses us."""
@@ -131,7 +142,8 @@ def _url(address: str) -> str:
     try:
         parsed = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
         known = bool(parsed.scheme in ("http", "https") and parsed.hostname and (parsed.port or PORT))
-    except ValueError:
+        str(parsed.hostname).encode("idna")
+    except ValueError:  # UnicodeError is one
         known = False
     if not known:
         raise InputError(f"--address {address}: must be http://HEAD:{PORT}, the address of the cluster's dashboard")

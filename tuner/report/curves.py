@@ -197,7 +197,7 @@ def _curve(trial: Trial, unit: str, metric: str) -> Iterator[tuple[float, float,
     """Epoch, value and the trial's number, with a gap before it, and where it went back to another one's checkpoint."""
     before = math.inf
     for report in trial.reports:
-        epoch = float(report.metrics.get(unit, report.step))
+        epoch = report.progress(unit)
         if epoch <= before:
             yield (math.nan,) * 3
         yield epoch, _plain(report.metrics.get(metric)), trial.number

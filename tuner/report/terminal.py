@@ -97,7 +97,7 @@ def saved(results: ResultSet) -> Saved | None:
     if not scheduler.get("max_t") or not reported or changes_configurations(scheduler["kind"]):
         return None
     unit = scheduler["time_attr"]
-    spent = sum(int(t.reports[-1].metrics.get(unit, t.steps)) for t in reported)
+    spent = sum(int(t.reports[-1].progress(unit)) for t in reported)
     full = len(reported) * scheduler["max_t"]
     pace = sum(t.seconds for t in reported) / max(spent, 1)
     return Saved(spent, full, unit, (full - spent) * pace)
@@ -119,7 +119,7 @@ def trust(results: ResultSet) -> str:
         return ""
     unit, sign = scheduler["time_attr"], results.objectives[0].sign
     reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
-    known = [(r.trial_id, int(r.metrics.get(unit, r.step)), sign * results.value(r)) for r in reports]
+    known = [(r.trial_id, int(r.progress(unit)), sign * results.value(r)) for r in reports]
     found = Trust.after((r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"])
     where = f"no rung before {unit}" if found.first_rung == scheduler["max_t"] else f"first rung at {unit}"
     kept = [f"{recall.share:.0%} at {unit} {recall.level}" for recall in found.recalls() if recall.elites]

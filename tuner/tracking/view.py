@@ -143,7 +143,7 @@ def _epoch(trial: Trial, spec: ExperimentSpec, back: int = 1) -> float:
         return 0.0
     report = trial.reports[-back]
     name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else ""
-    return float(report.metrics.get(name, report.step))
+    return report.progress(name)
 
 
 def _rungs(results: ResultSet, spec: ExperimentSpec) -> list[str]:

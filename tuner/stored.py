@@ -1,0 +1,201 @@
+"""The shape of the files of a run folder, as far as their readers depend on it.
+
+Other versions of tuner may have written more, or less: unknown keys pass, and every key may be missing. What is there
+must have its type, so that no reader needs to ask again.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tuner.untrusted import parsed
+
+MAX_CONFIG_BYTES = 8 * 2**20
+"""Of experiment.yaml and of the JSON files that do not grow with the run."""
+
+MAX_TABLE_BYTES = 2**30
+"""Of the files that grow with the run: 10^5 trials with 10^6 reports take less than a tenth of it."""
+
+
+MAX_STEP = 10**15
+"""Upper bound on reports, epochs and numbers of trials."""
+
+MAX_SECONDS, MAX_TIMESTAMP = 1e10, 1e11
+"""Upper bounds on running times and on times of day (seconds since 1970): a calendar has no later ones."""
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` can be the id of a trial, which is the name of a folder too."""
+    return re.fullmatch(r"[0-9A-Za-z_-]{1,100}", text) is not None
+
+
+def inside(path: str) -> str:
+    """``path``, below the run folder. Raises ValueError where it leads out of it."""
+    if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise ValueError(f"the checkpoint {path!r} does not lie in the run folder")
+    return path
+
+
+def _date(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+Number = Annotated[float, AllowInfNan(False)]
+Amounts = dict[str, Number]
+"""Of resources, by name."""
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
+Mapping = dict[str, Any]
+Texts = list[str]
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Scheduler(_Shape):
+    kind: str
+    time_attr: str = ""
+    max_t: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
+    reduction_factor: Annotated[float, Field(ge=1.01, le=MAX_STEP)] | None = None
+    grace_period: Any = None
+
+
+class _Resources(_Shape):
+    workers: Annotated[int, Field(ge=1)] | None = None
+
+
+class Spec(_Shape):
+    """experiment.yaml."""
+
+    objective: Any
+    trainable: str = ""
+    params: Mapping = {}
+    search_space: Mapping | str = {}
+    search: Mapping = {}
+    scheduler: _Scheduler | None = None
+    budget: Mapping = {}
+    resources: _Resources | None = None
+    tracking: Mapping = {}
+
+
+class _Node(_Shape):
+    __pydantic_extra__: dict[str, Number]
+    name: str
+
+
+class _Git(_Shape):
+    commit: str
+    diff_sha256: str = ""
+
+
+class Provenance(_Shape):
+    """provenance.json."""
+
+    id: str = ""
+    started: Annotated[str, AfterValidator(_date)] = ""
+    command: Texts = []
+    working_directory: str = ""
+    experiment_file: str | None = None
+    roots: Annotated[Texts, Field(min_length=1)] = []
+    notices: Texts = []
+    prepared: Mapping = {}
+    seed: int | None = None
+    trials: Step | None = None
+    trial_resources: Amounts = {}
+    slots: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    cluster: list[_Node] = []
+    user: str = ""
+    host: str = ""
+    platform: str = ""
+    python: str = ""
+    packages: dict[str, str] = {}
+    git: _Git | None = None
+    interrupted: bool = False
+    ended_by: str | None = None
+    elapsed_s: Seconds | None = None
+
+
+class _LiveTrial(_Shape):
+    state: str
+    since: Number
+
+
+class Live(_Shape):
+    """live.json."""
+
+    time: Number = 0.0
+    slots: int = 0
+    request: Amounts = {}
+    nodes: list[Amounts] = []
+    available: Amounts = {}
+    more: bool = False
+    trials: dict[str, _LiveTrial] = {}
+
+
+class _Segment(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    after: Step
+    config: Mapping
+    donor: str | None = None
+    donor_step: Step = 0
+
+
+class _Failure(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    kind: str
+    message: str
+    step: Step = 0
+    micro_batch: int | None = None
+    final: bool = False
+
+
+class Recorded(_Shape):
+    """best/metrics.json."""
+
+    trial: str
+    step: Step
+
+
+Segments = dict[str, list[_Segment]]
+"""lineage.json."""
+Failures = dict[str, list[_Failure]]
+"""failures.json."""
+Shape = TypeVar("Shape")
+
+
+def checked(shape: type[Shape], value: Any) -> Shape:
+    """``value`` as ``shape``. Raises ValueError, in one line."""
+    try:
+        return TypeAdapter(shape).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(_told(error)[0]) from None
+
+
+def mapping(shape: type[BaseModel], data: bytes) -> tuple[Mapping, list[str]]:
+    """The mapping that a JSON file holds, without the keys that are not as ``shape`` says; and a line for each of them.
+
+    Raises ValueError where it is no JSON mapping.
+    """
+    value = checked(Mapping, parsed(data))
+    try:
+        shape.model_validate(value)
+    except ValidationError as error:
+        wrong = {problem["loc"][0] for problem in error.errors(include_url=False)}
+        return {key: known for key, known in value.items() if key not in wrong}, _told(error)
+    return value, []
+
+
+def _told(error: ValidationError, most: int = 3) -> list[str]:
+    """A line for each of the first problems."""
+    problems = error.errors(include_url=False)
+    lines = [
+        f"{'.'.join(map(str, problem['loc'])) or 'the content'}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in problems[:most]
+    ]
+    return [*lines, f"and {len(problems) - most} more"] if len(problems) > most else lines
