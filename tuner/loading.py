@@ -154,7 +154,7 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
 
     bests: list[tuple[Trial, Report]] = []
     with reading(EXPERIMENT):
-        results.spec = _spec(folder.read(EXPERIMENT, MAX_CONFIG_BYTES))
+        results.spec = spec_of(read_yaml(folder.read(EXPERIMENT, MAX_CONFIG_BYTES).decode(), EXPERIMENT).value)
     with reading(PROVENANCE):
         results.provenance, wrong = mapping(Provenance, folder.read(PROVENANCE, MAX_CONFIG_BYTES))
         problems += [f"{folder.shown}: {PROVENANCE}: {text}: it is left out" for text in wrong]
@@ -183,9 +183,8 @@ def _line(error: Exception) -> str:
     return _short(" ".join(str(error).split()))
 
 
-def _spec(data: bytes) -> dict[str, Any]:
-    """The experiment. Raises ValueError, InputError."""
-    value = read_yaml(data.decode(), EXPERIMENT).value
+def spec_of(value: Any) -> dict[str, Any]:
+    """The experiment of a run, as a file or its journal has it. Raises ValueError where readers could not use it."""
     checked(Spec, value)
     read_objectives(value["objective"])
     spec: dict[str, Any] = value

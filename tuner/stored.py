@@ -10,7 +10,16 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from tuner.untrusted import parsed
 
@@ -48,7 +57,7 @@ def _date(text: str) -> str:
 Number = Annotated[float, AllowInfNan(False)]
 Amounts = dict[str, Number]
 """Of resources, by name."""
-Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
 Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
 Mapping = dict[str, Any]
 Texts = list[str]
@@ -62,8 +71,16 @@ class _Scheduler(_Shape):
     kind: str
     time_attr: str = ""
     max_t: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
-    reduction_factor: Annotated[float, Field(ge=1.01, le=MAX_STEP)] | None = None
+    reduction_factor: Annotated[float, Field(ge=1.01, le=MAX_STEP, allow_inf_nan=False)] | None = None
     grace_period: Any = None
+
+    @model_validator(mode="after")
+    def _has_what_its_options_need(self) -> _Scheduler:
+        if self.max_t is not None and not self.time_attr:
+            raise ValueError("max_t needs a time_attr")
+        if self.grace_period == "auto" and None in (self.max_t, self.reduction_factor):
+            raise ValueError("grace_period: auto needs max_t and reduction_factor")
+        return self
 
 
 class _Resources(_Shape):

@@ -26,6 +26,9 @@ that hardly compress."""
 
 _FREE_BYTES = 2**26
 
+_COLUMNS = ("id", "number", "status", "reason", "rung", "best_step", "seconds", "checkpoint")
+"""Of trials.csv."""
+
 _FIXED = ("trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint")
 
 
@@ -36,6 +39,8 @@ def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
     """
     bests = []
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or [])]:
+        raise ValueError(f"it has no column {missing[0]}")
     for row in rows:
         if None in row or None in row.values():
             raise ValueError(f"line for trial {row.get('id')!r} has not as many cells as the heading")
@@ -45,11 +50,6 @@ def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
         results.add(trial)
         if row["best_step"]:
             bests.append((trial, _best(results, row)))
-    missing = {"id", "number", "status", "reason", "rung", "best_step", "seconds", "checkpoint"}.difference(
-        rows.fieldnames or []
-    )
-    if missing:
-        raise ValueError(f"it has no column {min(missing)}")
     return bests
 
 
