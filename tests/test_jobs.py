@@ -269,7 +269,7 @@ def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Pa
 def test_a_record_that_is_not_whole_is_none_and_a_broken_one_is_named(job: Job) -> None:
     job.keep(Path.cwd())
     record = Path(job.storage, ".jobs/a/job.json")
-    record.rename(record.with_name(".job.json.new"))
+    record.rename(record.with_name(".job.json.0123456789abcdef"))
     assert list(kept(job.storage)) == []
     record.write_text("{")
     with pytest.raises(EnvironmentFailure, match="its jobs cannot be read"):

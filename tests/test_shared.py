@@ -22,5 +22,5 @@ def test_a_node_that_does_not_see_it_says_so(tmp_path: Path) -> None:
 def test_a_node_that_cannot_write_says_why(tmp_path: Path) -> None:
     probe = RunFolder.at(tmp_path)
     probe.write("driver", b"")
-    Path(tmp_path, ".node1.new").mkdir()  # in place of a read-only mount, which root can write
+    Path(tmp_path, "node1").mkdir()  # in place of a read-only mount, which root can write
     assert _reads_and_writes(probe, "node1").startswith("cannot be written: ")

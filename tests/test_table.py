@@ -174,15 +174,15 @@ def test_a_run_becomes_a_table_that_reads_back(tmp_path: Path) -> None:
     long, short = {"x": 0, "model": {"w": [1, 2]}}, {"x": 2, "model": {"w": None}}
     recording = record(run_of(tmp_path, ASHA, (long, epochs(0.1, 0.2, 0.3, loss=1)), (short, epochs(0.5, loss=2))))
     assert (recording.curves, recording.carried_on, recording.left_out) == (2, 1, 0)
-    recording.write(tmp_path / "new" / "t.parquet")
+    (tmp_path / "t.parquet").write_bytes(recording.parquet())
     searched = space({"x": {"choice": [0, 1, 2]}, "model": {"w": {"choice": [[1, 2], None]}}})
-    table = Table.read(tmp_path / "new" / "t.parquet", searched, "score", "epoch")
+    table = Table.read(tmp_path / "t.parquet", searched, "score", "epoch")
     assert table.configurations == (long, short)
     assert table.curve(long) == [(1, 0.1, 2.0), (2, 0.2, 4.0), (3, 0.3, 6.0)]
     # the short one goes on with its last value, at its own pace, and is marked
     assert table.curve(short) == [(1, 0.5, 2.0), (2, 0.5, 4.0), (3, 0.5, 6.0)]
     assert table.measured == pytest.approx(4 / 6)
-    assert Table.read(tmp_path / "new" / "t.parquet", searched, "loss", "epoch").curve(long)[0] == (1, 1.0, 2.0)
+    assert Table.read(tmp_path / "t.parquet", searched, "loss", "epoch").curve(long)[0] == (1, 1.0, 2.0)
 
 
 def test_without_a_scheduler_the_steps_are_reports(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_curve_that_is_carried_on_goes_on_counting(tmp_path: Path) -> None:
     long = [{"epoch": k, "loss": 3 - k, "score": k} for k in (1, 2, 3)]
     short = [{"epoch": 1, "loss": 2, "score": 1}]
     recording = record(run_of(tmp_path, {"kind": "fifo"}, ({"x": 0}, long), ({"x": 1}, short)))
-    recording.write(tmp_path / "t.parquet")
+    (tmp_path / "t.parquet").write_bytes(recording.parquet())
     x = space({"x": {"choice": [0, 1]}})
     table = Table.read(tmp_path / "t.parquet", x, "score", "epoch")
     assert table.curve({"x": 1}) == [(1, 1.0, 2.0), (2, 1.0, 4.0), (3, 1.0, 6.0)]

@@ -38,7 +38,8 @@ def begun(folder: RunFolder) -> bool:
     if not folder.exists():
         return False
     names = {info.base_name for info in folder.filesystem.get_file_info(FileSelector(folder.path))}
-    return bool(names - {LOCK, f"{JOURNAL}.jsonl", ".writable"}) or first_event(folder) is not None
+    shown = {name for name in names if not name.startswith(".")}  # the others are what a killed writer left
+    return bool(shown - {LOCK, f"{JOURNAL}.jsonl"}) or first_event(folder) is not None
 
 
 def runs(storage: RunFolder) -> list[RunFolder]:

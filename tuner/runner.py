@@ -204,7 +204,7 @@ def search(
             recorder.finish()
             recorder.leave()
             with contextlib.suppress(KeyboardInterrupt):  # the search is over, and `report` writes its page again
-                write_report(results)
+                _write_page(results, say)
         except KeyboardInterrupt:  # the journal has all that could be written
             control.interrupted = True
         except OSError as error:
@@ -222,6 +222,15 @@ def search(
     if results.best is None:
         raise NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)])))
     return results
+
+
+def _write_page(results: ResultSet, say: Say) -> None:
+    """Writes the report; a notice where that fails, as the search is over and `report` writes it again."""
+    try:
+        write_report(results)
+    except OSError as error:
+        reason = " ".join(str(error).split())
+        say(f"NOTICE: its page is not written: {reason}; to write it: python -m tuner report {results.folder.word}")
 
 
 def _why_nothing(results: ResultSet) -> str:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+import secrets
 import shlex
+import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.errors import InputError
+from tuner.errors import EnvironmentFailure, InputError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 STORAGE = "runs"
 """The folder of run folders, where none is given."""
+
+_WHOLE_OBJECTS = ("s3", "gcs")
+"""File systems on which a file appears when its upload is completed. A writer that is killed leaves nothing."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +113,34 @@ class RunFolder:
                 self.filesystem.delete_dir(self.path)
             raise
 
-    def write(self, name: str, data: bytes) -> None:
-        """Writes ``name`` so that a reader sees the old file or the whole new one."""
+    def write(self, name: str, data: bytes, private: bool = False) -> None:
+        """Writes ``name`` so that a reader sees the old file or the whole new one, and follows no link.
+
+        ``private``: nobody else may read it (on a local file system). Raises OSError.
+        """
         target = posixpath.join(self.path, name)
-        temporary = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.new")
-        with self.filesystem.open_output_stream(temporary, compression=None) as stream:
-            stream.write(data)
-        self.filesystem.move(temporary, target)
+        if self.is_local:
+            _replace(Path(target), data, 0o600 if private else 0o666)
+        elif self.filesystem.type_name in _WHOLE_OBJECTS:
+            self._upload(target, data)
+        else:
+            temporary = _temporary(target)
+            self._upload(temporary, data)
+            self.filesystem.move(temporary, target)
+
+    def _upload(self, path: str, data: bytes) -> None:
+        """Writes a file of a file system that is not local.
+
+        A stream is completed when it is closed, also by an exception. So a thread writes it: Ctrl-C raises in the main
+        thread alone, and could leave an empty file.
+        """
+
+        def upload() -> None:
+            with self.filesystem.open_output_stream(path, compression=None) as stream:
+                stream.write(data)
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(upload).result()
 
     def read(self, name: str, most: int | None = None) -> bytes:
         """What was written, byte for byte.
@@ -186,3 +213,63 @@ def _parts(shown: str) -> tuple[str, str]:
     """A URI's place, and its options (``?endpoint_override=…``), which hold for all below it."""
     place, mark, options = shown.partition("?") if "://" in shown else (shown, "", "")
     return place, mark + options
+
+
+def _temporary(target: str) -> str:
+    """A name in the same folder that nobody else uses or can guess."""
+    folder, name = posixpath.split(target)
+    return posixpath.join(folder, f".{name}.{secrets.token_hex(8)}")
+
+
+def _replace(target: Path, data: bytes, mode: int) -> None:
+    """Puts a new file with ``data`` in the place of ``target``; the umask narrows ``mode``."""
+    temporary = Path(_temporary(str(target)))
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with open(file, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink()
+        raise
+
+
+def write_file(target: str, data: bytes) -> None:
+    """Writes the file that a user names as output, a path or a URI.
+
+    A link is followed. Where the path is a pipe or a device, ``data`` goes into it. Raises OSError.
+    """
+    if "://" in target:
+        folder, _, name = target.rpartition("/")
+        RunFolder.at(folder).write(name, data)
+        return
+    path = Path(target).expanduser()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
+            stream.write(data)
+    else:
+        _replace(path.resolve(), data, 0o666)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of a file in a run folder, which is made where it is missing (with O_CREAT in ``flags``).
+
+    Raises EnvironmentFailure where a link or no regular file lies there: what is written would go elsewhere. Raises
+    OSError as `os.open`.
+    """
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise _not_ours(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _not_ours(path)
+    return file
+
+
+def _not_ours(path: Path) -> EnvironmentFailure:
+    return EnvironmentFailure(f"{path}: a link or no regular file, which tuner does not write to; delete it")

@@ -53,7 +53,7 @@ def test_a_run_of_digits_agrees_with_its_replay(tmp_path: Path, variant: str) ->
     results = run(experiment, storage=tmp_path, name="run", listeners=[order], say=lambda text: None)
     assert results.count("stopped") > 3
 
-    record(load_run(tmp_path / "run")).write(tmp_path / "table.parquet")
+    (tmp_path / "table.parquet").write_bytes(record(load_run(tmp_path / "run")).parquet())
     table = Table.read(tmp_path / "table.parquet", spec.search_space, results.metric, "epoch")
     trace = simulate(spec.search, spec.scheduler, table, "max", workers=1, seed=7, trials=9)
 

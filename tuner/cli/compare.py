@@ -33,7 +33,7 @@ def command(runs: tuple[str, ...], target: float | None, output: str | None, sto
         for notice in (*entrant.results.notices, *entrant.results.unreadable):
             echo(f"NOTICE: {entrant.results.name}: {notice}", err=True)
     if output:
-        options.write_page(output, page(found))
+        options.write_output(output, page(found).encode(), "compare.html")
         echo(f"page: {output}", err=True)
     if as_json:
         rows = [asdict(row) for row in found.rows()]

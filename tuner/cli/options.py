@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.output import echo, print_json
-from tuner.storage import STORAGE
+from tuner.storage import STORAGE, write_file
 
 if TYPE_CHECKING:
     from tuner.jobs.jobs import Submission
@@ -56,23 +58,27 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 page_file = click.option("-o", "--output", metavar="FILE", help="Where to write the page.")
 
 
-def refuse_folder(target: str, example: str) -> None:
-    """Raises InputError where ``target`` is a folder."""
+def write_output(target: str, data: bytes, example: str = "report.html") -> None:
+    """Writes the file that ``-o`` names. Raises InputError for a folder, EnvironmentFailure where it cannot be written.
+
+    ``example``: the name of such a file.
+    """
     from tuner.errors import InputError
 
     if Path(target).is_dir():
         raise InputError(f"-o {target}: that is a folder: name a file in it, such as {target.rstrip('/')}/{example}")
+    with writing(target):
+        write_file(target, data)
 
 
-def write_page(target: str, text: str) -> None:
-    """Writes an HTML page. Raises EnvironmentFailure where that is not possible, InputError where it is a folder."""
+@contextlib.contextmanager
+def writing(target: str) -> Iterator[None]:
+    """Within: ``target`` is written. Raises EnvironmentFailure where that is not possible."""
     from tuner.errors import EnvironmentFailure
-    from tuner.storage import RunFolder, reason
+    from tuner.storage import reason
 
-    refuse_folder(target, "report.html")
-    folder, _, name = target.rpartition("/")
     try:
-        RunFolder.at(folder or ("/" if target.startswith("/") else ".")).write(name, text.encode())
+        yield
     except OSError as error:
         raise EnvironmentFailure(
             f"{target} cannot be written: {reason(error)}; choose another file with -o FILE"

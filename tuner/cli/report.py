@@ -28,7 +28,12 @@ def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
     for notice in (*results.notices, *results.unreadable):
         echo(f"NOTICE: {notice}", err=True)
     said = verdict(results)
-    options.write_page(target, page(results))
+    written = page(results).encode()
+    if output:
+        options.write_output(output, written)
+    else:
+        with options.writing(target):
+            results.folder.write(REPORT, written)
     echo("\n".join(said), err=True)
     if as_json:
         told = {"run": results.name, "page": target, "verdict": said, "unreadable": results.unreadable}

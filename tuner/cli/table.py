@@ -23,9 +23,8 @@ def command(run_: str, output: str, storage: str) -> None:
     from tuner.loading import load_run
     from tuner.simulator.recording import record
 
-    options.refuse_folder(output, "table.parquet")
     recording = record(load_run(run_, storage))
-    recording.write(output)
+    options.write_output(output, recording.parquet(), "table.parquet")
     echo(
         f"{recording.curves} configurations, {recording.carried_on} of them cut short and carried on; "
         f"{recording.left_out} trials left out",

@@ -147,7 +147,7 @@ def output_to(file: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     try:
         os.dup2(target, 1)
         os.dup2(target, 2)

@@ -18,7 +18,7 @@ from tuner.errors import EnvironmentFailure
 from tuner.machine import Cluster, this_machine
 from tuner.plan import Plan
 from tuner.results import LOG
-from tuner.storage import RunFolder
+from tuner.storage import RunFolder, open_own
 
 
 @contextlib.contextmanager
@@ -95,7 +95,8 @@ def ray_log(folder: RunFolder) -> Iterator[Callable[[], None]]:
     logger = logging.getLogger("ray")
     with tempfile.TemporaryDirectory() as scratch:
         file = folder.local_path / LOG if folder.is_local else Path(scratch) / LOG
-        handler = logging.FileHandler(file)
+        stream = os.fdopen(open_own(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "a")
+        handler = logging.StreamHandler(stream)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         saved = logger.handlers[:], logger.propagate, logger.level
 
@@ -110,5 +111,6 @@ def ray_log(folder: RunFolder) -> Iterator[Callable[[], None]]:
             logger.handlers[:], logger.propagate = saved[0], saved[1]
             logger.setLevel(saved[2])
             handler.close()
+            stream.close()
             if not folder.is_local:
                 folder.write(LOG, file.read_bytes())

@@ -278,7 +278,8 @@ def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: Cluster
     elif cluster is not None:
         (target / name).mkdir(parents=True, exist_ok=True)
         at = f"{cluster.user}@{cluster.head_address()}:{posixpath.join(storage, name)}/"
-        command = ["rsync", "-a", "-e", shlex.join(cluster.ssh()), at, f"{target / name}/"]
+        files = ["-rt", "--no-links", "--no-devices", "--no-specials"]  # nothing that leads elsewhere on this machine
+        command = ["rsync", *files, "-e", shlex.join(cluster.ssh()), at, f"{target / name}/"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise EnvironmentFailure(f"rsync of {at}: {' '.join(done.stderr.split())}")

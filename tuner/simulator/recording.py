@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.algorithms import changes_configurations
@@ -23,7 +22,6 @@ from tuner.errors import InputError
 from tuner.results import ResultSet
 from tuner.simulator.table import MEASURED, SECONDS
 from tuner.spec.values import is_number
-from tuner.storage import RunFolder
 from tuner.trial import Trial
 
 if TYPE_CHECKING:
@@ -44,13 +42,11 @@ class Recording:
     left_out: int
     """Trials without a usable report, at other steps than the rest, or with the configuration of one that went on."""
 
-    def write(self, path: str | Path) -> None:
-        """Writes the parquet file, whole or not at all. Raises InputError when that is not possible."""
-        folder = RunFolder.at(Path(path).parent)
+    def parquet(self) -> bytes:
+        """The table as a parquet file."""
         sink = io.BytesIO()
         self.frame.to_parquet(sink, index=False)
-        folder.create()
-        folder.write(Path(path).name, sink.getvalue())
+        return sink.getvalue()
 
 
 def record(results: ResultSet) -> Recording:

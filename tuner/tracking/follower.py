@@ -29,7 +29,7 @@ from tuner.loading import at_a_glance, last_known
 from tuner.lock import locked
 from tuner.results import LOG, ResultSet
 from tuner.spec.tracking import Tracking
-from tuner.storage import RunFolder
+from tuner.storage import RunFolder, open_own
 from tuner.tracking import mirrors_of
 from tuner.tracking.mirror import Mirror
 from tuner.trial import Trial
@@ -144,7 +144,7 @@ def main() -> None:
         return
     folder = RunFolder.at(location)
     if folder.is_local:
-        log = os.open(folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = open_own(folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
     over = threading.Event()

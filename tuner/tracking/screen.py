@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tuner.printable import printable
 from tuner.results import LOG, ResultSet
+from tuner.storage import open_own
 from tuner.tracking.lines import Lines
 from tuner.tracking.live import Live
 from tuner.tracking.progress import Progress
@@ -74,7 +75,7 @@ class Screen:
         self.results = results
         _flush()
         if results.folder.is_local:
-            log = os.open(results.folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            log = open_own(results.folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         else:
             log = os.open(os.devnull, os.O_WRONLY)
         os.dup2(log, 1)
