@@ -23,6 +23,7 @@ from tuner.errors import EnvironmentFailure
 from tuner.journal import JournalReader, JournalWriter, first_event, last_event, read_journal, rewrite
 from tuner.storage import RunFolder
 
+SPEC = {"objective": {"metric": "loss", "mode": "min"}}
 REPORT = {"trial": "a", "step": 1, "seconds": 1.0, "timestamp": 2.0, "checkpoint": None, "decision": "continue"}
 EVENTS: list[dict[str, Any]] = [
     {"what": "suggested", "trial": "a", "config": {"lr": 0.1, "units": [3, 4]}},
@@ -178,7 +179,7 @@ def test_a_lost_segment_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_journal_written_anew_takes_the_place_of_the_old_one_at_once(folder: RunFolder) -> None:
     reader = JournalReader(folder)
     list(reader.new())
-    began = {"what": "began", "spec": {}, "provenance": {}}
+    began = {"what": "began", "spec": SPEC, "provenance": {}}
     assert rewrite(folder, 8, [began, {"what": "started", "trial": "a"}]) == 9
     assert [event["n"] for event in reader.new()] == [8, 9]
     assert numbers(folder) == [8, 9]
@@ -191,7 +192,7 @@ def test_what_is_left_of_the_old_journal_is_passed_over(tmp_path: Path, monkeypa
     folder = written(remote(tmp_path))
     old = (tmp_path / "run/journal/000000002.jsonl").read_bytes()
     (tmp_path / "run/journal/000000001.jsonl").unlink()
-    rewrite(folder, 5, [{"what": "began", "spec": {}, "provenance": {}}])
+    rewrite(folder, 5, [{"what": "began", "spec": SPEC, "provenance": {}}])
     (tmp_path / "run/journal/000000002.jsonl").write_bytes(old)  # a kill came before it was deleted
     assert numbers(folder) == [5]
     assert not read_journal(folder).damage

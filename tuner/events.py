@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tuner.spec.objective import read_objectives
+
 Event = dict[str, Any]
 
 _TRIAL_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
@@ -54,6 +56,8 @@ def is_event(value: Any) -> bool:
         return False
     if not _tells(value, _FIELDS.get(value["what"], {})):
         return False
+    if value["what"] in ("began", "extended") and not _has_objectives(value["spec"]):
+        return False
     if value["what"] == "ended" and value["status"] not in ("completed", "stopped", "failed"):
         return False
     if "trial" in value and not (isinstance(value["trial"], str) and _TRIAL_ID.fullmatch(value["trial"])):
@@ -63,6 +67,14 @@ def is_event(value: Any) -> bool:
         segment is None
         or (isinstance(segment, dict) and segment.keys() == _SEGMENT.keys() and _tells(segment, _SEGMENT))
     )
+
+
+def _has_objectives(spec: Event) -> bool:
+    try:
+        read_objectives(spec["objective"])
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def _tells(value: Event, fields: dict[str, type | tuple[type, ...]]) -> bool:

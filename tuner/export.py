@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.provenance import experiment_of
+from tuner.redaction import redacted, with_password
 from tuner.results import ResultSet
 from tuner.spec.space import Choice, Computed, Constant, Domain, Float, Integer, Normal, Parameter, at
 from tuner.spec.values import identity, is_number, show
@@ -73,20 +74,21 @@ def _database(url: str | None) -> Iterator[BaseStorage]:
     import optuna
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+    shown = url and redacted(url, whole=True)
     try:
         try:
-            storage = optuna.storages.get_storage(url)
+            storage = optuna.storages.get_storage(url and with_password(url))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
             remedy = "write an SQLAlchemy URL whose driver is installed, such as sqlite:///study.db"
-            raise InputError(f"{url!r} is no database that Optuna can open: {_line(error)}; {remedy}") from None
+            raise InputError(f"{shown!r} is no database that Optuna can open: {_line(error)}; {remedy}") from None
         yield storage
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError, RuntimeError, OSError) as error:
         remedy = "is its server up, or its folder there and writable?"
-        raise EnvironmentFailure(f"the database {url!r} cannot be used: {_line(error)}; {remedy}") from None
+        raise EnvironmentFailure(f"the database {shown!r} cannot be used: {_line(error)}; {remedy}") from None
 
 
 def _line(error: BaseException) -> str:
-    return str(error.__cause__ or error).strip().splitlines()[0]
+    return redacted(str(error.__cause__ or error).strip().splitlines()[0])
 
 
 def _emptied(results: ResultSet, storage: BaseStorage, name: str) -> optuna.Study:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.plan import Plan
+from tuner.redaction import redacted_argv
 from tuner.results import ResultSet
 from tuner.spec.reader import Experiment, load_experiment
 
@@ -26,7 +27,7 @@ def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[s
     return {
         "id": uuid.uuid4().hex,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv,
+        "command": redacted_argv(sys.argv),
         "working_directory": str(Path.cwd()),
         "experiment_file": str(plan.experiment.file.resolve()) if plan.experiment.file else None,
         "roots": [str(root) for root in plan.experiment.roots],

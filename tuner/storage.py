@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.redaction import has_secret, redacted
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -37,10 +38,10 @@ class RunFolder:
 
     @classmethod
     def at(cls, location: str | Path) -> RunFolder:
-        """The folder at ``location``. Raises InputError when the URI cannot be read."""
+        """The folder at ``location``. Raises InputError when the URI cannot be read, or holds a password."""
         from pyarrow.fs import FileSystem, LocalFileSystem
 
-        text = str(location)
+        text = without_password(str(location))
         try:
             if "\0" in text:
                 raise ValueError("a name cannot hold the character NUL")
@@ -49,7 +50,7 @@ class RunFolder:
                 return cls(LocalFileSystem(), str(Path(text).expanduser().absolute()), text)
             filesystem, path = FileSystem.from_uri(text)
         except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: ~name of a user that there is not
-            raise InputError(f"storage {text!r} cannot be used: {error}") from None
+            raise InputError(f"storage {text!r} cannot be used: {redacted(str(error))}") from None
         return cls(filesystem, path, text)
 
     def __truediv__(self, name: str) -> RunFolder:
@@ -213,6 +214,14 @@ def _parts(shown: str) -> tuple[str, str]:
     """A URI's place, and its options (``?endpoint_override=…``), which hold for all below it."""
     place, mark, options = shown.partition("?") if "://" in shown else (shown, "", "")
     return place, mark + options
+
+
+def without_password(location: str) -> str:
+    """``location``. Raises InputError where it is a URI with a password or key: files and `ps` would show it."""
+    if "://" in location and has_secret(location):
+        remedy = "write it without, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your store reads"
+        raise InputError(f"storage {redacted(location, whole=True)!r} holds a password or key: {remedy}")
+    return location
 
 
 def _temporary(target: str) -> str:

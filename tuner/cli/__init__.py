@@ -12,6 +12,7 @@ import click
 
 from tuner.cli.output import echo
 from tuner.errors import Interrupted, RayLost, TunerError, did_you_mean
+from tuner.redaction import redacted
 
 VERBS = {
     "run": "search, and keep the best trial",
@@ -79,7 +80,7 @@ def main() -> None:
     try:
         sys.exit(cli.main(prog_name="python -m tuner", standalone_mode=False))
     except TunerError as error:
-        echo("\n".join(f"error: {line}" for line in str(error).splitlines()), err=True)
+        echo("\n".join(f"error: {redacted(line)}" for line in str(error).splitlines()), err=True)
         if isinstance(error, RayLost):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -28,6 +28,7 @@ def command(run_: str, url: str, study: str | None, storage: str, as_json: bool)
     """
     from tuner.export import NOTICES, optuna_study
     from tuner.loading import find_run, last_known
+    from tuner.redaction import redacted
 
     exported = optuna_study(last_known(find_run(run_, storage)), url, study)
     states = Counter(trial.state.name for trial in exported.get_trials(deepcopy=False))
@@ -38,5 +39,5 @@ def command(run_: str, url: str, study: str | None, storage: str, as_json: bool)
     for notice in notices:
         echo(f"NOTICE: {notice}", err=True)
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    echo(f"{counts or 'no trials'}; to look at it: optuna-dashboard {url}", err=True)
+    echo(f"{counts or 'no trials'}; to look at it: optuna-dashboard {redacted(url, whole=True)}", err=True)
     echo(exported.study_name)

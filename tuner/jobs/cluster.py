@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.machine import free_port
+from tuner.redaction import has_secret
 from tuner.spec.document import read_yaml
 
 if TYPE_CHECKING:
@@ -65,13 +66,18 @@ class ClusterFile:
             raise InputError(f"--cluster {file}: auth.ssh_user is missing: who may log in to the head")
         if head is None and provider.get("type") == "local":
             raise InputError(f"--cluster {file}: provider.head_ip is missing: name or address of the head")
+        storage, mlflow = (_text(told, name, "metadata", file) for name in ("storage", "mlflow"))
+        for name, uri in (("storage", storage), ("mlflow", mlflow)):
+            if uri is not None and has_secret(uri):
+                remedy = "the environment of the head has to hold it (AWS_SECRET_ACCESS_KEY, MLFLOW_TRACKING_PASSWORD)"
+                raise InputError(f"--cluster {file}: metadata.{name}: a password or key must not stand in it: {remedy}")
         return cls(
             file,
             head,
             user,
             _text(auth, "ssh_private_key", "auth", file),
-            _text(told, "storage", "metadata", file),
-            _text(told, "mlflow", "metadata", file),
+            storage,
+            mlflow,
             1 + sum(_whole(_group(kinds, name, file), name, file) for name in kinds),
         )
 

@@ -21,9 +21,10 @@ from tuner.jobs.cluster import ClusterFile
 from tuner.jobs.code import code_of, copied
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
+from tuner.redaction import redacted
 from tuner.runner import checked_name, run_name
 from tuner.spec.reader import load_experiment
-from tuner.storage import RunFolder
+from tuner.storage import RunFolder, without_password
 from tuner.trainable import load_trainable
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def prepared(
 def _storage(given: str | None, cluster: ClusterFile | None) -> str | None:
     if given is not None and "://" not in given and not given.startswith("/"):
         raise InputError(f"--storage {given}: must be an absolute path on the cluster, or a URI")
-    return given or (cluster.storage if cluster else None)
+    found = given or (cluster.storage if cluster else None)
+    return None if found is None else without_password(found)
 
 
 def resumed(
@@ -232,7 +234,7 @@ def jobs(client: JobSubmissionClient) -> list[dict[str, Any]]:
             "status": job.status.value.lower(),
             "started": time.strftime("%Y-%m-%d %H:%M", time.localtime((job.start_time or 0) / 1000)),
             "by": job.metadata.get(_BY, ""),
-            "storage": job.metadata[_STORAGE],
+            "storage": redacted(job.metadata[_STORAGE], whole=True),
         }
         for name, job in _searches(client).items()
     ]

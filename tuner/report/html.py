@@ -8,6 +8,7 @@ from html import escape
 
 from tuner.configuration import flat
 from tuner.machine import describe
+from tuner.redaction import redacted_argv
 from tuner.report.axes import Axis, axes_of
 from tuner.report.chronicle import Chronicle, chronicle
 from tuner.report.curves import front, incumbent, learning_curves, timeline
@@ -236,7 +237,7 @@ def _provenance(results: ResultSet, told: Chronicle) -> Section:
     rows = {
         "started": known.get("started"),
         "took": duration(known.get("elapsed_s") or told.elapsed),
-        "command": " ".join(map(str, known.get("command", []))),
+        "command": " ".join(redacted_argv(known.get("command", []))),
         "in": known.get("working_directory"),
         "experiment": known.get("experiment_file"),
         "git commit": f"{git['commit']}{changed}" if "commit" in git else "none: not in a git checkout",

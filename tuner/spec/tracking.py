@@ -5,22 +5,32 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
+from tuner.redaction import PASSWORD, has_secret, redacted, without_secrets
 from tuner.spec.model import Model
 
 
 class MlflowTracking(Model):
     """One MLflow run for the search, a nested one for each trial."""
 
+    model_config = ConfigDict(hide_input_in_errors=True)
+
     uri: str | None = None
     """Tracking server (``http://…``) or database (``sqlite:///…``, ``postgresql://…``); absent: the ``sqlite`` file
-    ``mlflow.db`` in the storage folder, which needs no server."""
+    ``mlflow.db`` in the storage folder, which needs no server. Without a password: that of a server or a database is in
+    the environment, ``MLFLOW_TRACKING_PASSWORD`` (or ``MLFLOW_TRACKING_TOKEN``)."""
 
     @field_validator("uri")
     @classmethod
     def _server_or_database(cls, uri: str | None) -> str | None:
-        if uri is not None and not re.match(r"(https?|sqlite|postgresql|mysql|mssql|databricks)(\+\w+)?(://|$)", uri):
+        if uri is None:
+            return None
+        if has_secret(uri):
+            remedy = f"write {without_secrets(uri)!r}, and set {PASSWORD}, or for a server MLFLOW_TRACKING_TOKEN"
+            shown = redacted(uri, whole=True)
+            raise ValueError(f"{shown!r} holds a password or token, and every file of the run would: {remedy}")
+        if not re.match(r"(https?|sqlite|postgresql|mysql|mssql|databricks)(\+\w+)?(://|$)", uri):
             raise ValueError(
                 f"{uri!r} is neither a server (http://host:port) nor a database (sqlite:///path, postgresql://…)"
             )

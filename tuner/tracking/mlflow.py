@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import flat, merge
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.redaction import redacted, with_password
 from tuner.report.terminal import metrics_line
 from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet
 from tuner.storage import RunFolder
@@ -58,11 +59,6 @@ def default_uri(storage: RunFolder) -> str:
     return f"sqlite:///{storage.local_path}/{DATABASE}"
 
 
-def shown_uri(uri: str) -> str:
-    """Without a password."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", uri)
-
-
 @dataclass
 class _Held:
     """What MLflow holds of a trial."""
@@ -83,7 +79,7 @@ class MlflowMirror:
 
     def __init__(self, options: MlflowTracking, results: ResultSet) -> None:
         self.uri = options.uri or default_uri(results.folder.parent)
-        self.name = f"MLflow at {shown_uri(self.uri)}"
+        self.name = f"MLflow at {redacted(self.uri, whole=True)}"
         self._experiment = options.experiment or results.spec["name"]
         self._register_as = options.register_as
         self._storage = results.folder.parent
@@ -96,7 +92,7 @@ class MlflowMirror:
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of tables that it makes
         with self._reaching():
             with self._alone():
-                self._client: MlflowClient = MlflowClient(self.uri)
+                self._client: MlflowClient = MlflowClient(with_password(self.uri))
                 self._id = self._experiment_id()
             known, token = [], None
             while token != "":
@@ -281,7 +277,7 @@ class MlflowMirror:
             yield
         except (MlflowException, SQLAlchemyError, requests.RequestException, OSError) as error:
             reason = str(error).strip().split("\n")[0] or type(error).__name__
-            raise EnvironmentFailure(f"{self.name} cannot be used: {shown_uri(reason)}") from error
+            raise EnvironmentFailure(f"{self.name} cannot be used: {redacted(reason)}") from error
 
 
 def _held(run: Run) -> _Held:

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.redaction import redacted, with_password
 from tuner.storage import RunFolder
-from tuner.tracking.mlflow import default_uri, shown_uri
+from tuner.tracking.mlflow import default_uri
 
 _TIMEOUT_S = 10.0
 
@@ -18,10 +19,8 @@ def check_mlflow(uri: str | None, storage: RunFolder) -> None:
     uri = uri or default_uri(storage)
     problem = _server_problem(uri) if uri.startswith(("http://", "https://")) else _database_problem(uri, storage)
     if problem:
-        raise EnvironmentFailure(
-            f"MLflow at {shown_uri(uri)}: {problem}; correct tracking.mlflow.uri (to search without it: "
-            f"tracking.mlflow.required: false)"
-        )
+        remedy = "correct tracking.mlflow.uri (to search without it: tracking.mlflow.required: false)"
+        raise EnvironmentFailure(f"MLflow at {redacted(uri, whole=True)}: {redacted(problem)}; {remedy}")
 
 
 def _server_problem(uri: str) -> str:
@@ -74,7 +73,7 @@ def _database_problem(uri: str, storage: RunFolder) -> str:
         ours = storage.is_local and file.parent == storage.local_path  # which the search makes
         return "" if ours or file.parent.is_dir() else f"there is no folder {file.parent}"
     try:
-        engine = create_engine(uri)
+        engine = create_engine(with_password(uri))
         try:
             tables = inspect(engine).get_table_names()
         finally:

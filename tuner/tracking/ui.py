@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import IO
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.loading import find_run, last_known
 from tuner.lock import holder
+from tuner.redaction import with_password
 from tuner.storage import RunFolder
 from tuner.tracking.mlflow import DATABASE, MlflowMirror, default_uri
 from tuner.tracking.reachable import check_mlflow
@@ -45,10 +47,14 @@ class Page:
             yield f"{self.uri.rstrip('/')}/{self.path}"
             return
         chosen = _free(port)
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self.uri]
+        command = [sys.executable, "-m", "mlflow", "server"]
         command += ["--host", _HOST, "--port", str(chosen), "--workers", "1"]
+        environment = os.environ | {
+            "MLFLOW_BACKEND_STORE_URI": with_password(self.uri),  # a command line can be read by all users
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # processes that nothing here uses and that any user may ask
+        }
         with tempfile.TemporaryFile() as log:
-            self._server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self._server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
             try:
                 _wait_until_it_answers(f"http://{_HOST}:{chosen}/health", self._server, log)
                 yield f"http://{_HOST}:{chosen}/{self.path}"
