@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -56,8 +57,112 @@ def project(user_folder: Path) -> Path:
 def test_code_travels_and_data_does_not(project: Path, is_repository: bool) -> None:
     if is_repository:
         subprocess.run(["git", "init", "-q", str(project)], check=True)
-    assert set(map(str, code_of(project))) == {".gitignore", "train.py", "x.yaml", "lib/net.py"}
-    assert "lib/net.py" not in map(str, code_of(project, ["lib/*"]))
+    assert set(map(str, code_of(project).files)) == {".gitignore", "train.py", "x.yaml", "lib/net.py"}
+    assert "lib/net.py" not in map(str, code_of(project, ["lib/*"]).files)
+
+
+SECRETS = [
+    ".env",
+    "sub/.env.local",
+    ".git-credentials",
+    ".netrc",
+    "id_rsa",
+    "key.pem",
+    "kubeconfig",
+    "credentials.json",
+]
+SECRETS += [".aws/credentials", "wandb/settings", "mlflow.db", "mlartifacts/1/a", "venv/bin/python", "env/bin/python"]
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_what_looks_like_a_secret_by_its_name_stays(project: Path, is_repository: bool) -> None:
+    for name in [*SECRETS, "id_of_users.py", "environment.yaml"]:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("x")
+    if is_repository:
+        subprocess.run(["git", "init", "-q", str(project)], check=True)
+    found = code_of(project)
+    plain = {".gitignore", "train.py", "x.yaml", "lib/net.py", "id_of_users.py", "environment.yaml"}
+    assert set(map(str, found.files)) == plain
+    assert set(found.left_out) == set(SECRETS)
+    assert found.remark.startswith("left out: .aws/credentials (not in git, and no code by its name), .env ")
+    assert found.remark.endswith(" and 4 more; --include GLOB sends them")
+    asked_for = code_of(project, include=["*.pem", "wandb/"])
+    assert set(map(str, asked_for.files)) - plain == {"key.pem", "wandb/settings"}
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    subprocess.run(["git", "-C", str(project), "add", "key.pem", "env"], check=True)
+    assert set(map(str, code_of(project).files)) - plain == {
+        "key.pem",
+        "env/bin/python",
+    }  # who has the repository has it
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("notes.txt", "-----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
+        ("train2.py", f"KEY = '{'AKIA'}{'Q' * 16}'", "an access key of AWS"),
+        ("train2.py", f"login('{'hf_'}{'a' * 34}')", "a token of Hugging Face"),
+        ("x.json", f"{'ghp_'}{'a' * 36}", "a token of GitHub"),
+        ("client_secret.json", "{}", "by its name"),
+        ("auth_token", "x", "by its name"),
+    ],
+)
+def test_what_holds_a_secret_is_refused(project: Path, name: str, text: str, what: str) -> None:
+    (project / name).write_text(text)
+    with pytest.raises(InputError) as caught:
+        code_of(project)
+    assert f"what looks like a secret would travel: {name} ({what}); name it in .gitignore or" in str(caught.value)
+    assert Path(name) in code_of(project, include=[name]).files
+    assert Path(name) not in code_of(project, [name]).files
+    (project / ".tunerignore").write_text(f"# not for the cluster\n{name}\n")
+    assert Path(name) not in code_of(project).files
+    (project / ".tunerignore").unlink()
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    subprocess.run(["git", "-C", str(project), "add", name], check=True)
+    assert Path(name) in code_of(project).files
+
+
+def test_a_name_alone_tells_nothing_of_code(project: Path) -> None:
+    for name in ("password_reset.py", "tokenizer.json", "token_embedding.py", "secret_sharing.md"):
+        (project / name).write_text("x")
+        assert Path(name) in code_of(project).files
+
+
+def test_a_link_out_of_the_project_is_not_followed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "shadow"
+    elsewhere.write_text("root:x")
+    (project / ".env").write_text("KEY=1")
+    for name, target in (("out.txt", elsewhere), ("to_env.txt", project / ".env"), ("net.py", project / "lib/net.py")):
+        (project / name).symlink_to(target)
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    subprocess.run(["git", "-C", str(project), "add", "out.txt", "to_env.txt"], check=True)
+    found = code_of(project, include=["out.txt"])
+    assert found.left_out["out.txt"] == "a link out of the project"
+    assert found.left_out["to_env.txt"] == "a link to what stays here"
+    assert Path("net.py") in found.files
+
+
+def test_without_git_nothing_hidden_travels(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / ".hidden").write_text("x")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert {"data.npz", "train.py"} <= set(map(str, code_of(project).files))
+    assert not [file for file in code_of(project).files if str(file).startswith(".")]
+
+
+def test_a_dry_run_lists_what_travels(project: Path) -> None:
+    (project / ".env").write_text("KEY=1")
+    done = CliRunner().invoke(cli, ["submit", "x.yaml", "--dry-run"], catch_exceptions=False)
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["11", ".gitignore"],
+        ["0", "lib/net.py"],
+        [str((project / "train.py").stat().st_size), "train.py"],
+        [str(len(EXPERIMENT)), "x.yaml"],
+    ]
+    assert "left out: .env (not in git, and no code by its name); --include GLOB sends them" in done.stderr
+    done = CliRunner().invoke(cli, ["submit", "x.yaml", "--dry-run", "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout)["left_out"] == {".env": "not in git, and no code by its name"}
+    assert set(json.loads(done.stdout)["files"]) == {".gitignore", "lib/net.py", "train.py", "x.yaml"}
 
 
 def test_too_much_code_is_refused_with_the_largest_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +192,7 @@ def test_a_submission_knows_its_command_and_the_clusters_mlflow(project: Path) -
         ("x.yaml", None, [], "--storage: where the cluster keeps its runs"),
         ("x.yaml", "runs", [], "--storage runs: must be an absolute path on the cluster, or a URI"),
         ("x.yaml", "/mnt", ["train.py"], "trainable train.py:train: train.py does not travel"),
-        ("x.yaml", "/mnt", ["*.yaml"], "FILE: x.yaml does not travel: .gitignore or --exclude names it"),
+        ("x.yaml", "/mnt", ["*.yaml"], "FILE: x.yaml does not travel: .gitignore, .tunerignore or --exclude names it"),
         ("../x.yaml", "/mnt", [], "whose code travels: start from the project's root"),
     ],
 )
@@ -256,6 +361,8 @@ def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Pa
     job.unpack(tmp_path / "again")
     assert (tmp_path / "again/train.py").read_text() == "the code\n"
     assert os.access(tmp_path / "again/train.py", os.X_OK)
+    kept_files = Path(job.storage, ".jobs/a").iterdir()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept_files} == {0o600}  # code, and the command of a job
     assert not (tmp_path / "again/data.npz").exists()
     (tmp_path / "thrice").mkdir()
     for path in (tmp_path / "again").iterdir():  # what travels a second time knows what is code in it
@@ -436,8 +543,8 @@ def test_a_job_that_ended_is_submitted_again(project: Path, status: str) -> None
     found = resumed(KnownJobs(a=status), "a", exclude=["lib/*"], cluster=told)
     assert found.job.command == "python -m tuner.jobs.driver --resume --storage /mnt/a --name a"
     assert found.attempt == 2
-    assert Path("train.py") in found.files
-    assert Path("lib/net.py") not in found.files
+    assert Path("train.py") in found.code.files
+    assert Path("lib/net.py") not in found.code.files
     assert resumed(KnownJobs(a=status), "a", "/mnt/given", cluster=told).storage == "/mnt/given"
     assert resumed(KnownJobs(), "a", cluster=told).storage == "/mnt/of-the-cluster"
     with pytest.raises(InputError, match="--storage runs: must be an absolute path"):

@@ -49,6 +49,12 @@ jobs_address = click.option(
 exclude = click.option(
     "--exclude", multiple=True, metavar="GLOB", help="What does not travel with a job, such as 'data/*'. Repeatable."
 )
+include = click.option(
+    "--include",
+    multiple=True,
+    metavar="GLOB",
+    help="What travels though it is not in git and looks like a secret or data. Repeatable.",
+)
 cluster_file = click.option(
     "--cluster", "cluster", metavar="FILE", help="The launcher file of the cluster, whose head is reached by ssh."
 )
@@ -93,6 +99,6 @@ def width() -> int | None:
 def print_submission(submission: Submission, as_json: bool) -> None:
     """What became a job."""
     if as_json:
-        print_json({"job": submission.name, "storage": submission.storage, "files": len(submission.files)})
+        print_json({"job": submission.name, "storage": submission.storage, "files": len(submission.code.files)})
     else:
         echo(submission.name)

@@ -19,6 +19,7 @@ from tuner.storage import STORAGE
 @click.option("--project", metavar="DIR", help="Where the code is now; by default where it was when the search began.")
 @options.cluster_file
 @options.exclude
+@options.include
 @options.as_json
 def command(
     run_: str,
@@ -28,6 +29,7 @@ def command(
     project: str | None,
     cluster: str | None,
     exclude: tuple[str, ...],
+    include: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Go on with a search that did not come to its end, after Ctrl-C, kill -9, a crash or a reboot.
@@ -44,10 +46,11 @@ def command(
     as_job = cluster is not None or (address or "").startswith("http")
     if as_job and project is not None:
         raise InputError("--project: the code below the working directory travels with a job: start from there instead")
-    if exclude and not as_job:
-        raise InputError("--exclude: nothing travels without --cluster FILE or --address http://HEAD:8265")
+    if (exclude or include) and not as_job:
+        option = "--exclude" if exclude else "--include"
+        raise InputError(f"{option}: nothing travels without --cluster FILE or --address http://HEAD:8265")
     if as_job:
-        _as_job(run_, None if storage == STORAGE else storage, address, cluster, exclude, as_json)
+        _as_job(run_, None if storage == STORAGE else storage, address, cluster, exclude, include, as_json)
         return
     from tuner.cli.run import on_screen
     from tuner.loading import find_run, last_known
@@ -72,6 +75,7 @@ def _as_job(
     address: str | None,
     cluster: str | None,
     exclude: tuple[str, ...],
+    include: tuple[str, ...],
     as_json: bool,
 ) -> None:
     from tuner.jobs.cluster import ClusterFile, jobs_api
@@ -79,6 +83,6 @@ def _as_job(
 
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:
-        submission = resumed(client, name, storage, exclude, launched)
+        submission = resumed(client, name, storage, exclude, launched, include)
         submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)

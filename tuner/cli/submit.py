@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from tuner.cli import options
 from tuner.cli.output import echo
+
+if TYPE_CHECKING:
+    from tuner.jobs.code import Code
 
 
 @click.command()
@@ -14,6 +20,8 @@ from tuner.cli.output import echo
 @click.option("--name", metavar="N", help="Name of the job and of its run; by default the experiment's and the time.")
 @click.option("--storage", metavar="DIR", help="Where the cluster keeps runs: a path that all nodes see, or a URI.")
 @options.exclude
+@options.include
+@click.option("--dry-run", is_flag=True, help="Only list what would travel: size in bytes and path of each file.")
 @options.jobs_address
 @options.cluster_file
 @options.as_json
@@ -23,21 +31,41 @@ def command(
     name: str | None,
     storage: str | None,
     exclude: tuple[str, ...],
+    include: tuple[str, ...],
+    dry_run: bool,
     address: str | None,
     cluster: str | None,
     as_json: bool,
 ) -> None:
     """Run the search of FILE on a cluster, as a job: it goes on when this computer is switched off.
 
-    The code below the working directory travels, as far as .gitignore lets it; data and runs do not.
+    The code below the working directory travels, as far as .gitignore and .tunerignore let it; data and runs do not.
+    What git does not track is refused where it looks like a secret. Whoever can read the cluster's storage can read the
+    code; --address http://… sends it, and Ray's token, unencrypted.
 
     Example: python -m tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml
     """
     from tuner.jobs.cluster import ClusterFile, jobs_api
+    from tuner.jobs.code import code_of
     from tuner.jobs.jobs import prepared, submit
 
+    if dry_run:
+        _list(code_of(Path.cwd().resolve(), exclude, include), as_json)
+        return
     launched = ClusterFile.read(cluster) if cluster else None
-    submission = prepared(file, overrides, name, storage, exclude, launched)
+    submission = prepared(file, overrides, name, storage, exclude, launched, include)
     with jobs_api(address, launched) as client:
         submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)
+
+
+def _list(code: Code, as_json: bool) -> None:
+    """What would travel."""
+    sizes = {str(file): file.stat().st_size for file in code.files}
+    if as_json:
+        options.print_json({"files": sizes, "left_out": code.left_out})
+        return
+    for name, length in sizes.items():
+        click.echo(f"{length:>10} {name}")
+    total = f"{len(sizes)} files, {sum(sizes.values())} bytes"
+    click.echo("\n".join(filter(None, [total, code.remark])), err=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
 from tuner.jobs.cluster import ClusterFile
-from tuner.jobs.code import code_of, copied
+from tuner.jobs.code import Code, code_of, copied
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
@@ -54,8 +54,7 @@ class Submission:
     storage: str
     project: Path
     """Whose code travels."""
-    files: tuple[Path, ...]
-    """The code, relative to the project."""
+    code: Code
     attempt: int = 1
     """The how manieth job this is of its name."""
 
@@ -76,8 +75,9 @@ def prepared(
     storage: str | None,
     exclude: Sequence[str] = (),
     cluster: ClusterFile | None = None,
+    include: Sequence[str] = (),
 ) -> Submission:
-    """Checks what can be checked here. Raises InputError."""
+    """Checks what can be checked here. ``exclude``, ``include``: as of `code_of`. Raises InputError."""
     project = Path.cwd().resolve()
     overrides = list(overrides)
     experiment = load_experiment(file, overrides)
@@ -87,14 +87,14 @@ def prepared(
     mlflow = experiment.spec.tracking.mlflow
     if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
         overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
-    files = code_of(project, exclude)
-    _check_travels(Path(file).resolve(), "FILE", project, files)
+    code = code_of(project, exclude, include)
+    _check_travels(Path(file).resolve(), "FILE", project, code)
     source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "").resolve()
     if source.is_relative_to(project) and "site-packages" not in source.parts:  # else the cluster must have it
-        _check_travels(source, f"trainable {experiment.spec.trainable}", project, files)
+        _check_travels(source, f"trainable {experiment.spec.trainable}", project, code)
     run = run_name(name, experiment.spec.name)
     shown = os.path.relpath(Path(file).resolve(), project)
-    return Submission(shown, tuple(overrides), run, storage, project, tuple(files))
+    return Submission(shown, tuple(overrides), run, storage, project, code)
 
 
 def _storage(given: str | None, cluster: ClusterFile | None) -> str | None:
@@ -110,6 +110,7 @@ def resumed(
     storage: str | None = None,
     exclude: Sequence[str] = (),
     cluster: ClusterFile | None = None,
+    include: Sequence[str] = (),
 ) -> Submission:
     """To go on with a job that ended before its search did.
 
@@ -129,14 +130,15 @@ def resumed(
     if wanted is None:
         raise InputError(f"this cluster knows no job {name!r}: say with --storage where its run is")
     project = Path.cwd().resolve()
-    return Submission(None, (), name, wanted, project, tuple(code_of(project, exclude)), attempt)
+    return Submission(None, (), name, wanted, project, code_of(project, exclude, include), attempt)
 
 
-def _check_travels(file: Path, what: str, project: Path, files: Sequence[Path]) -> None:
+def _check_travels(file: Path, what: str, project: Path, code: Code) -> None:
     if not file.is_relative_to(project):
         raise InputError(f"{what}: {file} is outside of {project}, whose code travels: start from the project's root")
-    if file.relative_to(project) not in files:
-        raise InputError(f"{what}: {file.relative_to(project)} does not travel: .gitignore or --exclude names it")
+    if file.relative_to(project) not in code.files:
+        why = code.left_out.get(str(file.relative_to(project)), ".gitignore, .tunerignore or --exclude names it")
+        raise InputError(f"{what}: {file.relative_to(project)} does not travel: {why}")
 
 
 def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[str], None]) -> None:
@@ -145,13 +147,15 @@ def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[s
     Raises InputError where the cluster has another Ray or Python, or the name is taken; and as the driver does.
     """
     _check_ray(client)
+    if submission.code.remark:
+        say(submission.code.remark)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
-        copied(submission.project, submission.files, Path(folder))
-        list_code(Path(folder), [str(file) for file in submission.files])
+        copied(submission.project, submission.code.files, Path(folder))
+        list_code(Path(folder), [str(file) for file in submission.code.files])
         if not hand_over(client, submission.job, folder, submission.attempt):
             raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name")
-    say(f"{len(submission.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
+    say(f"{len(submission.code.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
     known_as = _id(submission.name, submission.attempt)
     while READY not in client.get_job_logs(known_as):
         info = client.get_job_info(known_as)

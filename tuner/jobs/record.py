@@ -80,8 +80,9 @@ class Job:
                 archive.add(project / name, name)
         self.folder.create()
         try:
-            self.folder.write(_CODE, packed.getvalue())
-            self.folder.write(_RECORD, json.dumps(asdict(self), indent=2).encode())  # last: what has it, is whole
+            self.folder.write(_CODE, packed.getvalue(), private=True)
+            record = json.dumps(asdict(self), indent=2).encode()
+            self.folder.write(_RECORD, record, private=True)  # last: what has it, is whole
         except OSError as error:
             raise EnvironmentFailure(f"{self.folder.shown} cannot be written: {error}") from None
 
