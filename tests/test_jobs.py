@@ -302,6 +302,93 @@ def test_a_head_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("user", "head"), [("-oProxyCommand=x", "10.0.0.1"), ("me;x", "10.0.0.1"), ("me", "-v"), ("me", "a b")]
+)
+def test_a_name_that_ssh_would_take_for_an_option_is_refused(tmp_path: Path, user: str, head: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"provider: {{type: local, head_ip: '{head}'}}\nauth: {{ssh_user: '{user}'}}\n")
+    with pytest.raises(InputError, match=r"is no name: letters, digits"):
+        ClusterFile.read(str(tmp_path / "c.yaml"))
+
+
+class Ssh:
+    """A stand-in for the program ssh: Python code, which has ``words`` (its command line) and ``port``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program = folder / "ssh"
+        self.words = folder / "words"
+
+    def does(self, code: str) -> None:
+        self.program.write_text(
+            f"#!{sys.executable}\nimport re, socket, sys, time\nwords = ' '.join(sys.argv[1:])\n"
+            f"open({str(self.words)!r}, 'w').write(words)\n"
+            f"port = int(re.search(r'-L 127.0.0.1:([0-9]+):', words)[1])\n{code}\n"
+        )
+        self.program.chmod(0o755)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return Ssh(tmp_path / "bin")
+
+
+HEAD = ClusterFile("conf/on prem.yaml", "10.0.0.1", "me", None, None, None)
+TAKEN = "print('bind [127.0.0.1]: Address already in use', file=sys.stderr); sys.exit(255)"
+
+
+def test_who_takes_the_port_of_the_tunnel_first_is_sent_nothing(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds the port in the command line of ssh, and answers as Ray's dashboard does; then ssh cannot bind it."""
+    taken: list[socket.socket] = []
+    asked: list[bytes] = []
+
+    def answer(caller: socket.socket) -> None:
+        asked.append(caller.recv(4096))
+        caller.sendall(b'HTTP/1.0 200 OK\r\n\r\n{"ray_version": "2.60.0"}')
+        caller.close()
+
+    chosen = cluster.free_port
+
+    def watched(host: str) -> int:
+        port = int(chosen(host))
+        taken.append(socket.create_server(("127.0.0.1", port)))
+        threading.Thread(target=lambda: answer(taken[0].accept()[0]), daemon=True).start()
+        return port
+
+    monkeypatch.setattr(cluster, "free_port", watched)
+    ssh.does(f"time.sleep(1); {TAKEN}")
+    with (
+        pytest.raises(EnvironmentFailure, match=r"ssh me@10\.0\.0\.1: bind .* Address already in use"),
+        jobs_api(None, HEAD),
+    ):
+        pass
+    assert asked == []
+    taken[0].close()
+
+
+def test_the_tunnel_is_used_when_ssh_listens(ssh: Ssh, tmp_path: Path) -> None:
+    ssh.does("server = socket.create_server(('127.0.0.1', port))\nwhile True: server.accept()[0].sendall(b'hello')")
+    with cluster._tunnel(HEAD, "10.0.0.1", time.monotonic() + 60) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as there:
+            assert there.recv(5) == b"hello"
+    words = ssh.words.read_text()
+    assert words.endswith(" -- me@10.0.0.1")
+    assert "StrictHostKeyChecking=accept-new" in words
+    assert f'UserKnownHostsFile="{tmp_path}/.config/tuner/known_hosts-on_prem"' in words
+    assert stat.S_IMODE((tmp_path / ".config/tuner").stat().st_mode) == 0o700
+
+
+def test_a_host_key_that_changed_is_named_with_the_line_to_delete(ssh: Ssh) -> None:
+    said = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\\nOffending ED25519 key in /home/me/a b/known:3\\n"
+    ssh.does(f"print('{said}Host key verification failed.', file=sys.stderr); sys.exit(255)")
+    with pytest.raises(EnvironmentFailure) as caught, jobs_api(None, HEAD):
+        pass
+    assert "its host key is not the one that it had" in str(caught.value)
+    assert str(caught.value).endswith("delete line 3 of /home/me/a b/known")
+
+
 def test_ray_and_python_must_agree() -> None:
     here = {"Python": "3.12", "ray": "2.60.0", "torch": "2.14.0"}
     there = {"Python": "3.11", "ray": "2.60.0", "torch": "2.15.0", "optuna": "5.0.0"}

@@ -66,6 +66,6 @@ def _list(code: Code, as_json: bool) -> None:
         options.print_json({"files": sizes, "left_out": code.left_out})
         return
     for name, length in sizes.items():
-        click.echo(f"{length:>10} {name}")
+        echo(f"{length:>10} {name}")
     total = f"{len(sizes)} files, {sum(sizes.values())} bytes"
-    click.echo("\n".join(filter(None, [total, code.remark])), err=True)
+    echo("\n".join(filter(None, [total, code.remark])), err=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import logging
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
@@ -61,7 +63,8 @@ class ClusterFile:
             raise InputError(f"--cluster {file}: cannot be read: {error}") from None
         provider, auth = _group(content, "provider", file), _group(content, "auth", file)
         told, kinds = (_group(content, name, file, {}) for name in ("metadata", "available_node_types"))
-        user, head = _text(auth, "ssh_user", "auth", file), _text(provider, "head_ip", "provider", file)
+        user = _word(auth, "ssh_user", "auth", file, _USER)
+        head = _word(provider, "head_ip", "provider", file, _HOST)
         if user is None:
             raise InputError(f"--cluster {file}: auth.ssh_user is missing: who may log in to the head")
         if head is None and provider.get("type") == "local":
@@ -96,13 +99,42 @@ class ClusterFile:
         raise EnvironmentFailure(f"--cluster {self.file}: its head is not known: {reason}; is it up (`ray up`)?")
 
     def ssh(self) -> list[str]:
-        """The beginning of an ssh command, up to the options."""
+        """The beginning of an ssh command, up to the options.
+
+        A host that is new is taken for what it says; one whose key has changed is refused. What is known of the hosts
+        of this file is kept apart, as those of a cluster come and go.
+        """
         key = ["-i", str(Path(self.key).expanduser())] if self.key else []
-        return ["ssh", *key, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={PATIENCE_S - 3:.0f}", *_NEW_HOSTS]
+        known = ["-o", "StrictHostKeyChecking=accept-new", "-o", f'UserKnownHostsFile="{self._known_hosts()}"']
+        patience = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={PATIENCE_S - 3:.0f}", "-o", "LogLevel=ERROR"]
+        return ["ssh", *key, *patience, *known]
+
+    def _known_hosts(self) -> Path:
+        """Raises EnvironmentFailure where its folder cannot be made."""
+        file = Path(_KNOWN_HOSTS.format(re.sub(r"[^\w.-]", "_", Path(self.file).stem))).expanduser()
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentFailure(
+                f"{file.parent} cannot be made: {error.strerror}: ssh keeps host keys there"
+            ) from None
+        return file
+
+    def refused(self, head: str, said: str) -> EnvironmentFailure:
+        """Why ssh, or a program that uses it, did not reach the head; ``said``: its words."""
+        at = f"--cluster {self.file}: ssh {self.user}@{head}"
+        if changed := _CHANGED.search(said):
+            return EnvironmentFailure(
+                f"{at}: its host key is not the one that it had: this is another machine, which has its address now, or "
+                f"somebody in between; if you know that it is new, delete line {changed[2]} of {changed[1]}"
+            )
+        return EnvironmentFailure(f"{at}: {' '.join(said.split()) or 'no answer'}; is it up?")
 
 
-_NEW_HOSTS = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR")
-"""As Ray's launcher: a cluster's hosts come and go, and reuse addresses."""
+_KNOWN_HOSTS = "~/.config/tuner/known_hosts-{}"
+_CHANGED = re.compile(r"Offending \S+ key in (.+):(\d+)")
+_USER, _HOST = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*"), re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*")
+"""What ssh takes for no option."""
 
 
 def _group(content: Any, name: str, file: str, absent: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -127,6 +159,14 @@ def _whole(group: dict[str, Any], name: str, file: str) -> int:
         return value
     key = f"available_node_types.{name}.min_workers"
     raise InputError(f"--cluster {file}: {key}: must be a whole number from 0 on, not {value!r}")
+
+
+def _word(group: dict[str, Any], name: str, where: str, file: str, rule: re.Pattern[str]) -> str | None:
+    """Text that becomes a part of ssh's command line."""
+    value = _text(group, name, where, file)
+    if value is not None and not rule.fullmatch(value):
+        raise InputError(f"--cluster {file}: {where}.{name}: {value!r} is no name: letters, digits, '.', '_' and '-'")
+    return value
 
 
 @contextlib.contextmanager
@@ -197,20 +237,19 @@ def _tunnel(cluster: ClusterFile, head: str, deadline: float) -> Iterator[str]:
     port = free_port("127.0.0.1")
     if shutil.which("ssh") is None:
         raise EnvironmentFailure(f"--cluster {cluster.file}: ssh {cluster.user}@{head}: there is no program ssh here")
-    command = [*cluster.ssh(), "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{PORT}", f"{cluster.user}@{head}"]
+    forward = ["-o", "ExitOnForwardFailure=yes", "-o", "ControlPath=none", "-N"]  # by this very process
     tunnel = subprocess.Popen(
-        [*command, "-o", "ExitOnForwardFailure=yes"],
+        [*cluster.ssh(), *forward, "-L", f"127.0.0.1:{port}:127.0.0.1:{PORT}", "--", f"{cluster.user}@{head}"],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C is for us
     )
     try:
-        while not _listens(port):
+        while not _listens(tunnel.pid, port):
             if tunnel.poll() is not None or time.monotonic() > deadline:
                 tunnel.kill()
-                said = " ".join((tunnel.communicate()[1] or "no answer").split())
-                raise EnvironmentFailure(f"--cluster {cluster.file}: ssh {cluster.user}@{head}: {said}; is it up?")
+                raise cluster.refused(head, tunnel.communicate()[1] or "")
             time.sleep(0.05)
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -220,8 +259,9 @@ def _tunnel(cluster: ClusterFile, head: str, deadline: float) -> Iterator[str]:
             tunnel.stderr.close()
 
 
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        return True
+def _listens(process: int, port: int) -> bool:
+    """Whether it is this process that listens there: another user's would be sent the token."""
+    with contextlib.suppress(psutil.Error):
+        held = psutil.Process(process).net_connections("tcp4")
+        return any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in held)
     return False

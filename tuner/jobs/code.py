@@ -145,7 +145,7 @@ def _ignored(project: Path) -> list[str]:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern matches: a path, or, if it has no slash or ends with its only one, a file or folder anywhere."""
+    """Whether a pattern matches the path. One without a slash matches a file anywhere, ``name/`` a folder anywhere."""
     *folders, last = name.split("/")
     for pattern in patterns:
         if "/" in pattern.rstrip("/"):

@@ -39,6 +39,9 @@ AGENT_S = 30.0
 _STORAGE, _BY = "tuner_storage", "tuner_submitter"
 """Keys of a job's metadata."""
 
+_SSH_FAILED = 255
+"""The exit status of rsync where its ssh does not reach the host."""
+
 _ATTEMPT = "~"
 """Comes in no job's name."""
 
@@ -283,10 +286,13 @@ def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: Cluster
         source.copy_to(here)
     elif cluster is not None:
         (target / name).mkdir(parents=True, exist_ok=True)
-        at = f"{cluster.user}@{cluster.head_address()}:{posixpath.join(storage, name)}/"
+        head = cluster.head_address()
+        at = f"{cluster.user}@{head}:{posixpath.join(storage, name)}/"
         files = ["-rt", "--no-links", "--no-devices", "--no-specials"]  # nothing that leads elsewhere on this machine
-        command = ["rsync", *files, "-e", shlex.join(cluster.ssh()), at, f"{target / name}/"]
+        command = ["rsync", *files, "-e", shlex.join(cluster.ssh()), "--", at, f"{target / name}/"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == _SSH_FAILED:
+            raise cluster.refused(head, done.stderr)
         if done.returncode != 0:
             raise EnvironmentFailure(f"rsync of {at}: {' '.join(done.stderr.split())}")
     else:
