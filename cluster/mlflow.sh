@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bash cluster/mlflow.sh [ARTIFACTS]     on the head, after `ray start --head`; the launcher files do it
 #
-# An MLflow server with its database (sqlite), which listens on loopback alone and so needs no password: the drivers of
-# searches run on the head, and people come by ssh. ARTIFACTS: a folder, s3:// or gs://. It ends when Ray ends on this
+# An MLflow server with its database (sqlite), which listens on loopback alone and asks for no password: the drivers of
+# searches run on the head, and people come by ssh. All users of the head can read and delete what is in it. ARTIFACTS: a folder, s3:// or gs://. It ends when Ray ends on this
 # host. Database, log and process id are in ~/tuner_mlflow.
 set -euo pipefail
 

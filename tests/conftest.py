@@ -74,6 +74,9 @@ def ray_session() -> None:
 def _ray() -> Iterator[None]:
     import ray
 
+    from tuner.engine.token import make_token
+
+    make_token()  # Ray's own is open to all, which a search would say
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(ROOT)  # workers import tuner from this checkout, installed or not
     ray.init(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -370,9 +371,10 @@ def test_who_takes_the_port_of_the_tunnel_first_is_sent_nothing(ssh: Ssh, monkey
 
 def test_the_tunnel_is_used_when_ssh_listens(ssh: Ssh, tmp_path: Path) -> None:
     ssh.does("server = socket.create_server(('127.0.0.1', port))\nwhile True: server.accept()[0].sendall(b'hello')")
-    with cluster._tunnel(HEAD, "10.0.0.1", time.monotonic() + 60) as url:
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as there:
-            assert there.recv(5) == b"hello"
+    with contextlib.ExitStack() as within:
+        url = within.enter_context(cluster._tunnel(HEAD, "10.0.0.1", time.monotonic() + 60))
+        there = within.enter_context(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))))
+        assert there.recv(5) == b"hello"
     words = ssh.words.read_text()
     assert words.endswith(" -- me@10.0.0.1")
     assert "StrictHostKeyChecking=accept-new" in words

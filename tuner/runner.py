@@ -193,7 +193,7 @@ def search(
 
     try:
         recorder.begin()
-        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck):
+        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck, say):
             attach()
             with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
                 fit(plan, task, recorder, control)

@@ -92,4 +92,4 @@ class Cluster:
 
     def monitor(self) -> str:
         """The end of what Ray's autoscaler wrote."""
-        return self.head.run("tail -n 60 /tmp/ray/session_latest/logs/monitor.*", check=False)
+        return self.head.run("tail -n 60 /tmp/ray-root/ray/session_latest/logs/monitor.*", check=False)

@@ -49,6 +49,7 @@ def check_machine(storage: str) -> Iterator[Finding]:
     yield system.shared_memory()
     yield system.open_files()
     yield system.ports()
+    yield system.token()
 
 
 def _check_storage(storage: str) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.doctor.finding import Finding, Level
+from tuner.engine.token import TOKEN, open_to_others
 from tuner.errors import InputError
 from tuner.machine import describe, this_machine
 from tuner.spec.quantities import size
@@ -106,6 +107,16 @@ def ports() -> Finding:
             remedy = "Ray's processes talk over it: look at the firewall, the VPN and the container's network"
             return Finding("error", "ports", f"no server can be reached at {address}: {error}", remedy)
     return Finding("ok", "ports", f"servers can be reached at {' and '.join(addresses)}")
+
+
+def token() -> Finding:
+    """Whether others may read Ray's token: who has it runs code as this user."""
+    if found := open_to_others():
+        names = " and ".join(map(str, found))
+        remedy = "chmod -R go= ~/.ray; where others may have read it, delete the token: a search makes another"
+        return Finding("warning", "token", f"{names}: open to other users of this machine", remedy)
+    there = Path(TOKEN).expanduser().exists()
+    return Finding("ok", "token", f"{TOKEN} is yours alone" if there else f"no {TOKEN} yet: a search makes one")
 
 
 def _own_address() -> str:

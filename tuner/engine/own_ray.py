@@ -6,10 +6,13 @@ import contextlib
 import functools
 import logging
 import os
+import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from tuner.engine.token import MODE, require_token
+from tuner.engine.token import MODE, make_token, require_token
 from tuner.errors import EnvironmentFailure
 from tuner.plan import Plan
 
@@ -20,8 +23,8 @@ METRICS = "RAY_enable_metrics_collection"
 _VITAL = ("gcs_server", "raylet")
 
 
-def start_ray(plan: Plan) -> None:
-    """Starts Ray on this machine with the very resources that the plan was made for.
+def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
+    """Starts Ray on this machine with the very resources that the plan was made for; ``say`` gets notices.
 
     Raises EnvironmentFailure where it does not come up.
     """
@@ -31,12 +34,15 @@ def start_ray(plan: Plan) -> None:
 
     machine = plan.cluster.nodes[0].resources
     try:
+        if notice := make_token():
+            say(f"NOTICE: {notice}")
         with _only_what_a_search_uses(), _guarded():
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
                 num_cpus=int(machine["CPU"]),
                 num_gpus=int(machine["GPU"]),
                 _memory=int(machine["memory"]),
+                _temp_dir=str(private_folder() / "ray"),
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.INFO,
@@ -46,6 +52,22 @@ def start_ray(plan: Plan) -> None:
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise EnvironmentFailure(f"Ray does not start on this machine: {reason}") from error
+
+
+def private_folder() -> Path:
+    """A folder in /tmp (or RAY_TMPDIR) that only this user may enter.
+
+    Ray (2.60) lets everybody write in the folders of its sessions: another user could replace a socket, or code. The
+    path is short, as a socket's may have 107 bytes. Raises OSError.
+    """
+    base = Path(os.environ.get("RAY_TMPDIR") or "/tmp")
+    folder = base / f"tuner-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():  # somebody was there first
+        return Path(tempfile.mkdtemp(prefix="tuner-", dir=base))
+    folder.chmod(0o700)
+    return folder
 
 
 @contextlib.contextmanager

@@ -58,12 +58,14 @@ _RAY_SETTINGS = {
 
 
 @contextlib.contextmanager
-def ray_up(plan: Plan, died: Callable[[str], None], stuck: Callable[[], None]) -> Iterator[None]:
+def ray_up(
+    plan: Plan, died: Callable[[str], None], stuck: Callable[[], None], say: Callable[[str], None]
+) -> Iterator[None]:
     """Within: Ray is up with the resources of the plan, and set up as a search needs it.
 
     ``died`` is called, from another thread, with the name of a process of Ray's that is gone and without which nothing
     goes on; Ray itself would wait for a minute and then end this process without a word. ``stuck`` is called where the
-    block has not been left `PATIENCE_S` later, as its thread waits in Ray for what is gone.
+    block has not been left `PATIENCE_S` later, as its thread waits in Ray for what is gone. ``say`` gets notices.
     """
     import ray
 
@@ -73,7 +75,7 @@ def ray_up(plan: Plan, died: Callable[[str], None], stuck: Callable[[], None]) -
     watch = Watch(died, stuck)
     try:
         if ours:
-            start_ray(plan)
+            start_ray(plan, say)
             watch.start()
         yield
     finally:

@@ -125,8 +125,8 @@ class ClusterFile:
         at = f"--cluster {self.file}: ssh {self.user}@{head}"
         if changed := _CHANGED.search(said):
             return EnvironmentFailure(
-                f"{at}: its host key is not the one that it had: this is another machine, which has its address now, or "
-                f"somebody in between; if you know that it is new, delete line {changed[2]} of {changed[1]}"
+                f"{at}: its host key is not the one that it had: another machine has its address now, or somebody is "
+                f"in between; if you know that it is new, delete line {changed[2]} of {changed[1]}"
             )
         return EnvironmentFailure(f"{at}: {' '.join(said.split()) or 'no answer'}; is it up?")
 
