@@ -22,7 +22,8 @@ from pyarrow.fs import FileSelector, FileSystem
 
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.cli import cli
-from tuner.errors import EnvironmentFailure
+from tuner.errors import EnvironmentFailure, InputError
+from tuner.lock import holder, locked
 from tuner.results import EXPERIMENT, LOG, PROVENANCE, REPORT, ResultSet, how_to_resume, write_json
 from tuner.runner import _write_page
 from tuner.spec.document import dump_yaml
@@ -66,6 +67,18 @@ def test_a_folder_takes_the_place_of_another(bucket: str) -> None:
     assert (folder / "old").read("config.json") == b"new"
     assert (folder / "old").exists("checkpoint/new")
     assert not (folder / "old").exists("checkpoint/old")
+
+
+def test_a_lock_of_one_process_at_a_time(bucket: str) -> None:
+    folder = RunFolder.at(bucket)
+    for _ in range(2):
+        with locked(folder) as lock:
+            lock.check()
+            assert holder(folder) is not None
+            with pytest.raises(InputError, match="works on this run"), locked(folder):
+                pass
+            lock.check()  # the attempt changed nothing
+        assert holder(folder) is None
 
 
 def test_a_question_mark_in_a_local_name_is_a_part_of_it() -> None:

@@ -4,7 +4,8 @@
     ├── InputError                2: what the user wrote is wrong; holds every Problem found, each with its place
     ├── NoUsableResult            3: the search ended, but no trial gave a result that can be used
     ├── EnvironmentFailure        4: data, storage, the cluster or a server failed
-    │   └── RayLost               4: Ray died under a search
+    │   ├── RayLost               4: Ray died under a search
+    │   └── LockLost              4: another process works on the run folder now
     └── Interrupted               130: the user stopped the search; the run folder is complete
 
 The command line prints ``str(error)`` and exits with ``error.exit_status``; anything else that escapes is a bug
@@ -98,6 +99,10 @@ class EnvironmentFailure(TunerError):
 
 class RayLost(EnvironmentFailure):
     """Ray died under a search. Its threads in this process wait a minute for it, so that an orderly exit takes long."""
+
+
+class LockLost(EnvironmentFailure):
+    """Another process has the run folder now: nothing more may be written there."""
 
 
 class Interrupted(TunerError):

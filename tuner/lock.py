@@ -1,118 +1,332 @@
-"""One process at a time works on a run folder."""
+"""One process at a time works on a run folder.
+
+On a local file system the kernel holds the lock, and drops it with the process, however that ends.
+
+An object store has nothing like it. There the lock is a folder, and who wants it first writes a claim, an object of its
+own in that folder, and then looks: where it finds the claim of another process that is alive, it withdraws its own. Of
+two that come at the same moment one sees the other, whichever wrote first (both may: then both withdraw). The owner
+renews its claim from a thread. A claim that was not renewed for `STALE_AFTER_S` is deleted by the next process that
+wants the lock, and an owner whose claim is gone has lost the lock, also if it only stood still. All ages are
+differences between times of the store's own clock: the hosts' clocks may be hours off.
+"""
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import errno
 import json
 import os
 import socket
+import stat
+import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from tuner.errors import InputError
+from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.storage import RunFolder
 from tuner.untrusted import parsed
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo
 
 LOCK = "run.lock"
 
 STALE_AFTER_S = 60.0
-"""A lock on an object store, which no kernel takes away from a dead process, is renewed more often than that."""
+"""A claim in an object store, which no kernel takes away from a dead process, is renewed more often than that."""
+
+CHECK_EVERY_S = 1.0
+"""How often `Lock.renew` asks the storage at most."""
 
 _LOOK_EVERY_S = 0.2
+_RENEW_EVERY_S = STALE_AFTER_S / 4
+_TRIES, _TRY_EVERY_S = 5, 0.02
+"""A local lock is tried so often: `holder` has it for a moment while it looks."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
-class Lock:
-    """Held by this process; on object stores only as long as `renew` is called."""
+class Lock(abc.ABC):
+    """Held by this process, until `check` raises."""
 
-    def __init__(self, folder: RunFolder, name: str = LOCK) -> None:
+    def __init__(self, folder: RunFolder, name: str) -> None:
         self._folder = folder
         self._name = name
-        self._renewed = 0.0
-        self.renew()
+        self._owner = uuid.uuid4().hex
+        self._checked = time.monotonic()
+        self._lost: LockLost | None = None
 
     def renew(self) -> None:
-        """Says again that this process is alive, where nobody else would know."""
-        if not self._folder.is_local and time.monotonic() > self._renewed + STALE_AFTER_S / 4:
-            self._folder.write(self._name, _holder())
-            self._renewed = time.monotonic()
+        """As `check`, but asks the storage every `CHECK_EVERY_S` only. Call it as often as you like."""
+        if self._lost or time.monotonic() >= self._checked + CHECK_EVERY_S:
+            self.check()
+
+    def check(self) -> None:
+        """Raises LockLost if another process has the lock now, and OSError if the storage does not answer."""
+        if self._lost is None and not self._is_ours():
+            self._lose()
+        if self._lost:
+            raise self._lost
+        self._checked = time.monotonic()
+
+    @abc.abstractmethod
+    def release(self) -> None:
+        """Gives the lock back, if it is still ours."""
+
+    @abc.abstractmethod
+    def _is_ours(self) -> bool:
+        """Whether what this process wrote is still there."""
+
+    @abc.abstractmethod
+    def _others(self) -> bytes:
+        """What the process that has the lock wrote; empty if that is not known."""
+
+    def _lose(self) -> None:
+        now = _who(self._others())
+        self._lost = LockLost(
+            f"{self._folder.shown}: {now} has taken {self._name} over from this one (process {os.getpid()} on "
+            f"{socket.gethostname()}), which stood still or lost its storage, and writes nothing more there"
+        )
+
+    def _content(self) -> bytes:
+        told = {"owner": self._owner, "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
+        return json.dumps(told).encode()
+
+
+class _Taken(InputError):
+    """Another process has the lock."""
+
+    def __init__(self, folder: RunFolder, held: bytes) -> None:
+        remedy = "wait for its end, or end it (it stops on SIGINT)"
+        super().__init__(f"{folder.shown}: {_who(held)} works on this run: {remedy}")
 
 
 @contextlib.contextmanager
 def locked(folder: RunFolder, name: str = LOCK, patience: float = 0.0) -> Iterator[Lock]:
-    """Within: no other process gets the lock ``name`` of ``folder``, unless this one dies.
+    """Within: no other process gets the lock ``name`` of ``folder``, unless this one dies or stands still.
 
-    Raises InputError where one still has it after ``patience`` seconds. On a local file system the kernel holds the
-    lock, and drops it with the process, however that ends.
+    Raises InputError where one still has it after ``patience`` seconds, and EnvironmentFailure where the storage cannot
+    be locked.
     """
-    acquire = _from_kernel if folder.is_local else _by_object
     give_up = time.monotonic() + patience
     while True:
         try:
-            release = acquire(folder, name)
+            lock = _FileLock(folder, name) if folder.is_local else _Claim(folder, name)
             break
-        except InputError:
+        except _Taken:
             if time.monotonic() >= give_up:
                 raise
+        except OSError as error:
+            raise _unusable(folder / name, error) from None
         time.sleep(_LOOK_EVERY_S)
     try:
-        yield Lock(folder, name)
+        yield lock
     finally:
-        release()
+        lock.release()
 
 
-def _from_kernel(folder: RunFolder, name: str) -> Callable[[], None]:
-    import fcntl
+class _FileLock(Lock):
+    """Held by the kernel."""
 
-    file = os.open(folder.local_path / name, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        held = os.read(file, 4096)
-        os.close(file)
-        raise _taken(folder, held) from None
-    os.ftruncate(file, 0)
-    os.pwrite(file, _holder(), 0)
-    return lambda: os.close(file)
+    def __init__(self, folder: RunFolder, name: str) -> None:
+        super().__init__(folder, name)
+        self._path = folder.local_path / name
+        self._file = _opened(folder / name, os.O_RDWR | os.O_CREAT)
+        try:
+            self._acquire()
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, self._content(), 0)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _acquire(self) -> None:
+        import fcntl
+
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if not left:
+                    raise _Taken(self._folder, os.pread(self._file, 4096, 0)) from None
+                time.sleep(_TRY_EVERY_S)
+
+    def release(self) -> None:
+        os.close(self._file)
+
+    def _is_ours(self) -> bool:
+        """Not if the file was deleted, or a server gave the lock away: another process writes its own id then."""
+        self._path.parent.stat()  # if the whole folder is gone, it is the storage that fails
+        try:
+            found = self._path.lstat()
+        except FileNotFoundError:
+            return False
+        same = os.path.samestat(found, os.fstat(self._file))
+        return same and _read(os.pread(self._file, 4096, 0)).get("owner") == self._owner
+
+    def _others(self) -> bytes:
+        with contextlib.suppress(OSError):
+            return self._path.read_bytes()
+        return b""
 
 
-def _by_object(folder: RunFolder, name: str) -> Callable[[], None]:
-    if folder.exists(name):
-        held = folder.read(name)
-        if _is_fresh(_read(held)):
-            raise _taken(folder, held)
-    return lambda: folder.filesystem.delete_file((folder / name).path)
+class _Claim(Lock):
+    """An object in the lock's folder, renewed from a thread."""
+
+    def __init__(self, folder: RunFolder, name: str) -> None:
+        super().__init__(folder, name)
+        self._place = folder / name
+        self._mutex = threading.Lock()
+        self._place.filesystem.create_dir(self._place.path)
+        self._place.write(self._owner, self._content())
+        try:
+            self._settle()
+        except BaseException:
+            self._withdraw()
+            raise
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"tuner_{name}", daemon=True)
+        self._thread.start()
+
+    def _settle(self) -> None:
+        """Deletes the claims of dead processes. Raises _Taken if one is alive."""
+        claims = _claims(self._place)
+        if (ours := claims.pop(self._owner, None)) is None:  # this process stood still, and was taken for dead
+            raise _Taken(self._folder, b"")
+        for owner, claim in claims.items():
+            if ours.mtime_ns - claim.mtime_ns < STALE_AFTER_S * 1e9:
+                raise _Taken(self._folder, _content_of(self._place, owner))
+        for claim in claims.values():
+            with contextlib.suppress(FileNotFoundError):
+                self._place.filesystem.delete_file(claim.path)
+
+    def _keep(self) -> None:
+        """In a thread: renews the claim until it is released or lost."""
+        while not self._released.wait(_RENEW_EVERY_S) and self._lost is None:
+            with contextlib.suppress(OSError):  # the storage fails for a while: the next time may do
+                self._renew_claim()
+
+    def _renew_claim(self) -> None:
+        """Writes the claim again if it is still there.
+
+        If this process stood still in between, its claim may have been deleted as that of a dead one: the one that it
+        has just written then means nothing, and is withdrawn.
+        """
+        with self._mutex:
+            looked = _awake()
+            if not self._is_ours():
+                self._lose()
+                return
+            self._place.write(self._owner, self._content())
+            if _awake() > looked + STALE_AFTER_S / 2:
+                self._withdraw()
+                self._lose()
+
+    def release(self) -> None:
+        self._released.set()
+        self._thread.join()
+        if self._lost is None:
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(OSError):  # it becomes stale
+            self._place.filesystem.delete_file((self._place / self._owner).path)
+
+    def _is_ours(self) -> bool:
+        return self._place.exists(self._owner)
+
+    def _others(self) -> bytes:
+        claims = _claims(self._place)
+        claims.pop(self._owner, None)
+        return _content_of(self._place, _latest(claims)) if claims else b""
 
 
 def holder(folder: RunFolder) -> dict[str, Any] | None:
-    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does.
+    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does, or none is known.
 
-    Only looks: the folder may be one in which this process may not write.
+    Only looks: the folder may be one in which this process may not write. In an object store it therefore compares the
+    store's clock with that of this host, as good as that is; `locked` does not.
     """
+    place = folder / LOCK
     if not folder.exists(LOCK):
         return None
-    if not folder.is_local:
-        held = _read(folder.read(LOCK))
-        return held if _is_fresh(held) else None
+    if folder.is_local:
+        return _locked_by(place)
+    claims = _claims(place)
+    if not claims or time.time() - claims[_latest(claims)].mtime_ns / 1e9 > STALE_AFTER_S:
+        return None
+    return _read(_content_of(place, _latest(claims)))
+
+
+def _locked_by(place: RunFolder) -> dict[str, Any] | None:
     import fcntl
 
-    file = os.open(folder.local_path / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait at a pipe
+    try:
+        file = _opened(place, os.O_RDONLY)
+    except (OSError, EnvironmentFailure):
+        return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return _read(os.read(file, 4096))
+    except OSError:  # where nothing can be locked, no search runs
+        return None
     finally:
         os.close(file)
     return None
 
 
-def _is_fresh(held: dict[str, Any]) -> bool:
-    """Whether it was renewed lately."""
-    return bool(time.time() < held.get("time", 0.0) + STALE_AFTER_S)
+def _opened(place: RunFolder, flags: int) -> int:
+    """The file, opened. Raises EnvironmentFailure where there is something else in its place."""
+    try:
+        file = os.open(place.local_path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _no_file(place) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _no_file(place)
+    return file
 
 
-def _holder() -> bytes:
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}).encode()
+def _no_file(place: RunFolder) -> EnvironmentFailure:
+    return EnvironmentFailure(f"{place.shown} is no regular file (a link, a folder or a device): delete it")
+
+
+def _unusable(place: RunFolder, error: OSError) -> EnvironmentFailure:
+    if error.errno in _NO_LOCKS:
+        reason = f"its file system locks no files ({os.strerror(error.errno)})"
+        remedy = "mount it with locks (NFS: run lockd, no `nolock`; Lustre: -o flock), or choose another --storage"
+        return EnvironmentFailure(f"{place.shown} cannot be locked: {reason}: {remedy}")
+    return EnvironmentFailure(f"{place.shown} cannot be locked: {' '.join(str(error).split())}")
+
+
+def _claims(place: RunFolder) -> dict[str, FileInfo]:
+    """What is known of the claims in ``place`` without reading them, by owner."""
+    from pyarrow.fs import FileSelector, FileType
+
+    infos = place.filesystem.get_file_info(FileSelector(place.path, allow_not_found=True))
+    return {info.base_name: info for info in infos if info.type == FileType.File and "." not in info.base_name}
+
+
+def _latest(claims: dict[str, FileInfo]) -> str:
+    return max(claims, key=lambda owner: claims[owner].mtime_ns)
+
+
+def _content_of(place: RunFolder, owner: str) -> bytes:
+    """What the owner of a claim wrote; empty if it has just withdrawn it."""
+    with contextlib.suppress(FileNotFoundError):
+        return place.read(owner)
+    return b""
+
+
+def _awake() -> float:
+    """Seconds on a clock that also runs while this machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _read(text: bytes) -> dict[str, Any]:
@@ -123,7 +337,6 @@ def _read(text: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _taken(folder: RunFolder, held: bytes) -> InputError:
+def _who(held: bytes) -> str:
     by = _read(held)
-    who = f"process {by['pid']} on {by['host']}" if "pid" in by else "another process"
-    return InputError(f"{folder.shown}: {who} works on this run: wait for its end, or end it (it stops on SIGINT)")
+    return f"process {by['pid']} on {by['host']}" if {"pid", "host"} <= by.keys() else "another process"

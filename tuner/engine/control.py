@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from tuner.errors import EnvironmentFailure, TunerError
+from tuner.errors import EnvironmentFailure, LockLost, TunerError
 from tuner.results import how_to_resume
 from tuner.storage import RunFolder
 
@@ -51,7 +51,7 @@ class Control:
 
     @contextlib.contextmanager
     def storing(self, folder: RunFolder) -> Iterator[None]:
-        """Within: where ``folder`` cannot be written the search ends at once, and can be resumed.
+        """Within: where ``folder`` cannot be written, or is another process's now, the search ends and can be resumed.
 
         Raises KeyboardInterrupt, which no ``except Exception`` on the way out of Ray's loop takes for a trial's error.
         """
@@ -60,11 +60,19 @@ class Control:
         except OSError as error:
             self.storage_lost(folder, error)
             raise KeyboardInterrupt from error
+        except LockLost as error:
+            self.lock_lost(folder, error)
+            raise KeyboardInterrupt from error
 
     def storage_lost(self, folder: RunFolder, error: object) -> None:
         """``folder`` cannot be written any more."""
         remedy = f"mend that; to go on where the search was: {how_to_resume(folder)}"
         self.fatal = EnvironmentFailure(f"{folder.shown} cannot be written: {error}; {remedy}")
+        self.interrupted = True
+
+    def lock_lost(self, folder: RunFolder, error: LockLost) -> None:
+        """Another process works on ``folder`` now."""
+        self.fatal = LockLost(f"{error}; once that one has ended, to go on where it was: {how_to_resume(folder)}")
         self.interrupted = True
 
     @contextlib.contextmanager
