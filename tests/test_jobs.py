@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import shlex
@@ -25,6 +26,7 @@ from ray.job_submission import JobDetails, JobStatus, JobType
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
 from tuner.jobs import cluster, code
+from tuner.jobs import driver as driver_module
 from tuner.jobs.cluster import ClusterFile, jobs_api
 from tuner.jobs.code import code_of
 from tuner.jobs.driver import disagreements, drive
@@ -524,6 +526,44 @@ def test_a_job_whose_ray_is_gone_is_not_over(job: Job, tmp_path: Path) -> None:
     assert "resume" not in said  # the next `ray up` does it
     (found,) = kept(job.storage)
     assert (found.command, found.submitter.who) == (job.command, "me@laptop")
+
+
+def test_a_search_that_crashes_is_continued_once_and_is_not_over(job: Job, tmp_path: Path) -> None:
+    process = driver(job, f"echo >> {tmp_path}/calls; exit 1", tmp_path)
+    said = process.communicate(timeout=60)[1]
+    assert "the search crashed; it is continued once" in said
+    assert "python -m tuner resume a --cluster FILE" in said
+    assert process.returncode == 1
+    assert (tmp_path / "calls").read_text() == "\n\n"
+    assert [found.name for found in kept(job.storage)] == ["a"]
+
+
+def test_a_search_that_ray_ended_without_a_word_is_not_over(job: Job, tmp_path: Path) -> None:
+    """Its control store (GCS) died alone: after a minute without it Ray ends the process with status 1."""
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        port = ray.getsockname()[1]
+    process = driver(job, f"echo >> {tmp_path}/calls; exit 1", tmp_path, ray=f"127.0.0.1:{port}")
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert (tmp_path / "calls").read_text() == "\n"
+    assert [found.name for found in kept(job.storage)] == ["a"]
+
+
+def test_a_job_whose_storage_fails_is_not_over(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: RunFolder, name: str, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    job.keep(Path.cwd())
+    monkeypatch.setattr(RunFolder, "write", full)
+    assert not driver_module._is_over(EnvironmentFailure.exit_status, job, ray_is_gone=False)
+
+
+def test_a_job_whose_search_another_process_has_taken_over_is_that_ones(job: Job) -> None:
+    job.keep(Path.cwd())
+    (RunFolder.at(job.storage) / "a").create()
+    with locked(RunFolder.at(job.storage) / "a"):
+        assert not driver_module._is_over(EnvironmentFailure.exit_status, job, ray_is_gone=False)
+    assert driver_module._is_over(EnvironmentFailure.exit_status, job, ray_is_gone=False)
 
 
 @pytest.mark.parametrize(

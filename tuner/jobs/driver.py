@@ -33,6 +33,9 @@ from tuner.storage import RunFolder
 READY = "tuner: the cluster has what is needed"
 PYTHON, MUST_AGREE, SHOULD_AGREE = "Python", ("ray",), ("torch", "torchvision", "optuna", "tuner")
 
+CRASHED = 1
+"""The exit status of a traceback, and of a process that Ray ends as it has not reached the control store for a minute."""
+
 MAX_DEATHS = 10
 """How often in a row a search is taken up that dies without a new event in its journal."""
 
@@ -65,14 +68,16 @@ def disagreements(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[li
 def drive(
     file: str | None, overrides: Sequence[str], storage: str, name: str, interrupted: Callable[[], None] = lambda: None
 ) -> int:
-    """Runs the search, and resumes it as often as its process is killed; its exit status.
+    """Runs the search, and resumes it as often as its process is killed, and once if it crashes; its exit status.
 
     ``file``: the experiment; None for a run that exists. ``interrupted`` is called when a SIGINT comes.
     """
     folder = RunFolder.at(storage) / name
-    last_size, deaths = -1, 0
+    last_size, deaths, crashes = -1, 0, 0
     while True:
-        _wait_until(lambda: holder(folder) is None, LOCK_S)
+        if folder.exists():
+            with locked(folder, patience=LOCK_S):
+                pass  # a dead process may seem to have it for a while
         common = ["--storage", storage, "--address", _address()]
         sets = [word for text in overrides for word in ("--set", text)]
         if begun(folder) and last_known(folder).provenance.get("interrupted") is False:
@@ -85,6 +90,10 @@ def drive(
         status = _call([sys.executable, "-m", "tuner", *verb, *common], interrupted)
         if status in (-signal.SIGINT, -signal.SIGTERM):
             return Interrupted.exit_status
+        if status == CRASHED and not crashes and not _ray_is_gone():
+            crashes += 1
+            print("NOTICE: the search crashed; it is continued once from its journal", file=sys.stderr)
+            continue
         if status >= 0:
             return status
         event = last_event(folder)
@@ -209,14 +218,31 @@ def _until_its_end(job: Job, given: argparse.Namespace) -> int:
         return Interrupted.exit_status
     except TunerError as error:
         status = _failed(error)
-    was_shut_down = status == Interrupted.exit_status  # by SIGTERM: a stop comes by SIGINT, which has forgotten it
-    lost_its_ray = status == EnvironmentFailure.exit_status and _ray_is_gone()
-    if not was_shut_down and not lost_its_ray:
+    except OSError as error:
+        status = _failed(EnvironmentFailure(f"{job.storage}: {' '.join(str(error).split())}"))
+    was_cut_off = status in (CRASHED, EnvironmentFailure.exit_status)
+    gone = was_cut_off and _ray_is_gone()
+    if _is_over(status, job, gone):
         job.forget()
-        if status == EnvironmentFailure.exit_status:
-            again = f"python -m tuner resume {job.name} --cluster FILE"
-            print(f"NOTICE: from where it was submitted: {again}", file=sys.stderr)
+    if was_cut_off and not gone:
+        again = f"python -m tuner resume {job.name} --cluster FILE"
+        print(f"NOTICE: from where it was submitted: {again}", file=sys.stderr)
     return status
+
+
+def _is_over(status: int, job: Job, ray_is_gone: bool) -> bool:
+    """Whether nothing is left that the cluster's next head should continue.
+
+    SIGTERM comes when a machine is shut down: a stop comes by SIGINT, which has forgotten the job. Neither a crash, nor
+    the loss of Ray or of the storage, ends a search, and one that another process works on is that one's.
+    """
+    if status in (Interrupted.exit_status, CRASHED) or ray_is_gone:
+        return False
+    try:
+        job.folder.create()
+        return holder(RunFolder.at(job.storage) / job.name) is None
+    except (OSError, InputError):  # the storage fails
+        return False
 
 
 def _failed(error: TunerError) -> int:
