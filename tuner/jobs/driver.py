@@ -34,7 +34,7 @@ READY = "tuner: the cluster has what is needed"
 PYTHON, MUST_AGREE, SHOULD_AGREE = "Python", ("ray",), ("torch", "torchvision", "optuna", "tuner")
 
 CRASHED = 1
-"""The exit status of a traceback, and of a process that Ray ends as it has not reached the control store for a minute."""
+"""The exit status of a traceback, and of a process that Ray ends that misses the control store for a minute."""
 
 MAX_DEATHS = 10
 """How often in a row a search is taken up that dies without a new event in its journal."""
