@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.configuration import merge
 from tuner.engine.session import cluster_at, ray_log, ray_up
-from tuner.errors import EnvironmentFailure, InputError, Interrupted, LockLost, NoUsableResult, RayLost
+from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult, RayLost
 from tuner.journal import JournalWriter
 from tuner.loading import begun
 from tuner.lock import Lock, locked
@@ -201,7 +201,6 @@ def search(
         control.interrupted = True
     finally:
         try:
-            lock.check()
             recorder.finish()
             recorder.leave()
             with contextlib.suppress(KeyboardInterrupt):  # the search is over, and `report` writes its page again
@@ -210,8 +209,6 @@ def search(
             control.interrupted = True
         except OSError as error:
             control.storage_lost(results.folder, error)
-        except LockLost as error:  # its new owner writes there
-            control.lock_lost(results.folder, error)
         for listener in listeners:
             listener.finished(results)
     if control.fatal:

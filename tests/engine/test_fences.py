@@ -1,17 +1,29 @@
-"""A search that is not alone, on a real Ray session: its run folder is taken over."""
+"""A search or a trial that is not alone, on a real Ray session: another one writes to the same place."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ray.tune.experiment.trial import _TrialInfo
+from ray.tune.result import TRIAL_INFO
 
 from tests.engine.test_checkpoints import At, experiment, press_ctrl_c
 from tuner import resume, run
+from tuner.engine.fit import task_of
+from tuner.engine.process import trainable_class
 from tuner.errors import Interrupted, LockLost
 from tuner.loading import last_known
 from tuner.lock import LOCK
+from tuner.machine import this_machine
+from tuner.manifest import damage
+from tuner.planning import make_plan
+from tuner.results import EXPERIMENT
+from tuner.schedulers.fifo import Fifo
+from tuner.spec.reader import load_experiment
 from tuner.storage import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
@@ -38,3 +50,37 @@ def test_a_search_whose_run_was_taken_over_ends_and_writes_nothing_more(tmp_path
     with pytest.raises(Interrupted):
         resume(folder, say=lambda text: None, listeners=[At(5, press_ctrl_c)])
     assert [report.step for report in last_known(RunFolder.at(folder)).trials[0].reports][:6] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_partitioned_attempt_writes_beside_its_successor(tmp_path: Path) -> None:
+    """Two processes of one trial, as after a partition: the elder goes on to train and to save."""
+    import ray
+    from ray.train._internal.storage import StorageContext
+
+    folder = RunFolder.at(tmp_path / "run")
+    folder.create()
+    folder.write(EXPERIMENT, b"")
+    plan = make_plan(load_experiment(experiment(params={"epochs": 9})), this_machine())
+    trial = trainable_class(task_of(plan, plan.spec.params, tmp_path), 1, Fifo(), 0.0)
+    storage = StorageContext(storage_path=folder.path, experiment_dir_name="ray", trial_dir_name="t1")
+    (tmp_path / "run/ray/t1").mkdir(parents=True)
+    known = SimpleNamespace(trial_id="t1", placement_group_factory=None, experiment_dir_name="ray")
+    config = {"x": 0.1, TRIAL_INFO: _TrialInfo(known)}
+
+    def start() -> Any:
+        return ray.remote(trial).options(num_cpus=0).remote(config=dict(config), storage=storage)
+
+    def reports(process: Any, count: int) -> list[Path]:
+        found = [ray.get(process.train_for.remote(0.0))[0] for _ in range(count)]
+        return [tmp_path / "run/ray/t1" / report["checkpoint_dir_name"] for report in found]
+
+    elder, successor = start(), start()
+    reports(elder, 2)
+    written = reports(successor, 3)
+    before = [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in written]
+    later = reports(elder, 5)
+    assert not set(written) & set(later)
+    assert [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in written] == before
+    assert [damage(RunFolder.at(folder)) for folder in written] == [""] * 3
+    for process in (elder, successor):
+        ray.kill(process)

@@ -29,6 +29,8 @@ class Control:
     """Which limit ended the search; empty while none did."""
     fatal: TunerError | None = None
     """An error that every trial would meet."""
+    storage_patience: float = 0.0
+    """Seconds for which storage that fails is tried again."""
     elapsed_before: float = 0.0
     """Seconds that a resumed search had run before."""
     started: float | None = None
@@ -51,10 +53,13 @@ class Control:
 
     @contextlib.contextmanager
     def storing(self, folder: RunFolder) -> Iterator[None]:
-        """Within: where ``folder`` cannot be written, or is another process's now, the search ends and can be resumed.
+        """Within: where ``folder`` cannot be used, or is another process's now, the search ends and can be resumed.
 
         Raises KeyboardInterrupt, which no ``except Exception`` on the way out of Ray's loop takes for a trial's error.
+        Once the folder is another process's, nothing within is done.
         """
+        if isinstance(self.fatal, LockLost):
+            raise KeyboardInterrupt
         try:
             yield
         except OSError as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import ray
@@ -19,6 +20,7 @@ from ray.exceptions import (
     UnserializableException,
 )
 
+from tuner.engine.patience import chain, is_of_a_full_disk
 from tuner.errors import TunerError
 from tuner.failure import Failure, FailureKind
 
@@ -37,6 +39,10 @@ class MissingMetric(TunerError):
 
 class StorageUnseen(TunerError):
     """The node that a trial was placed on does not see the run folder, and no trial can run there."""
+
+
+class StorageFails(TunerError):
+    """The node that a trial runs on cannot write the run folder: the driver finds out who can."""
 
 
 class UserError(TunerError):
@@ -75,9 +81,7 @@ _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
 
 def raised_in_trial(error: BaseException, *kinds: type[TunerError]) -> TunerError | None:
     """What a trial's process raised, where it is one of ``kinds``."""
-    cause = error
-    while isinstance(cause, RayTaskError):  # of another rank: one in another
-        cause = cause.cause
+    cause = _cause(error)
     return cause if cause is not error and isinstance(cause, kinds) else None
 
 
@@ -86,9 +90,11 @@ def user_error(error: BaseException) -> UserError:
 
     The first of the chain ``raise ... from ...`` that tells of memory counts, else the last one that was raised.
     """
-    for link in _chain(error):
+    for link in chain(error):
         if kind := _of_memory(link):
             return UserError(kind, words_of(link))
+    if is_of_a_full_disk(error):
+        return UserError("data", f"{words_of(error)} (on node {platform.node()}: a disk there is full)")
     return UserError("data" if isinstance(error, OSError) else "exception", words_of(error))
 
 
@@ -98,7 +104,8 @@ def print_traceback(error: BaseException) -> None:
     trace = error.__traceback__
     while trace and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+    with contextlib.suppress(OSError):  # the disk of the log is full
+        traceback.print_exception(type(error), error, trace)
 
 
 def words_of(error: BaseException) -> str:
@@ -106,12 +113,6 @@ def words_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     name = type(error).__name__
     return f"{name}: {lines[0].strip()}" if lines else name
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _of_memory(error: BaseException) -> FailureKind | None:
@@ -140,6 +141,8 @@ def failure_of(
             return Failure(cause.kind, cause.message, step)
         case NotFinite():
             return Failure("NaN", str(cause), step)
+        case StorageFails():
+            return Failure("data", str(cause), step)
         case BadReport() | MissingMetric():
             return Failure("bad report", str(cause), step)
         case OutOfMemoryError():

@@ -52,7 +52,10 @@ def fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> No
     gpus = plan.request.get("GPU", 0) * resources.workers
     budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
     bundles = tune.PlacementGroupFactory([dict(plan.request)] * resources.workers, strategy=resources.strategy.upper())
-    trainable = tune.with_resources(trainable_class(task, plan.spec.checkpoints.every, plan.spec.scheduler), bundles)
+    process = trainable_class(
+        task, plan.spec.checkpoints.every, plan.spec.scheduler, plan.spec.failures.storage_patience
+    )
+    trainable = tune.with_resources(process, bundles)
     folder = recorder.results.folder
     filesystem = None if folder.is_local else folder.filesystem
     tuner = tune.Tuner(

@@ -153,8 +153,9 @@ def output_to(file: Path) -> Iterator[None]:
         os.dup2(target, 2)
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # the disk of ``file`` is full
+            sys.stdout.flush()
+            sys.stderr.flush()
         os.dup2(saved[0], 1)
         os.dup2(saved[1], 2)
         for descriptor in (target, *saved):

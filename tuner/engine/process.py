@@ -11,14 +11,17 @@ from typing import Any
 from pyarrow.fs import LocalFileSystem
 from ray.exceptions import RayError
 from ray.train._internal.session import _TrainingResult, get_session
+from ray.train._internal.storage import StorageContext
 from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
-from tuner.engine.failures import BadReport, UserError, print_traceback, user_error
+from tuner.engine.attempt import AttemptStorage
+from tuner.engine.failures import BadReport, StorageFails, UserError, print_traceback, user_error
 from tuner.engine.group import check_formed, ranks
 from tuner.engine.handover import Process, output_to
 from tuner.engine.hanging import answer_signal
+from tuner.engine.patience import is_of_a_full_disk
 from tuner.engine.saving import Saving
 from tuner.engine.shared import check_seen_here
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
@@ -30,9 +33,12 @@ _RANK_FAILED = "tuner/rank_failed"
 """Key of the error of another rank, in what stands in place of a report that will not come."""
 
 
-def trainable_class(task: TrialTask, every: int, scheduler: SchedulerSpec) -> type[FunctionTrainable]:
+def trainable_class(
+    task: TrialTask, every: int, scheduler: SchedulerSpec, storage_patience: float
+) -> type[FunctionTrainable]:
     """The class that Ray Tune starts for each trial of ``task``."""
-    return type("Trial", (TrialProcess,), {"task": task, "every": every, "scheduler": scheduler})
+    members = {"task": task, "every": every, "scheduler": scheduler, "storage_patience": storage_patience}
+    return type("Trial", (TrialProcess,), members)
 
 
 class TrialProcess(FunctionTrainable):  # type: ignore[misc]
@@ -43,6 +49,9 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     """Of the checkpoints that a trial reports, every that many is written."""
     scheduler: SchedulerSpec
     """It tells at which reports a trial may be paused, and needs a checkpoint."""
+    _storage: StorageContext
+    storage_patience: float
+    """Seconds for which the run folder is tried again where it fails."""
 
     def setup(self, config: dict[str, Any]) -> None:
         answer_signal()
@@ -50,11 +59,13 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         self._place = get_current_placement_group()
         self._reports = 0
         self._raised: Exception | None = None
+        self._storage = AttemptStorage(self._storage, self.storage_patience)
         super().setup(config)
         self._saving = Saving(get_session(), self.every, self.scheduler)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Gets ready for another trial; False says that this process has to be replaced."""
+        self._storage = AttemptStorage(self._storage, self.storage_patience)
         if not super().reset_config(new_config):
             return False
         self._reports = 0
@@ -68,18 +79,21 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         return not leftovers
 
     def _trainable_func(self, config: dict[str, Any]) -> Any:
-        session, log = get_session(), self._log_file()
+        session, storage = get_session(), self._storage
+        log = storage.insist(self._log_file)
         with output_to(log):
             try:
                 self._call(config, session.report, log)
-            except (UserError, RayError) as error:  # of another rank
+            except (UserError, RayError, StorageFails) as error:  # UserError and RayError: of another rank
                 print_traceback(error)
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 print_traceback(error)
+                if is_of_a_full_disk(error):
+                    storage.check()
                 raise user_error(error) from None  # Ray copies causes, which not every exception survives
             finally:
-                self._store(log)
+                storage.insist(lambda: self._store(log))
         session.report({RESULT_DUPLICATE: True})
 
     def _call(self, config: dict[str, Any], report: Callable[[dict[str, Any]], None], log: Path) -> None:
@@ -111,7 +125,8 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             raise self._raised
         if not self._reports:
             run_folder = str(Path(self._storage.experiment_fs_path).parent)
-            check_seen_here(RunFolder(self._storage.storage_filesystem, run_folder, run_folder))
+            folder = RunFolder(self._storage.storage_filesystem, run_folder, run_folder)
+            self._storage.insist(lambda: check_seen_here(folder))
         session = get_session()
         if not session.training_started or not session._first_report:  # else it has gone on since the last call
             self._since = time.monotonic()
@@ -157,6 +172,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         """Where output goes: the run folder itself where this node can write there, so that it survives a crash."""
         folder = Path(self._storage.trial_fs_path if self._stored_locally else self._storage.trial_working_directory)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / TRIAL_LOG).touch()
         return folder / TRIAL_LOG
 
     def _store(self, log: Path) -> None:

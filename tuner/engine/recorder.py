@@ -198,7 +198,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 listener.retried(self.results.trial(trial_id), failure)
 
     def _discard_unreported(self, trial: Trial) -> None:
-        """Deletes checkpoints of which no report tells: the process ended while it wrote, and the next writes there."""
+        """Deletes checkpoints of which no report tells: the process ended while it wrote."""
         folder = self.results.folder / RAY / trial.id
         known = {report.checkpoint for report in trial.reports}
         for name in folder.folders():

@@ -53,7 +53,7 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
         revived.run_metadata.checkpoint_manager._latest_checkpoint_result = _saved(
             trial.reports[-1], (folder / source).path, results
         )
-    numbers = [int(found[1]) for name in present if (found := re.fullmatch(r"checkpoint_(\d+)", name))]
+    numbers = [int(found[1]) for name in present if (found := re.match(r"checkpoint_(\d+)", name))]
     revived.storage.current_checkpoint_index = max(numbers, default=-1)
     if latest := revived.latest_checkpoint_result:
         revived.run_metadata.last_result = dict(latest.metrics)

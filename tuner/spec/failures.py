@@ -33,6 +33,9 @@ class Failures(Model):
     on_oom: Literal["retry", "reduce_batch"] = "retry"
     """When memory runs out: the trial is tried again as it was, or, where the trainable declares ``micro_batch``, with
     half of it, as often as it can be halved; the trainable accumulates, so that the batch size stays what it was."""
+    storage_patience: Seconds = 600.0
+    """Where the run folder cannot be written or read, no trial starts, and it is tried again for so long before the
+    search ends; then it can be resumed."""
 
     def described(self, reducible: bool) -> str:
         """In one line, for a trainable that declares ``micro_batch``, or does not."""

@@ -1,0 +1,101 @@
+"""What the driver does to a run folder while the search runs, also where the storage fails for a while.
+
+Nothing that the search has decided depends on it: events wait in the journal's writer, deletions are kept for later,
+tables and the snapshot are left out, and no trial starts. Only what a trial is about to read is waited for. Where the
+storage fails for longer than ``failures.storage_patience`` the search ends and can be resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from tuner.engine.control import Control
+from tuner.engine.patience import Patience, in_words, probe
+from tuner.spec.quantities import duration
+from tuner.storage import RunFolder
+
+T = TypeVar("T")
+
+
+class Storing:
+    """The storage of a running search. Each method raises KeyboardInterrupt where it is given up: see `Control`."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        control: Control,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder = folder
+        self._control = control
+        self._patience = Patience(control.storage_patience, clock=clock, sleep=sleep)
+        self._owed: deque[Callable[[], None]] = deque()
+        """What is to be done as soon as the storage works again, in order."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it failed when it was tried last."""
+        return self._patience.error is not None
+
+    def later(self, operation: Callable[[], None]) -> None:
+        """Calls ``operation`` now, or when the storage works again. It may be called more than once."""
+        self._owed.append(operation)
+        self.attempt(lambda: None)
+
+    def attempt(self, operation: Callable[[], None]) -> bool:
+        """Calls ``operation``; whether it worked. Not called while the storage fails and is not yet due to be tried."""
+        with self._control.storing(self._folder):
+            if not self._patience.is_due:
+                return False
+            try:
+                self._caught_up(operation)
+            except OSError as error:
+                self.failed(error)
+                return False
+            self._worked()
+            return True
+
+    def insist(self, operation: Callable[[], T]) -> T:
+        """What ``operation`` returns, which is called until the storage works, and may be called more than once."""
+        with self._control.storing(self._folder):
+            while True:
+                try:
+                    found = self._caught_up(operation)
+                except OSError as error:
+                    self.failed(error)
+                    self._patience.wait()
+                else:
+                    self._worked()
+                    return found
+
+    def answers(self) -> bool:
+        """Whether the run folder can be written now, for somebody who could not."""
+        return not self.fails and self.attempt(lambda: probe(self._folder))
+
+    def failed(self, error: OSError) -> None:
+        """The storage failed."""
+        is_new = not self.fails
+        with self._control.storing(self._folder):
+            self._patience.failed(error)
+        if is_new:
+            waiting = f"it is tried again for {duration(self._control.storage_patience)} (failures.storage_patience)"
+            why = f"{self._folder.shown} cannot be used: {in_words(error)}"
+            self._control.say(f"NOTICE: {why}; no trial starts, and {waiting}")
+
+    def _worked(self) -> None:
+        if self.fails:
+            after = duration(self._patience.failing_for)
+            self._patience.worked()
+            self._control.say(f"NOTICE: {self._folder.shown} can be used again, after {after}: the search continues")
+
+    def _caught_up(self, operation: Callable[[], T]) -> T:
+        """``operation``, after all that is owed."""
+        while self._owed:
+            self._owed[0]()
+            self._owed.popleft()
+        return operation()
