@@ -23,6 +23,7 @@ from tuner.engine.course import Course
 from tuner.engine.events import events_of, failed_attempt
 from tuner.engine.failures import BadReport, NotFinite, ProcessLost, Unreachable, failure_of, user_error
 from tuner.engine.hanging import FACTOR, LEAST_S, LONGEST_TICK_S, Watch
+from tuner.engine.ledger import Ledger
 from tuner.engine.memory import REMEMBER_S, Gauge
 from tuner.engine.recovery import recover, take_stock
 from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, verdict, with_micro_batch
@@ -237,17 +238,23 @@ def test_the_reduced_micro_batch_is_not_part_of_the_configuration() -> None:
         ("12.5%", 2, 16, "failures.stop_after 12.5% is reached: 2 of 16 ended trials failed"),
     ],
 )
-def test_when_failures_end_the_search(
-    stop_after: int | str | None, failed: int, ended: int, reason: str, tmp_path: Path
-) -> None:
-    rules = Failures(stop_after=stop_after)
-    results = ResultSet(RunFolder.at(tmp_path), {"objective": {"metric": "score", "mode": "max"}}, {})
+def test_when_failures_end_the_search(stop_after: int | str | None, failed: int, ended: int, reason: str) -> None:
+    ledger = Ledger((Objective(metric="score", mode="max"),), None)
     for i in range(ended):
-        results.add(Trial(str(i), i, {}, "failed" if i < failed else ("completed", "stopped")[i % 2]))
-    results.add(Trial("more", 999, {}, "running"))
+        status = "failed" if i < failed else ("completed", "stopped")[i % 2]
+        ledger.note({"what": "ended", "trial": str(i), "status": status})
     control = Control()
-    stopper = FailureStopper(rules, results, control)
+    stopper = FailureStopper(Failures(stop_after=stop_after), ledger, control)
     assert (stopper.stop_all(), control.stop_reason) == (bool(reason), reason)
+
+
+def test_a_trial_that_is_reopened_has_neither_failed_nor_ended() -> None:
+    ledger = Ledger((Objective(metric="score", mode="max"),), None)
+    for status in ("failed", "completed"):
+        ledger.note({"what": "ended", "trial": "a", "status": status})
+        assert (ledger.failed, ledger.ended) == (int(status == "failed"), 1)
+        ledger.note({"what": "reopened", "trial": "a"})
+        assert (ledger.failed, ledger.ended) == (0, 0)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0.5", "101%", "50 %", "%", True, 2.5])

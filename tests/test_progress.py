@@ -20,9 +20,14 @@ def said_at_the_end_of(results: ResultSet, *ended: int) -> list[str]:
     screen = SimpleNamespace(say=said.append, take=lambda results: None)
     view = Lines(screen)  # type: ignore[arg-type]
     results.provenance |= {"trials": 4, "slots": 1, "seed": 0}
+    running = [results.trials[number - 1] for number in ended]
+    statuses = [one.status for one in running]
+    for one in running:
+        one.status = "running"
     view.started(results)
-    for number in ended:
-        view.ended(results.trials[number - 1])
+    for one, status in zip(running, statuses, strict=True):
+        one.status = status
+        view.ended(one)
     return [line.split("s] ")[1] for line in said[1:]]
 
 
@@ -33,6 +38,15 @@ def test_a_paused_trial_is_not_done(tmp_path: Path) -> None:
     results.trials[1].reason = "epoch reached max_t 1"
     (line,) = said_at_the_end_of(results, 2)
     assert line == "[1/4] trial #2 (id2) completed after 1 step, best acc 0.4 (epoch reached max_t 1)"
+
+
+def test_ends_are_counted_without_looking_at_all_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = new_run(tmp_path / "r")
+    for value in (0.1, 0.2, 0.3):
+        trial(results, value).status = "completed"
+    monkeypatch.setattr(ResultSet, "count", None)
+    lines = said_at_the_end_of(results, 2, 3)
+    assert [line.split()[0] for line in lines] == ["[2/4]", "[3/4]"]
 
 
 @pytest.mark.parametrize(("exploits", "times"), [(1, "once"), (2, "2 times")])

@@ -98,7 +98,7 @@ class Controller(FailingTrials):
         self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
         if self._ours:
             self._ours.course, self._ours.controller = self.recorder.course, self
-        failures = FailureStopper(self.plan.spec.failures, self.recorder.results, self.control)
+        failures = FailureStopper(self.plan.spec.failures, self.recorder.ledger, self.control)
         limits = CombinedStopper(self.budget, failures)
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=limits, **options)
 

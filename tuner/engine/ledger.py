@@ -30,6 +30,10 @@ class Ledger:
         self._base: dict[str, float] = {}
         """Of each trial that went on from another one's checkpoint and has not reported since: the epoch of that."""
         self._completed, self._completed_epochs = 0, 0.0
+        self._ends: dict[str, str] = {}
+        """Of each trial that has ended: its status."""
+        self.failed = 0
+        """Trials that have failed."""
 
     def note(self, event: Event) -> None:
         """Takes account of an event of the journal."""
@@ -38,9 +42,18 @@ class Ledger:
                 self._reported(event["trial"], event["step"], event["seconds"], event["metrics"], event.get("segment"))
             case "ended":
                 self.fruitless += event["trial"] not in self._fruitful
+                self._ends[event["trial"]] = event["status"]
+                self.failed += event["status"] == "failed"
                 if event["status"] == "completed":
                     self._completed += 1
                     self._completed_epochs += self.epoch(event["trial"])
+            case "reopened":
+                self.failed -= self._ends.pop(event["trial"], "") == "failed"
+
+    @property
+    def ended(self) -> int:
+        """Trials that have ended."""
+        return len(self._ends)
 
     def epoch(self, trial_id: str) -> float:
         """How far the trial has come."""

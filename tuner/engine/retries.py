@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,8 +9,8 @@ from typing import Any, Literal
 from ray.tune import Stopper
 
 from tuner.engine.control import Control
+from tuner.engine.ledger import Ledger
 from tuner.failure import Failure, FailureKind
-from tuner.results import ResultSet
 from tuner.spec.failures import Failures
 
 MICRO_BATCH = "__micro_batch__"
@@ -72,9 +71,9 @@ def with_micro_batch(config: dict[str, Any], micro_batch: int | None) -> dict[st
 class FailureStopper(Stopper):  # type: ignore[misc]
     """Ends the whole search when too many trials have failed."""
 
-    def __init__(self, rules: Failures, results: ResultSet, control: Control) -> None:
+    def __init__(self, rules: Failures, ledger: Ledger, control: Control) -> None:
         self._rules = rules
-        self._results = results
+        self._ledger = ledger
         self._control = control
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -83,9 +82,7 @@ class FailureStopper(Stopper):  # type: ignore[misc]
     def stop_all(self) -> bool:
         if self._rules.stop_after is None or self._control.stop_reason:
             return bool(self._control.stop_reason)
-        found = Counter(trial.status for trial in self._results.trials)
-        ended = found["failed"] + found["completed"] + found["stopped"]
-        if reason := self._rules.limit_reached(found["failed"], ended):
+        if reason := self._rules.limit_reached(self._ledger.failed, self._ledger.ended):
             self._control.stop_reason = reason
             self._control.say(f"the search ends: {reason}")
         return bool(reason)

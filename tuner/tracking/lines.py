@@ -14,8 +14,12 @@ from tuner.trial import Report, Trial
 class Lines(Progress):
     """One line an event that matters."""
 
+    _ended = 0
+    """Trials that have ended."""
+
     def started(self, results: ResultSet) -> None:
         super().started(results)
+        self._ended = sum(trial.has_ended for trial in results.trials)
         provenance = results.provenance
         counts = f"{provenance['trials']} trials, {provenance['slots']} at once, seed {provenance['seed']}"
         self._line(f"{results.folder.shown}: {counts}")
@@ -30,9 +34,9 @@ class Lines(Progress):
         results = self._results
         assert results is not None
         best = f", best {metrics_line(results.values(trial.best))}" if trial.best else ""
-        done = len(results.trials) - sum(results.count(status) for status in ("pending", "running", "paused"))
+        self._ended += 1
         why = f" ({trial.reason})" if trial.reason else ""
-        count = f"[{done}/{results.provenance['trials']}]"
+        count = f"[{self._ended}/{results.provenance['trials']}]"
         steps = f"{trial.steps} step{'s' * (trial.steps != 1)}{_again(trial)}"
         self._line(f"{count} trial {trial.label} {trial.status} after {steps}{best}{why}")
 
