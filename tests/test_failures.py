@@ -22,7 +22,7 @@ from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.events import events_of, failed_attempt
 from tuner.engine.failures import BadReport, NotFinite, ProcessLost, Unreachable, failure_of, user_error
-from tuner.engine.hanging import FACTOR, LEAST_S, LONGEST_TICK_S, Watch
+from tuner.engine.hanging import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, Watch
 from tuner.engine.ledger import Ledger
 from tuner.engine.memory import REMEMBER_S, Gauge
 from tuner.engine.recovery import recover, take_stock
@@ -312,16 +312,45 @@ class Watched:
             self.watch.reported("a", step)
 
 
-def test_auto_waits_for_three_reports_and_then_ten_times_the_median() -> None:
+def test_auto_is_ten_times_the_median_from_the_third_report_on() -> None:
     watched = Watched("auto")
-    assert not watched.wait(10_000)
-    watched.reports(0, 20)
-    assert not watched.wait(10_000)
-    watched.watch.reported("a", 3)
-    watched.reports(20, 20)
+    watched.reports(2000, 20, 20, 20)
     assert not watched.wait(FACTOR * 20)
     (why,) = watched.wait(1).values()
     assert why == "no report for 3m21s; failures.hang_after auto is 3m20s, 10 times what this trial needs"
+
+
+SET = "set failures.hang_after where a trial may be silent for longer"
+
+
+def test_the_first_trials_have_an_hour_to_each_of_their_first_reports() -> None:
+    watched = Watched("auto")
+    assert not watched.wait(FIRST_TRIALS_S)
+    rule = f"failures.hang_after auto is 1h00m00s to its first report while no trial has come further; {SET}"
+    assert watched.wait(1) == {"a": f"no report for 1h00m01s; {rule}"}
+    watched.watch.reported("a", 1)
+    assert not watched.wait(FIRST_TRIALS_S)
+    rule = f"failures.hang_after auto is 1h00m00s between its first reports while no trial has come further; {SET}"
+    assert watched.wait(1) == {"a": f"no report for 1h00m01s; {rule}"}
+
+
+@pytest.mark.parametrize(("took", "limit"), [(1.0, LEAST_BEFORE_S), (100.0, 1000.0)])
+def test_later_trials_have_ten_times_what_the_others_took_so_far(took: float, limit: float) -> None:
+    watched = Watched("auto")
+    for other, half in (("b", took), ("c", took / 2)):
+        watched.watch.started(other, 0)
+        for step in (1, 2):
+            watched.wait(half)
+            watched.watch.reported(other, step)
+    for step, what in enumerate(("to its first report", "between its first reports")):
+        watched.watch.reported("a", step) if step else watched.watch.started("a", 0)
+        assert not watched.wait(limit)
+        (why,) = watched.wait(1).values()
+        assert why.endswith(
+            f"auto is 10m00s {what} at least"
+            if took == 1
+            else f"auto is 16m40s, 10 times the longest that a trial of this search took {what}"
+        )
 
 
 def test_auto_is_patient_for_a_minute_at_least() -> None:

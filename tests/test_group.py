@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from trainables.distributed import Group
+from tuner.engine import group
+from tuner.engine.failures import UserError, failure_of
 from tuner.engine.group import environments
+from tuner.failure import Failure
+
+
+def test_ranks_that_do_not_start_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def wait(calls: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        asked.append(timeout)
+        return calls[:1], calls[1:]
+
+    monkeypatch.setattr(group, "ray", SimpleNamespace(wait=wait))
+    actors = [SimpleNamespace(address=SimpleNamespace(remote=lambda log, n=n: f"call {n}")) for n in range(3)]
+    with pytest.raises(UserError) as caught:
+        group._addresses(actors, None)
+    assert failure_of(caught.value) == Failure("hung", "rank 2, 3 of its 4 processes did not start within 600 s")
+    assert asked == [group.START_S]
+
 
 CPU = torch.device("cpu")
 

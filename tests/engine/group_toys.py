@@ -35,6 +35,8 @@ def fail_once(how: str, marks: Path) -> None:
         raise RuntimeError("a broken rank")
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    while how == "hang":
+        time.sleep(0.01)
     raise ValueError(how)
 
 

@@ -26,7 +26,8 @@ from ray.tune.schedulers import TrialScheduler
 from tuner.configuration import merge
 from tuner.engine.decisions import reported_checkpoint
 from tuner.engine.failures import ProcessLost, StorageUnseen, Unreachable, failure_of, raised_in_trial
-from tuner.engine.hanging import Executioner, Watch, death_of, whereabouts
+from tuner.engine.hanging import Executioner, Watch
+from tuner.engine.hosts import death_of, whereabouts
 from tuner.engine.memory import Gauge
 from tuner.engine.recorder import Recorder
 from tuner.engine.retries import MEMORY, MICRO_BATCH, verdict, with_micro_batch
@@ -143,7 +144,7 @@ class FailingTrials(TuneController):  # type: ignore[misc]
 
     def _died_here(self, error: RayActorError) -> bool:
         here = ray.get_runtime_context().get_node_id()
-        return bool(error.actor_id) and whereabouts(error.actor_id)[0] == here
+        return bool(error.actor_id) and whereabouts(error.actor_id).node == here
 
     def _log(self, trial: RayTrial) -> Path | None:
         """The file with what the trial has printed; None where there is none on this machine."""

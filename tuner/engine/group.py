@@ -28,15 +28,19 @@ from ray.util import get_node_ip_address
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from tuner.engine.failures import BadReport, print_traceback, user_error
+from tuner.engine.failures import BadReport, UserError, print_traceback, user_error
 from tuner.engine.handover import Process, output_to
 from tuner.engine.shared import check_seen_here
+from tuner.engine.stacks import answer_signal
 from tuner.engine.task import TrialTask, run_function
 from tuner.machine import free_port
 from tuner.storage import RunFolder
 
 PATIENCE_S = 10.0
 """How long a rank that lost the others waits for the one that can tell the reason."""
+
+START_S = 600.0
+"""How long the processes of the other ranks may take to start: their places are reserved, so it is imports only."""
 
 _LOST_THE_OTHERS = re.compile(r"gloo|NCCL|ProcessGroup|DistBackendError|TCPStore|peer|Broken pipe", re.IGNORECASE)
 """What torch says in a rank when another one is gone."""
@@ -46,6 +50,7 @@ class Rank:
     """A rank but the first, in a process of its own."""
 
     def __init__(self) -> None:
+        answer_signal()
         self._process = Process()
 
     def address(self, log: Path | None) -> str:
@@ -82,7 +87,7 @@ def ranks(
     over = threading.Event()
     try:
         here = str(get_node_ip_address())
-        nodes = [here, *ray.get([actor.address.remote(log) for actor in actors])]
+        nodes = [here, *_addresses(actors, log)]
         first, *others = environments(nodes, free_port(here))
         calls = [
             actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))
@@ -100,6 +105,16 @@ def ranks(
         over.set()
         for actor in actors:
             ray.kill(actor)
+
+
+def _addresses(actors: Sequence[Any], log: Path | None) -> list[str]:
+    """Of the other ranks, in order. Raises UserError where one does not start."""
+    calls = [actor.address.remote(log) for actor in actors]
+    _, late = ray.wait(calls, num_returns=len(calls), timeout=START_S)
+    if late:
+        missing = ", ".join(str(calls.index(call) + 1) for call in late)
+        raise UserError("hung", f"rank {missing} of its {len(calls) + 1} processes did not start within {START_S:g} s")
+    return list(ray.get(calls))
 
 
 def check_formed(workers: int) -> None:

@@ -1,24 +1,24 @@
 """Finds trials that hang, has them write where, and kills them.
 
 A process in which Python code waits for ever cannot be asked over Ray: its one thread for tasks waits too. So every
-trial's process answers a signal with the stacks of all its threads (`answer_signal`), which works as long as it lives,
-whatever holds Python's lock. Then Ray kills it, and what follows is as of any process that died.
+trial's process answers a signal with the stacks of all its threads (`tuner.engine.stacks`). Then Ray kills it, and what
+follows is as of any process that died.
+
+``hang_after: auto`` knows what is usual: for a trial that has reported three times its own intervals, before that the
+start-ups and first intervals of the other trials. The first trials of a search have nothing but a cap.
 """
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import math
-import os
-import signal
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from tuner.engine.stacks import ask_for_stacks
 from tuner.spec.quantities import duration
 
 FACTOR = 10
@@ -26,11 +26,13 @@ FACTOR = 10
 LEAST_S = 60.0
 """``hang_after: auto`` is at least so long."""
 FIRST_REPORT = 3
-"""The report of a trial from which on ``auto`` judges it."""
+"""The report of a trial from which on ``auto`` judges it by its own intervals."""
+LEAST_BEFORE_S = 600.0
+"""Before that ``auto`` is at least so long: a first epoch may compile, fill caches or download."""
+FIRST_TRIALS_S = 3600.0
+"""``auto`` while no trial of the search has come so far yet."""
 LONGEST_TICK_S = 5.0
 """More than this between two looks is time in which the driver itself stood still: no trial is blamed for it."""
-STACK_HERE_S, STACK_ELSEWHERE_S = 1.0, 15.0
-"""Time for the stacks to be written; on another node a process has to start first, which sends the signal."""
 
 
 @dataclass
@@ -49,6 +51,14 @@ class _Attempt:
     """Times between reports, over all attempts."""
 
 
+class Limit(NamedTuple):
+    """How long a trial may be silent."""
+
+    seconds: float
+    why: str
+    """The rule that says so, in words."""
+
+
 class Watch:
     """How far running trials have come, and which of them have been silent for too long."""
 
@@ -59,6 +69,10 @@ class Watch:
         self._now = 0.0
         """Time that the driver was at work."""
         self._attempts: dict[str, _Attempt] = {}
+        self._start_ups: deque[float] = deque(maxlen=101)
+        """Of all trials: times to the first report of an attempt."""
+        self._first_intervals: deque[float] = deque(maxlen=101)
+        """Of all trials: times between their first `FIRST_REPORT` reports."""
 
     def tick(self) -> None:
         """Lets time pass; call it often."""
@@ -76,8 +90,11 @@ class Watch:
         attempt = self._attempts[trial_id]
         took = self._now - attempt.since
         if attempt.reported:
+            if len(attempt.intervals) < FIRST_REPORT - 1:
+                self._first_intervals.append(took)
             attempt.intervals.append(took)
         else:
+            self._start_ups.append(took)
             attempt.start_up = took
         attempt.step, attempt.since, attempt.reported = step, self._now, True
 
@@ -90,17 +107,32 @@ class Watch:
         """The latest report of the trial's latest attempt."""
         return self._attempts[trial_id].step if trial_id in self._attempts else 0
 
-    def limit(self, trial_id: str) -> float | None:
-        """Seconds for which the trial may be silent; None: for ever."""
+    def limit(self, trial_id: str) -> Limit | None:
+        """For how long the trial may be silent; None: for ever."""
+        if self._hang_after is None:
+            return None
         if self._hang_after != "auto":
-            return self._hang_after
+            return Limit(self._hang_after, f"failures.hang_after is {duration(self._hang_after)}")
         attempt = self._attempts[trial_id]
         if len(attempt.intervals) < FIRST_REPORT - 1:
-            return None
+            return self._limit_by_others(attempt)
         usual = statistics.median(attempt.intervals)
         if not attempt.reported:  # it is starting up, which takes its own time
             usual = max(usual, attempt.start_up or 0.0)
-        return max(LEAST_S, FACTOR * usual)
+        if FACTOR * usual <= LEAST_S:
+            return _auto(LEAST_S, " for trials that report so often")
+        return _auto(FACTOR * usual, f", {FACTOR} times what this trial needs")
+
+    def _limit_by_others(self, attempt: _Attempt) -> Limit:
+        """Of an attempt whose trial has not shown what is usual for it."""
+        before = self._first_intervals if attempt.reported else self._start_ups
+        what = "between its first reports" if attempt.reported else "to its first report"
+        if not before:
+            longer = "set failures.hang_after where a trial may be silent for longer"
+            return _auto(FIRST_TRIALS_S, f" {what} while no trial has come further; {longer}")
+        if FACTOR * max(before) <= LEAST_BEFORE_S:
+            return _auto(LEAST_BEFORE_S, f" {what} at least")
+        return _auto(FACTOR * max(before), f", {FACTOR} times the longest that a trial of this search took {what}")
 
     def hung(self, trial_ids: Iterable[str]) -> dict[str, str]:
         """Those of the running trials that have been silent for too long, with the reason to kill each."""
@@ -110,16 +142,13 @@ class Watch:
             if attempt is None or (self._hang_after == "auto" and self._now - attempt.since <= LEAST_S):
                 continue  # asked at every event of every trial: no median for those that have just reported
             limit = self.limit(trial_id)
-            if limit is not None and self._now - attempt.since > limit:
-                found[trial_id] = f"no report for {duration(self._now - attempt.since)}; {self._rule(limit)}"
+            if limit is not None and self._now - attempt.since > limit.seconds:
+                found[trial_id] = f"no report for {duration(self._now - attempt.since)}; {limit.why}"
         return found
 
-    def _rule(self, limit: float) -> str:
-        if self._hang_after != "auto":
-            return f"failures.hang_after is {duration(limit)}"
-        if limit == LEAST_S:
-            return f"failures.hang_after auto is {duration(limit)} for trials that report so often"
-        return f"failures.hang_after auto is {duration(limit)}, {FACTOR} times what this trial needs"
+
+def _auto(seconds: float, reason: str) -> Limit:
+    return Limit(seconds, f"failures.hang_after auto is {duration(seconds)}{reason}")
 
 
 class Executioner:
@@ -153,50 +182,3 @@ class Executioner:
         """Why the trial's process was killed here; empty where it was not. Asked once, when it is dead."""
         self._sentenced.pop(trial_id, None)
         return self._killed.pop(trial_id, "")
-
-
-def answer_signal() -> None:
-    """From now on this process answers SIGUSR1 with the stacks of its threads, on what is then its stderr."""
-    if hasattr(faulthandler, "register"):  # not on Windows
-        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True, chain=False)
-
-
-def ask_for_stacks(actor_id: str) -> float:
-    """Signals the process of an actor, on whichever node it is; how long it may take until the stacks are written."""
-    import ray
-
-    node, pid = whereabouts(actor_id)
-    if not pid or not hasattr(signal, "SIGUSR1"):
-        return 0.0
-    if node == ray.get_runtime_context().get_node_id():
-        _signal(pid)
-        return STACK_HERE_S
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    ray.remote(_signal).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(pid)
-    return STACK_ELSEWHERE_S
-
-
-def whereabouts(actor_id: str) -> tuple[str, int]:
-    """Node and process of an actor, also of one that has died; ("", 0) where Ray has forgotten it.
-
-    From Ray's control store: the process itself may be beyond answering, and may not have reported yet.
-    """
-    from ray._private import state
-
-    known = state.actors(actor_id) or {}
-    return str(known.get("Address", {}).get("NodeID", "")), int(known.get("Pid", 0))
-
-
-def death_of(actor_id: str) -> str:
-    """What Ray's control store says of how an actor died; empty while it believes it alive."""
-    from ray._private import state
-
-    known = state.actors(actor_id) or {}
-    return (str(known.get("DeathCause")) or "unknown") if known.get("State") == "DEAD" else ""
-
-
-def _signal(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has just died: Ray tells soon
-        os.kill(pid, signal.SIGUSR1)

@@ -1,10 +1,56 @@
-"""On which host the process of a trial is."""
+"""Where the process of a trial is, and what Ray knows of its death."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from ray import nodes
 
-from tuner.engine.hanging import whereabouts
+
+class Place(NamedTuple):
+    """A process of Ray's."""
+
+    node: str
+    """Ray's id of the node; empty where Ray knows no more of the process."""
+    pid: int
+    """0 where Ray knows no more of it, or it has not started."""
+    address: tuple[str, int]
+    """At which other processes of Ray reach it."""
+
+
+def whereabouts(actor_id: str) -> Place:
+    """Of an actor, also of one that has died.
+
+    From Ray's control store: the process itself may be beyond answering, and may not have reported yet.
+    """
+    from ray._private import state
+
+    return _place(state.actors(actor_id) or {})
+
+
+def owned_by(owner: Place) -> list[Place]:
+    """The living actors that the process of ``owner`` has started."""
+    from ray._private import state
+
+    alive = state.actors(None, None, "ALIVE").values()
+    return [_place(actor) for actor in alive if _address(actor.get("OwnerAddress", {})) == owner.address]
+
+
+def death_of(actor_id: str) -> str:
+    """What Ray's control store says of how an actor died; empty while it believes it alive."""
+    from ray._private import state
+
+    known = state.actors(actor_id) or {}
+    return (str(known.get("DeathCause")) or "unknown") if known.get("State") == "DEAD" else ""
+
+
+def _place(known: dict[str, Any]) -> Place:
+    address = known.get("Address", {})
+    return Place(str(address.get("NodeID", "")), int(known.get("Pid", 0)), _address(address))
+
+
+def _address(address: dict[str, Any]) -> tuple[str, int]:
+    return str(address.get("IPAddress", "")), int(address.get("Port", 0))
 
 
 class Hosts:
@@ -17,8 +63,11 @@ class Hosts:
     def of(self, actor_id: str) -> str:
         """Empty where Ray knows no more of the process."""
         if actor_id not in self._of_process:
-            node, _ = whereabouts(actor_id)
-            if node not in self._of_node:
-                self._of_node = {known["NodeID"]: known["NodeManagerHostname"] for known in nodes()}
-            self._of_process[actor_id] = self._of_node.get(node, "")
+            self._of_process[actor_id] = self.of_node(whereabouts(actor_id).node)
         return self._of_process[actor_id]
+
+    def of_node(self, node: str) -> str:
+        """Empty where Ray knows no such node."""
+        if node not in self._of_node:
+            self._of_node = {known["NodeID"]: known["NodeManagerHostname"] for known in nodes()}
+        return self._of_node.get(node, "")

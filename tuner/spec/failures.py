@@ -26,8 +26,9 @@ class Failures(Model):
     counts once 10 have ended. Absent: never."""
     hang_after: Seconds | Literal["auto"] | None = "auto"
     """A trial that has reported nothing for so long is killed, with the stacks of its threads in its log, and tried
-    again once (not with ``retries: 0``). ``auto``: 10 times its own median time between reports, at least 60s, from
-    its third report on; null: never."""
+    again once (not with ``retries: 0``). A duration counts from the start of the attempt and from each report.
+    ``auto``: from its third report on 10 times its own median time between reports, at least 60s; before that 10 times
+    the longest that a trial of the search took so far, at least 10m; for the first trials 1h; null: never."""
     on_nan: Literal["fail", "stop"] = "fail"
     """When a compared metric is NaN or infinite: the trial has failed, or it stops with its last finite value."""
     on_oom: Literal["retry", "reduce_batch"] = "retry"
