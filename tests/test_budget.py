@@ -114,6 +114,30 @@ def test_gpu_hours_and_their_cost(tmp_path: Path) -> None:
     assert cost.reason == "budget.cost.max 0.1 is used up (0.00278 GPU hours)"
 
 
+def test_gpu_hours_count_what_is_held_not_what_is_reported(tmp_path: Path) -> None:
+    run = Run(tmp_path, gpus=1, gpu_hours=0.01)  # 36 s
+    run.ledger.hold(20)  # starts, and attempts that never report
+    run.report("a", 1)
+    assert run.ledger.held == 20  # its 10 s are among them
+    run.ledger.hold(15)
+    assert run.reason == ""
+    run.ledger.hold(2)
+    assert run.reason == "budget.gpu_hours 0.01 is used up"
+
+
+def test_what_was_held_before_a_resume_is_in_the_journal_or_else_what_was_reported(tmp_path: Path) -> None:
+    old, new = Run(tmp_path / "old"), Run(tmp_path / "new")
+    old.report("a", 1)
+    new.report("a", 1, held=25.5)
+    new.ledger.note({"what": "failed attempt", "trial": "a", "held": 40.0})
+    assert (old.ledger.held, new.ledger.held) == (10, 40)
+    for run in (old, new):
+        before = run.ledger.held
+        run.ledger.hold(12)
+        run.report("a", 2)
+        assert run.ledger.held == before + 12
+
+
 def test_wall_clock_counts_the_time_before_a_resume(tmp_path: Path) -> None:
     run = Run(tmp_path, wall_clock=60)
     run.control.elapsed_before = 59

@@ -52,7 +52,7 @@ NOW = 1e9 + 4
 def search(folder: Path, running: int = 2) -> ResultSet:
     results = new_run(folder)
     results.provenance |= {"trials": 60, "slots": 2, "seed": 0, "trial_resources": {"GPU": 0.5}}
-    results.used = Used(elapsed=125.0, epochs=88, trial_seconds=1800)
+    results.used = Used(elapsed=125.0, epochs=88, held_seconds=1800)
     config = {"lr": 0.012345, "optimizer": "adam", "note": "quite long", "layers": [64, 64, 64], "dropout": 0.25}
     trial(results, 0.5, 0.9, 0.7, config=config).reports[-1].metrics["epoch"] = 9
     trial(results, 0.4).status = "stopped"

@@ -39,8 +39,8 @@ class Used:
     """Seconds since the first trial started, without the time between an interruption and `resume`."""
     epochs: float
     """Of the scheduler's ``time_attr``, or reports, over all trials; what a trial repeats counts once."""
-    trial_seconds: float
-    """That trials ran, added over all of them."""
+    held_seconds: float
+    """For which processes held the resources of a trial, added over all of them."""
 
 
 @dataclass

@@ -84,6 +84,7 @@ def test_what_cannot_go_well_is_not_tried_again_and_the_searcher_hears_of_it_onc
     events = read_journal(RunFolder.at(tmp_path / "run")).events
     ends = [event["trial"] for event in events if event["what"] == "ended"]
     assert len(ends) == len(set(ends)) == 5
+    assert events[-1]["held"] > sum(trial.seconds for trial in trials.values())  # attempts that failed, and starts
     csv = (tmp_path / "run/trials.csv").read_text().splitlines()
     assert csv[0].endswith(",log,failures")
     assert sorted(line.rsplit(",", 1)[1] for line in csv[1:]) == ["0", "1", "2", "3", "3"]

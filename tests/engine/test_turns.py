@@ -107,7 +107,7 @@ def test_a_trials_seconds_are_those_it_ran(tmp_path: Path, calls: list[str]) -> 
         seconds = [report.seconds for report in trial.reports]
         assert all(later - earlier >= 0.1 for earlier, later in itertools.pairwise(seconds))
         assert 1.6 <= trial.seconds <= results.used.elapsed
-    assert results.used.trial_seconds == pytest.approx(sum(trial.seconds for trial in results.trials))
+    assert results.used.held_seconds > sum(trial.seconds for trial in results.trials)
 
 
 @pytest.mark.parametrize("time_attr", ["epoch", "training_iteration"])

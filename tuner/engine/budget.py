@@ -16,7 +16,7 @@ from tuner.spec.quantities import duration
 
 
 class BudgetStopper(Stopper):  # type: ignore[misc]
-    """Ends the whole search at the first report by which a limit of the budget is reached, and says which.
+    """Ends the whole search as soon as a limit of the budget is reached, and says which.
 
     Besides, no new trial starts while what is left of a limit is spoken for, see `is_spoken_for`.
     """
@@ -97,7 +97,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
 
     def _gpu_hours(self, more_seconds: float = 0.0) -> float:
         """Held so far, and by trials that run ``more_seconds``."""
-        return self._gpus * (self._ledger.seconds + more_seconds) / 3600
+        return self._gpus * (self._ledger.held + more_seconds) / 3600
 
     def _reached(self) -> str:
         budget = self._budget

@@ -61,6 +61,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         self._watch = Watch(self.plan.spec.failures.hang_after)
         self._executioner = Executioner(self._watch)
         self._gauge = Gauge()
+        self._looked = time.monotonic()
+        """When what the processes hold was counted last."""
         self._printed: dict[str, int] = {}
         """Of each trial: size of its log when its latest attempt started."""
         self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
@@ -70,6 +72,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self._gauge.look()
+        since, self._looked = self._looked, time.monotonic()
+        self.recorder.ledger.hold(self._actor_manager.num_live_actors * (self._looked - since))
         self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
 
         for trial, (error, deadline) in list(self._unreachable.items()):

@@ -19,7 +19,11 @@ class Ledger:
         self.epochs = 0.0
         """Of the scheduler's ``time_attr``, or reports; what a trial repeats after a restart counts once."""
         self.seconds = 0.0
-        """That trials ran; what a trial repeats counts again, as it takes the resources again."""
+        """That trials ran up to their reports; what a trial repeats counts again. They tell the pace."""
+        self.held = 0.0
+        """Seconds for which processes held the resources of a trial, from their start to their end: idle ones, attempts
+        that failed and what came after the last report included. At least `seconds`, which is all that journals of
+        older versions tell."""
         self.fruitless = 0
         """Trials in a row that ended without having made a new best, since the latest new best."""
         self._front: list[tuple[float, ...]] = []
@@ -37,6 +41,7 @@ class Ledger:
 
     def note(self, event: Event) -> None:
         """Takes account of an event of the journal."""
+        self.held = event.get("held", self.held)
         match event["what"]:
             case "reported":
                 self._reported(event["trial"], event["step"], event["seconds"], event["metrics"], event.get("segment"))
@@ -54,6 +59,10 @@ class Ledger:
     def ended(self) -> int:
         """Trials that have ended."""
         return len(self._ends)
+
+    def hold(self, seconds: float) -> None:
+        """Processes have held the resources of a trial for ``seconds`` more, added over them."""
+        self.held += seconds
 
     def epoch(self, trial_id: str) -> float:
         """How far the trial has come."""
@@ -83,6 +92,7 @@ class Ledger:
         if step not in at:
             self.epochs += max(0.0, epoch - self._base.pop(trial_id, epoch_before))
         self.seconds += max(0.0, seconds - seconds_before)
+        self.held = max(self.held, self.seconds)
         at[step] = epoch, seconds
         if segment is not None and segment["donor"] is not None and self._name != REPORTS:
             self._base[trial_id] = self._taken(segment["donor"], segment["donor_step"])

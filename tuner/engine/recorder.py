@@ -87,7 +87,8 @@ class Recorder(Callback):  # type: ignore[misc]
     def _write(self, what: str, **fields: Any) -> None:
         self.ledger.note({"what": what, **fields})
         with self._control.storing(self.results.folder):
-            self._journal.append(what, **fields, elapsed=round(self._control.elapsed, 3))
+            used = {"elapsed": round(self._control.elapsed, 3), "held": round(self.ledger.held, 3)}
+            self._journal.append(what, **fields, **used)
         self._changed = True
 
     def begin(self) -> None:
@@ -238,7 +239,7 @@ class Recorder(Callback):  # type: ignore[misc]
             listener.ended(trial)
 
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
-        self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.seconds)
+        self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.held)
         for listener in self._listeners:
             listener.tick()
         with self._control.storing(self.results.folder):

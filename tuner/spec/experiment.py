@@ -45,7 +45,7 @@ class Budget(Model):
     wall_clock: Seconds | None = None
     """Time from the first trial on, in seconds or as 20m, 1h30m."""
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
-    """Hours of GPUs held by trials, added over all of them."""
+    """Hours of GPUs held by processes of trials, from their start to their end, added over all of them."""
     cost: Cost | None = None
     """A limit on the price of the GPU hours."""
     target: Annotated[float, Field(allow_inf_nan=False)] | None = None

@@ -121,7 +121,7 @@ def _budget(results: ResultSet, budget: Budget) -> Iterator[str]:
     yield f"time {duration(results.used.elapsed)}{_left(budget.wall_clock, results.used.elapsed, duration)}"
     if budget.epochs is not None:
         yield f"epochs {results.used.epochs:g}{_left(budget.epochs, results.used.epochs, number)}"
-    hours = results.provenance.get("trial_resources", {}).get("GPU", 0) * results.used.trial_seconds / 3600
+    hours = results.provenance.get("trial_resources", {}).get("GPU", 0) * results.used.held_seconds / 3600
     if hours:
         yield f"GPU hours {hours:.2f}{_left(budget.gpu_hours, hours, '{:.2f}'.format)}"
     if budget.cost is not None:
