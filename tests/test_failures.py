@@ -18,13 +18,22 @@ from ray.exceptions import (
 )
 
 from tests.tables import space
+from tuner.engine import memory
 from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.events import events_of, failed_attempt
-from tuner.engine.failures import BadReport, NotFinite, ProcessLost, Unreachable, failure_of, user_error
+from tuner.engine.failures import (
+    BadReport,
+    DamagedCheckpoint,
+    NotFinite,
+    ProcessLost,
+    Unreachable,
+    failure_of,
+    user_error,
+)
 from tuner.engine.hanging import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, Watch
 from tuner.engine.ledger import Ledger
-from tuner.engine.memory import REMEMBER_S, Gauge
+from tuner.engine.memory import REMEMBER_S, Gauge, Kills
 from tuner.engine.recovery import recover, take_stock
 from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, verdict, with_micro_batch
 from tuner.failure import Failure
@@ -150,6 +159,12 @@ FULL = "its process died while the node's memory was nearly full"
         ),
         (OutOfMemoryError("x"), {}, "host memory", "killed by Ray: the node's memory was nearly full"),
         (died(DIED), {"hung": "no report for 70.0s"}, "hung", "no report for 70.0s"),
+        (
+            DamagedCheckpoint("state is missing"),
+            {},
+            "data",
+            "its node reads a damaged checkpoint, which is whole elsewhere: state is missing",
+        ),
         (NotFinite("report 2: loss is nan"), {}, "NaN", "report 2: loss is nan"),
         (BadReport("report 2: loss is None"), {}, "bad report", "report 2: loss is None"),
         (UnserializableException("RayTaskError: ...\n  File x\nMine: text\n"), {}, "exception", "Mine: text"),
@@ -406,6 +421,38 @@ def test_memory_that_was_nearly_full_is_remembered_for_a_while() -> None:
     kills[0] += 1
     assert gauge.was_full()
     assert not gauge.was_full()
+
+
+def test_a_kernel_that_killed_on_another_node_is_known_when_that_node_answers() -> None:
+    counts, asked = {"n": 4, "m": 0}, []
+    answered: list[bool] = []
+
+    def count(node: str) -> int:
+        asked.append(node)
+        return counts[node]
+
+    found = Kills(count, lambda both: both[1] > both[0] if answered else None)
+    for _ in range(2):
+        found.started("n")
+        found.started("m")
+    counts["n"] += 1
+    first = found.died("n")
+    assert first() is None
+    answered.append(True)
+    assert first()
+    assert not found.died("n")()  # the kernel has not killed again
+    assert not found.died("m")()
+    assert asked == ["n", "m", "n", "n", "m"]
+
+
+def test_the_kernels_count_is_that_of_the_control_group_or_else_the_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    machine = int(Path("/proc/vmstat").read_text().partition("\noom_kill ")[2].splitlines()[0])
+    assert memory.kills() == machine
+    (tmp_path / "memory.events").write_text("oom 9\noom_kill 7\n")
+    assert memory.kills() == 7
 
 
 # ------------------------------------------------------------------------------- what is kept

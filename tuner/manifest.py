@@ -1,10 +1,18 @@
-"""The manifest of a checkpoint: its files with their sizes and checksums, which tell whether it is whole."""
+"""The manifest of a checkpoint: its files with their sizes and checksums, which tell whether it is whole.
+
+It is the last file that is written, so that a checkpoint without one is torn.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from tuner.storage import RunFolder
 from tuner.untrusted import parsed
@@ -15,29 +23,67 @@ MANIFEST = ".manifest.json"
 _CHUNK = 2**20
 
 
-def write_manifest(folder: RunFolder) -> None:
-    """Notes what is in ``folder``, for `damage`; replaces a manifest that is there.
+def contents(folder: RunFolder) -> dict[str, Any]:
+    """What is in ``folder``, for `seal`.
 
     On a remote file system it holds sizes only: reading all of it again would take as long as writing it.
     """
-    files = {
+    return {
         name: {"bytes": size, "crc32": f"{_crc32(folder, name):08x}" if folder.is_local else None}
         for name, size in _files(folder)
     }
+
+
+def seal(folder: RunFolder, files: dict[str, Any]) -> None:
+    """Writes the manifest of a checkpoint in ``folder``, which must hold ``files``; replaces one that is there."""
     folder.write(MANIFEST, (json.dumps({"files": files}, indent=1) + "\n").encode())
+
+
+def make_durable(folder: RunFolder) -> None:
+    """Returns when the disk has ``folder`` with all that is in it, and the two folders that lead to it.
+
+    A remote file system does so by itself. Nothing is waited for where the folder is deleted meanwhile.
+    """
+    if not folder.is_local:
+        return
+    path = folder.local_path
+    with contextlib.suppress(FileNotFoundError):
+        for place, _, names in os.walk(path):
+            for name in names:
+                _sync(Path(place, name))
+            _sync_folder(Path(place))
+        _sync_folder(path.parent)
+        _sync_folder(path.parent.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    try:
+        _sync(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that does not sync folders by themselves
+            raise
 
 
 def damage(folder: RunFolder) -> str:
     """What is wrong with the checkpoint in ``folder``, in words; empty where nothing is.
 
-    One without a manifest, of an older run, is taken as it is. On a remote file system, which keeps checksums itself,
-    only names and sizes are compared.
+    One without a manifest is taken as it is, as those of older versions have none, unless all older checkpoints of the
+    run have one. On a remote file system, which keeps checksums itself, only names and sizes are compared.
     """
     try:
         if not folder.exists():
             return "it is gone"
         if not folder.exists(MANIFEST):
-            return ""
+            torn = folder.is_local and _others_have_one(folder.local_path)
+            return f"{MANIFEST} is missing: it was not written to its end" if torn else ""
         present = dict(_files(folder))
         for name, entry in parsed(folder.read(MANIFEST))["files"].items():
             if name not in present:
@@ -51,6 +97,16 @@ def damage(folder: RunFolder) -> str:
     except OSError as error:
         return f"it cannot be read: {' '.join(str(error).split())}"
     return ""
+
+
+def _others_have_one(folder: Path) -> bool:
+    """Whether there are older checkpoints of the run, and all have a manifest. (A newer one may not be whole yet.)"""
+    found = []
+    for other in folder.parent.parent.glob("*/checkpoint_*"):
+        with contextlib.suppress(FileNotFoundError):  # another trial's, which may go at any time
+            if other != folder and other.stat().st_mtime <= folder.stat().st_mtime:
+                found.append((other / MANIFEST).exists())
+    return bool(found) and all(found)
 
 
 def size_of(folder: RunFolder) -> int:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.faults.search import Search, experiment  # noqa: E402
-from tuner.manifest import write_manifest  # noqa: E402
+from tuner.manifest import contents, seal  # noqa: E402
 from tuner.storage import RunFolder  # noqa: E402
 
 QUICKSTART = """
@@ -107,7 +107,7 @@ def manifest_ms(size: int, count: int = 300) -> float:
         Path(folder, "checkpoint.pt").write_bytes(os.urandom(size))
         begun = time.perf_counter()
         for _ in range(count):
-            write_manifest(RunFolder.at(folder))
+            seal(RunFolder.at(folder), contents(RunFolder.at(folder)))
         return 1000 * (time.perf_counter() - begun) / count
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner import load_run, restore_best, resume, run
+from tuner import load_run, manifest, restore_best, resume, run
 from tuner.engine import shelf
+from tuner.engine.recorder import Recorder
 from tuner.errors import EnvironmentFailure, InputError, Interrupted
 from tuner.failure import Failure
 from tuner.manifest import damage
@@ -92,6 +93,20 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_or_to_the_beginning(t
         present = {f"ray/{trial.id}/{path.name}" for path in (tmp_path / "run/ray" / trial.id).glob("checkpoint_*")}
         assert present == set(folders(trial))
         assert all(damage(RunFolder.at(tmp_path / "run" / name)) == "" for name in present)
+
+
+def test_the_process_that_goes_on_from_a_checkpoint_reads_it_and_not_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = experiment(params={"epochs": 6}, **GRID)
+    with pytest.raises(Interrupted):
+        run(made, storage=tmp_path, name="run", listeners=[At(4, press_ctrl_c)], say=lambda text: None)
+    read: list[str] = []
+    monkeypatch.setattr(manifest, "_crc32", lambda folder, name: read.append(folder.path))
+    monkeypatch.setattr(Recorder, "_pass_over_damaged", lambda recorder: None)  # of the best, once, at the end
+    results = resume(tmp_path / "run", say=lambda text: None)
+    assert [trial.steps for trial in results.trials] == [6, 6]
+    assert read == []
 
 
 def test_a_damaged_best_falls_to_the_next_best(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from tuner.engine.group import Alone
 from tuner.engine.live import Live
 from tuner.engine.recorder import Recorder
 from tuner.engine.retries import FailureStopper
-from tuner.engine.revival import pass_over_damaged, revive
+from tuner.engine.revival import revive
 from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.plan import Plan
@@ -290,10 +290,6 @@ class Controller(FailingTrials):
     def _maybe_add_actors(self) -> None:
         if not self.control.interrupted and not self._room_lacks:
             super()._maybe_add_actors()
-
-    def _schedule_trial_restore(self, trial: RayTrial) -> bool:
-        pass_over_damaged(trial, self.recorder)
-        return bool(super()._schedule_trial_restore(trial))
 
     def _execute_action(self, trial: RayTrial, decision: str, after_save: bool = False) -> None:
         if self.control.interrupted and decision == TrialScheduler.CONTINUE and (after_save or not trial.checkpoint):

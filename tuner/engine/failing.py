@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,20 @@ from ray.tune.schedulers import TrialScheduler
 
 from tuner.configuration import merge
 from tuner.engine.decisions import reported_checkpoint
-from tuner.engine.failures import ProcessLost, StorageUnseen, Unreachable, failure_of, raised_in_trial
+from tuner.engine.failures import (
+    DamagedCheckpoint,
+    ProcessLost,
+    StorageUnseen,
+    Unreachable,
+    failure_of,
+    raised_in_trial,
+)
 from tuner.engine.hanging import Executioner, Watch
-from tuner.engine.hosts import death_of, whereabouts
-from tuner.engine.memory import Gauge
+from tuner.engine.hosts import Hosts, death_of, whereabouts
+from tuner.engine.memory import Gauge, Kills
 from tuner.engine.recorder import Recorder
 from tuner.engine.retries import MEMORY, MICRO_BATCH, verdict, with_micro_batch
+from tuner.engine.revival import passed_over
 from tuner.failure import Failure
 from tuner.plan import Plan
 from tuner.results import RAY, TRIAL_LOG
@@ -38,8 +47,15 @@ from tuner.results import RAY, TRIAL_LOG
 UNREACHABLE_S = 60.0
 """Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
 _NO_STORAGE = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EROFS, errno.EDQUOT))
+ANSWER_S = 30.0
+"""How long a node is asked whether its kernel killed a process: it may have to start one, and may be busy."""
 LOG_TAIL = 65536
 """Bytes of an attempt's output in which the reason of its death is looked for."""
+
+
+def _here() -> str:
+    """Ray's id of the driver's node."""
+    return str(ray.get_runtime_context().get_node_id())
 
 
 class ActorManager(RayActorManager):  # type: ignore[misc]
@@ -67,6 +83,13 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         """Of each trial: size of its log when its latest attempt started."""
         self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
         """Of each trial whose process cannot be reached: the error, and until when the reason is waited for."""
+        self._hosts = Hosts()
+        self._kills = Kills()
+        self._examined: dict[RayTrial, tuple[RayActorError, Callable[[], bool | None], float]] = {}
+        """Of each trial whose process died on another node: the error, whether that node's kernel has killed for lack
+        of memory, and until when its answer is waited for."""
+        self._node_was_full: dict[RayTrial, bool] = {}
+        """The answers to that, until they are made use of."""
         super().__init__(**options)
 
     def on_step_begin(self) -> None:
@@ -80,13 +103,24 @@ class FailingTrials(TuneController):  # type: ignore[misc]
             if (cause := death_of(error.actor_id)) or time.monotonic() > deadline:
                 del self._unreachable[trial]
                 self._process_trial_failure(trial, Unreachable(error.actor_id, cause))
+        for trial, (died, killed, deadline) in list(self._examined.items()):
+            if (answer := killed()) is not None or time.monotonic() > deadline:
+                del self._examined[trial]
+                self._node_was_full[trial] = bool(answer)
+                self._process_trial_failure(trial, died)
 
     def _actor_started(self, tracked_actor: Any, log: str = "STARTED") -> None:
         trial = self._actor_to_trial[tracked_actor]
-        source = trial.latest_checkpoint_result
-        self._watch.started(trial.trial_id, source.metrics.get(TRAINING_ITERATION, 0) if source else 0)
+        self._attempt_begins(trial)
         self._printed[trial.trial_id] = self._log_size(trial)
         super()._actor_started(tracked_actor, log)
+        node = self._hosts.node(trial.temporary_state.ray_actor._actor_id.hex())
+        if node != _here():
+            self._kills.started(node)
+
+    def _attempt_begins(self, trial: RayTrial) -> None:
+        source = trial.latest_checkpoint_result
+        self._watch.started(trial.trial_id, source.metrics.get(TRAINING_ITERATION, 0) if source else 0)
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         if RESULT_DUPLICATE not in result:
@@ -101,8 +135,14 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         if isinstance(exception, ActorUnavailableError):
             self._unreachable[trial] = exception, time.monotonic() + UNREACHABLE_S
             return
+        if self._is_examined(trial, exception):
+            return
         if unseen := raised_in_trial(exception, StorageUnseen):
             self._storage_lost(trial, str(unseen))
+            return
+        if raised_in_trial(exception, DamagedCheckpoint) and passed_over(trial, self.recorder):
+            trial.temporary_state.restoring_from = None
+            self._go_on_from_latest(trial)
             return
         decided = self._cached_trial_decisions.get(trial.trial_id)
         if trial.is_saving:  # the checkpoint of its latest report is there, only Ray was not told of it
@@ -132,12 +172,32 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         else:
             self.recorder.failed(trial.trial_id, failure)
 
+    def _is_examined(self, trial: RayTrial, exception: BaseException) -> bool:
+        """Whether its node is asked first why the trial's process died, which the driver sees on its own node only."""
+        if trial in self._examined:
+            return True
+        if not isinstance(exception, RayActorError) or trial in self._node_was_full:
+            return False
+        node = whereabouts(exception.actor_id).node if exception.actor_id else ""
+        if node in ("", _here()) or failure_of(exception).kind != "process died":
+            return False
+        self._examined[trial] = exception, self._kills.died(node), time.monotonic() + ANSWER_S
+        return True
+
+    def _go_on_from_latest(self, trial: RayTrial) -> None:
+        """Starts the trial in its process, from its latest checkpoint where it has one."""
+        self._attempt_begins(trial)
+        if not self._schedule_trial_restore(trial):
+            self._schedule_trial_train(trial)
+
     def _storage_lost(self, trial: RayTrial, why: str) -> None:
         """The trial could not write to the run folder: no trial is to blame."""
         raise NotImplementedError
 
     def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:
-        full = isinstance(exception, RayActorError) and self._died_here(exception) and self._gauge.was_full()
+        full = self._node_was_full.pop(trial, False)
+        if isinstance(exception, RayActorError) and exception.actor_id:
+            full = full or (whereabouts(exception.actor_id).node == _here() and self._gauge.was_full())
         return failure_of(
             exception,
             self._watch.step(trial.trial_id),
@@ -145,10 +205,6 @@ class FailingTrials(TuneController):  # type: ignore[misc]
             memory_was_full=full,
             log=self._log_end(trial),
         )
-
-    def _died_here(self, error: RayActorError) -> bool:
-        here = ray.get_runtime_context().get_node_id()
-        return bool(error.actor_id) and whereabouts(error.actor_id).node == here
 
     def _log(self, trial: RayTrial) -> Path | None:
         """The file with what the trial has printed; None where there is none on this machine."""

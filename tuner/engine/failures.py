@@ -45,6 +45,10 @@ class StorageFails(TunerError):
     """The node that a trial runs on cannot write the run folder: the driver finds out who can."""
 
 
+class DamagedCheckpoint(TunerError):
+    """The checkpoint from which a trial is to go on is not what was written."""
+
+
 class UserError(TunerError):
     """What the user's code raised, in words: the driver may have neither its class nor the libraries that define it."""
 
@@ -145,6 +149,8 @@ def failure_of(
             return Failure("data", str(cause), step)
         case BadReport() | MissingMetric():
             return Failure("bad report", str(cause), step)
+        case DamagedCheckpoint():
+            return Failure("data", f"its node reads a damaged checkpoint, which is whole elsewhere: {cause}", step)
         case OutOfMemoryError():
             return Failure("host memory", "killed by Ray: the node's memory was nearly full", step)
         case UnserializableException():

@@ -58,13 +58,17 @@ class Hosts:
 
     def __init__(self) -> None:
         self._of_node: dict[str, str] = {}
-        self._of_process: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
 
     def of(self, actor_id: str) -> str:
         """Empty where Ray knows no more of the process."""
-        if actor_id not in self._of_process:
-            self._of_process[actor_id] = self.of_node(whereabouts(actor_id).node)
-        return self._of_process[actor_id]
+        return self.of_node(self.node(actor_id))
+
+    def node(self, actor_id: str) -> str:
+        """Ray's id of the node; empty where it knows no more of the process."""
+        if actor_id not in self._nodes:
+            self._nodes[actor_id] = whereabouts(actor_id).node
+        return self._nodes[actor_id]
 
     def of_node(self, node: str) -> str:
         """Empty where Ray knows no such node."""

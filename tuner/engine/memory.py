@@ -1,4 +1,4 @@
-"""How full this machine's memory is: whether a process that vanished was killed for lack of it."""
+"""How full the memory of a node is: whether a process that vanished was killed for lack of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 NEARLY_FULL = 0.95
 """Share of the memory in use at which the kernel or Ray may kill a process."""
@@ -21,18 +22,64 @@ def used_share() -> float:
     share = float(psutil.virtual_memory().percent) / 100
     limit, current = _number("memory.max"), _number("memory.current")
     if limit and current is not None:
-        cache = _entry("memory.stat", "inactive_file")  # is given back before anyone is killed
+        cache = _entry(_GROUP / "memory.stat", "inactive_file")  # is given back before anyone is killed
         share = max(share, (current - cache) / limit)
     return share
 
 
 def kills() -> int:
-    """Processes that the kernel has killed for lack of memory, as far as it tells."""
-    return _entry("memory.events", "oom_kill")
+    """Processes that the kernel has killed for lack of memory: in this control group, or else on this machine."""
+    here = _GROUP / "memory.events"  # the root of a machine has none
+    return _entry(here if here.exists() else Path("/proc/vmstat"), "oom_kill")
+
+
+def kills_on(node: str) -> Any:
+    """The `kills` of another node, by Ray's id: what a task there will answer."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(kills).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+
+
+class Kills:
+    """Whether the kernels of other nodes have killed processes of ours for lack of memory."""
+
+    def __init__(self, count: Callable[[str], Any] = kills_on, look: Callable[[list[Any]], Any] | None = None) -> None:
+        self._count = count
+        self._look = look or _answers
+        self._before: dict[str, Any] = {}
+        """Of each node: what it answers to the question that was put to it last."""
+
+    def started(self, node: str) -> None:
+        """A process starts there."""
+        if node not in self._before:
+            self._before[node] = self._count(node)
+
+    def died(self, node: str) -> Callable[[], bool | None]:
+        """A process has died there. What is returned tells whether the kernel has killed since; None: not yet known."""
+        asked = [self._before.get(node), self._count(node)]
+        self._before[node] = asked[1]
+        return lambda: self._look(asked)
+
+
+def _answers(asked: list[Any]) -> bool | None:
+    """Whether the second of two counts is higher, both as tasks answer; False where one cannot be had."""
+    import ray
+
+    if asked[0] is None:
+        return False
+    if len(ray.wait(asked, num_returns=2, timeout=0)[0]) < 2:
+        return None
+    try:
+        before, now = ray.get(asked)
+    except ray.exceptions.RayError:  # the node is gone
+        return False
+    return bool(now > before)
 
 
 class Gauge:
-    """Remembers for a few seconds how full the memory was: when a death is noticed, it has been given back."""
+    """Remembers for some seconds how full this machine's memory was: when a death is noticed, it is free again."""
 
     def __init__(
         self,
@@ -66,9 +113,9 @@ def _number(name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _entry(name: str, key: str) -> int:
+def _entry(file: Path, key: str) -> int:
     try:
-        lines = (_GROUP / name).read_text().splitlines()
+        lines = file.read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{key} ")), 0)

@@ -17,7 +17,7 @@ from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
 from tuner.engine.attempt import AttemptStorage
-from tuner.engine.failures import BadReport, StorageFails, UserError, print_traceback, user_error
+from tuner.engine.failures import BadReport, DamagedCheckpoint, StorageFails, UserError, print_traceback, user_error
 from tuner.engine.group import check_formed, ranks
 from tuner.engine.handover import Process, output_to
 from tuner.engine.patience import is_of_a_full_disk
@@ -25,6 +25,7 @@ from tuner.engine.saving import Saving
 from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
+from tuner.manifest import damage
 from tuner.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.storage import RunFolder
@@ -84,6 +85,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         with output_to(log):
             try:
                 self._call(config, session.report, log)
+                self._saving.settle()
             except (UserError, RayError, StorageFails) as error:  # UserError and RayError: of another rank
                 print_traceback(error)
                 raise
@@ -109,6 +111,19 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         with ranks(self.task, config, self._place, shared, failed) as environment:
             run_function(self._process, self.task, config, report, environment)
 
+    def restore(self, checkpoint_result: Any) -> None:
+        """As Ray's. Raises DamagedCheckpoint, here and not in the driver, which would stand still while it reads."""
+        self._check_storage()
+        checkpoint = checkpoint_result.checkpoint
+        if problem := damage(RunFolder(checkpoint.filesystem, checkpoint.path, checkpoint.path)):
+            raise DamagedCheckpoint(problem)
+        super().restore(checkpoint_result)
+
+    def _check_storage(self) -> None:
+        run_folder = str(Path(self._storage.experiment_fs_path).parent)
+        folder = RunFolder(self._storage.storage_filesystem, run_folder, run_folder)
+        self._storage.insist(lambda: check_seen_here(folder))
+
     def load_checkpoint(self, checkpoint_result: Any) -> None:
         super().load_checkpoint(checkpoint_result)
         self._saving.begin(checkpoint_result.metrics)
@@ -124,9 +139,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         if self._raised is not None:
             raise self._raised
         if not self._reports:
-            run_folder = str(Path(self._storage.experiment_fs_path).parent)
-            folder = RunFolder(self._storage.storage_filesystem, run_folder, run_folder)
-            self._storage.insist(lambda: check_seen_here(folder))
+            self._check_storage()
         session = get_session()
         if not session.training_started or not session._first_report:  # else it has gone on since the last call
             self._since = time.monotonic()

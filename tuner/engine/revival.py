@@ -60,32 +60,30 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
     return revived
 
 
-def pass_over_damaged(ray_trial: RayTrial, recorder: Recorder) -> None:
-    """Lets a trial that is to be restored go on from its latest checkpoint that is whole, or else from its beginning.
+def passed_over(ray_trial: RayTrial, recorder: Recorder) -> bool:
+    """Lets a trial whose process found its checkpoint damaged go on from the one before, or else from its beginning.
 
-    The user is told, and damaged ones are deleted.
+    The user is told, and the checkpoint is deleted. False where it is whole as seen from here: then it stays.
     """
     manager, results = ray_trial.run_metadata.checkpoint_manager, recorder.results
-    trial = results.trial(ray_trial.trial_id)
-    while (latest := manager.latest_checkpoint_result) is not None:
-        path = latest.checkpoint.path
-        if not (problem := damage(RunFolder(latest.checkpoint.filesystem, path, path))):
-            return
-        name = f"{RAY}/{trial.id}/{posixpath.basename(path)}"
-        before = [report for report in recorder.shelf.own(trial) if report.checkpoint != name]
-        copy = recorder.shelf.copy(trial)
-        if before:
-            source, folder = before[-1], str(before[-1].checkpoint)
-        elif copy and copy != name:
-            source, folder = trial.reports[trial.segments[-1].after - 1], copy
-        else:
-            manager._latest_checkpoint_result = None
-            recorder.lost(trial, name, problem, "the trial starts from its beginning")
-            return
-        manager._latest_checkpoint_result = _saved(source, (results.folder / folder).path, results)
-        recorder.lost(
-            trial, name, problem, f"the trial goes on from {posixpath.basename(folder)}, report {source.step}"
-        )
+    trial, latest = results.trial(ray_trial.trial_id), manager.latest_checkpoint_result
+    path = latest.checkpoint.path
+    if not (problem := damage(RunFolder(latest.checkpoint.filesystem, path, path))):
+        return False
+    name = f"{RAY}/{trial.id}/{posixpath.basename(path)}"
+    before = [report for report in recorder.shelf.own(trial) if report.checkpoint != name]
+    copy = recorder.shelf.copy(trial)
+    if before:
+        source, folder = before[-1], str(before[-1].checkpoint)
+    elif copy and copy != name:
+        source, folder = trial.reports[trial.segments[-1].after - 1], copy
+    else:
+        manager._latest_checkpoint_result = None
+        recorder.lost(trial, name, problem, "the trial starts from its beginning")
+        return True
+    manager._latest_checkpoint_result = _saved(source, (results.folder / folder).path, results)
+    recorder.lost(trial, name, problem, f"the trial goes on from {posixpath.basename(folder)}, report {source.step}")
+    return True
 
 
 def _exploited(trial: Trial, present: set[str]) -> str | None:

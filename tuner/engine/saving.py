@@ -1,13 +1,15 @@
 """Between ``ray.tune.report`` and Ray Tune, in a trial's process: which checkpoints are written, with their manifests.
 
-The manifest is put into the folder that the trainable reported, before Ray copies that folder to the storage. A folder
-that the trainable keeps for itself therefore gets this one file; where it cannot be written, the checkpoint has none.
+A manifest tells what was in the folder that the trainable reported. It is put into the copy that Ray makes of that
+folder on the storage, once the copy is whole. The copy is brought to the disk while the trial goes on; the driver hears
+of a checkpoint when the one before is there (`tuner.engine.shelf` keeps both), and of one at which the trial may halt
+when it is there itself. So nothing is deleted in favour of what a power cut would take.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from numbers import Real
 from typing import Any
 
@@ -16,7 +18,7 @@ from ray.tune import Checkpoint
 from ray.tune.result import TRAINING_ITERATION
 
 from tuner.engine.metrics import flat_metrics
-from tuner.manifest import write_manifest
+from tuner.manifest import contents, make_durable, seal
 from tuner.schedulers.base import SchedulerSpec
 from tuner.storage import RunFolder
 
@@ -35,6 +37,7 @@ class Saving:
         session.report = self.report
         self._hand_over = session._report_training_result
         session._report_training_result = self._stands
+        self._syncer = ThreadPoolExecutor(1, "ray_syncer")  # threads of that name may stay when a trial ends
         self.at = 0.0
         """When the trial came to its latest report, on the monotonic clock."""
         self.begin({})
@@ -44,6 +47,11 @@ class Saving:
         self._number = int(metrics.get(TRAINING_ITERATION, 0))
         self._step = float(metrics.get(GOES_ON_FROM, self._read(metrics, 0.0)))
         self._skipped = 0
+        self._may_halt = False
+        """Whether the trial may be paused or ended at the report that came last."""
+        self._syncing: Future[None] | None = None
+        self._files: dict[str, Any] = {}
+        """What was in the folder of the checkpoint that was reported last."""
         self.decides = True
         """Whether something is decided at the report that came last: the scheduler may stop or change the trial."""
 
@@ -53,28 +61,45 @@ class Saving:
         before = self._step
         self._step = self._read(metrics, before)
         self.decides = self._scheduler.may_decide(before, self._step)
-        if checkpoint is not None and not self._is_due(before):
+        self._may_halt = self._scheduler.may_halt(before, self._step)
+        if checkpoint is not None and not self._is_due():
             checkpoint = None
         if checkpoint is not None:
-            with contextlib.suppress(OSError):  # a folder that the trainable may only read
-                write_manifest(RunFolder(checkpoint.filesystem, checkpoint.path, checkpoint.path))
+            self._files = contents(_folder(checkpoint))
         self._pass_on(metrics, checkpoint=checkpoint)
 
     def _stands(self, result: Any) -> None:
+        if result.checkpoint is not None:
+            self.settle()
+            folder = _folder(result.checkpoint)
+            seal(folder, self._files)
+            self._syncing = self._syncer.submit(make_durable, folder)
+            if self._may_halt:
+                self.settle()
         self.at = time.monotonic()
         self._hand_over(result)
+
+    def settle(self) -> None:
+        """Returns when the checkpoint that was written last is on the disk. Raises OSError where it cannot be."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            syncing.result()
 
     def _read(self, metrics: dict[str, Any], default: float) -> float:
         named = flat_metrics(metrics)
         return _number(self._number if self._name == TRAINING_ITERATION else named.get(self._name), default)
 
-    def _is_due(self, before: float) -> bool:
+    def _is_due(self) -> bool:
         """Counts from the last one that was written, as a trial that is restarted goes on from there."""
         self._skipped += 1
-        if self._skipped < self._every and not self._scheduler.may_halt(before, self._step):
+        if self._skipped < self._every and not self._may_halt:
             return False
         self._skipped = 0
         return True
+
+
+def _folder(checkpoint: Checkpoint) -> RunFolder:
+    return RunFolder(checkpoint.filesystem, checkpoint.path, checkpoint.path)
 
 
 def _number(value: Any, default: float) -> float:
