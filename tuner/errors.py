@@ -1,6 +1,8 @@
 """Everything that tuner raises on purpose, as one tree.
 
     TunerError                    exit status 1: never raised itself
+    ├── Crashed                   1: an exception that nothing foresaw ended a search: the user's code, or a bug
+    ├── UserCodeRaised            1: the user's code raised in the driver; a search turns it into Crashed
     ├── InputError                2: what the user wrote is wrong; holds every Problem found, each with its place
     ├── NoUsableResult            3: the search ended, but no trial gave a result that can be used
     ├── EnvironmentFailure        4: data, storage, the cluster or a server failed
@@ -8,14 +10,15 @@
     │   └── LockLost              4: another process works on the run folder now
     └── Interrupted               130: the user stopped the search; the run folder is complete
 
-The command line prints ``str(error)`` and exits with ``error.exit_status``; anything else that escapes is a bug
-and shows its traceback.
+The command line prints ``str(error)`` and exits with ``error.exit_status``. Anything else that escapes is a bug: out of
+a search it becomes Crashed, and its traceback is in the run's log; elsewhere it shows its traceback.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 MOST_PROBLEMS = 50
@@ -65,6 +68,27 @@ class TunerError(Exception):
     """Base class: an error with a message for the user and an exit status."""
 
     exit_status = 1
+
+
+class Crashed(TunerError):
+    """An exception that nothing foresaw ended the search, which can be resumed."""
+
+
+class UserCodeRaised(TunerError):
+    """The user's code raised in the driver. ``whose`` names that code; ``__cause__`` is what it raised."""
+
+    def __init__(self, whose: str) -> None:
+        super().__init__(f"{whose} raised an exception")
+        self.whose = whose
+
+
+@contextlib.contextmanager
+def blaming(whose: str) -> Iterator[None]:
+    """Within, the user's code runs in the driver. Raises UserCodeRaised where it raises."""
+    try:
+        yield
+    except Exception as error:
+        raise UserCodeRaised(whose) from error
 
 
 class InputError(TunerError):

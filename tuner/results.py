@@ -298,6 +298,12 @@ def how_to_resume(folder: RunFolder) -> str:
     return f"python -m tuner resume {folder.word}"
 
 
+def why_and_remedy(results: ResultSet) -> str:
+    """What follows "interrupted": the reason where there is one, and the command that resumes, which it may name."""
+    why, resume = results.provenance.get("interrupted_by") or "", how_to_resume(results.folder)
+    return (f": {why}" if why else "") + ("" if resume in why else f"; to go on: {resume}")
+
+
 def new_run_name(name: str) -> str:
     """``name`` with the time of day: the default name of a run folder."""
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.engine.crash import in_one_line
 from tuner.engine.session import cluster_at
 from tuner.errors import InputError
 from tuner.extension import extension, survivors
@@ -128,7 +129,7 @@ def _taken_up(
     from tuner.engine.recovery import take_stock
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
-    with locked(folder) as lock, cluster_at(address) as cluster:
+    with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder):
         files = at_a_glance(folder)
         yield take_stock(folder, files.spec, files.provenance, trust), cluster, lock
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tuner.configuration import merge
+from tuner.engine.crash import in_one_line
 from tuner.engine.session import cluster_at, ray_log, ray_up
-from tuner.errors import EnvironmentFailure, InputError, Interrupted, NoUsableResult, RayLost
+from tuner.errors import (
+    EnvironmentFailure,
+    InputError,
+    Interrupted,
+    NoUsableResult,
+    RayLost,
+    TunerError,
+    blaming,
+)
 from tuner.journal import JournalWriter
 from tuner.loading import begun
 from tuner.lock import Lock, locked
@@ -25,6 +35,7 @@ from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, how_to_resume, new_run_name, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
+from tuner.spec.importing import innermost
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE, RunFolder
 from tuner.tracking import check_reachable
@@ -32,7 +43,7 @@ from tuner.tracking.process import TrackingProcess
 
 if TYPE_CHECKING:
     from tuner.engine.control import Control
-    from tuner.engine.recorder import Listener
+    from tuner.engine.recorder import Listener, Recorder
     from tuner.engine.recovery import Recovered
     from tuner.engine.task import TrialTask
 
@@ -55,8 +66,8 @@ def run(
     ``--set``, ``{"budget.trials": 6}``. ``name``: of the run folder below ``storage``. ``address``: a running Ray
     cluster; this machine without it. ``say`` is called with what the user must know at once.
 
-    Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3) or Interrupted (130); the last two carry on
-    with a complete run folder.
+    Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3), Interrupted (130), or Crashed (1) for what
+    nobody foresaw. The run folder is complete after each; only NoUsableResult leaves a run that is finished.
     """
     loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
     with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
@@ -69,7 +80,7 @@ def run(
         check_reachable(plan.spec.tracking, folder.parent, say)
         with folder.created():
             params, notices = prepare(plan, folder, say)
-        with locked(folder) as lock:
+        with locked(folder) as lock, in_one_line(folder):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
             return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
 
@@ -154,6 +165,8 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
             prepared = plan.trainable.prepare(merge(params, sample))
         except OSError as error:
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
+        except Exception as error:
+            raise InputError(f"{plan.spec.trainable}: prepare: {innermost(error)}") from error
     notices = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     for notice in notices:
         say(f"NOTICE: {notice}")
@@ -179,9 +192,8 @@ def search(
         need = describe(plan.request)
         say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
-    recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, listeners)
-    for listener in listeners:
-        listener.started(results)
+    told = [_named(listener) for listener in listeners]
+    recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
 
     def died(process: str) -> None:
         go_on = how_to_resume(results.folder)
@@ -192,33 +204,60 @@ def search(
         os._exit(RayLost.exit_status)  # the journal has all: only the tables are behind
 
     try:
-        recorder.begin()
-        with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck, say):
-            attach()
-            with control.on_interrupt(say):  # again, as Ray's start puts its own handler of SIGTERM in place
-                fit(plan, task, recorder, control)
+        with in_one_line(results.folder):
+            for listener in told:
+                listener.started(results)
+            recorder.begin()
+            with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck, say):
+                attach()
+                with control.on_interrupt(say):  # again, as Ray's start puts its own handlers in place
+                    fit(plan, task, recorder, control)
+                    control.returned = True
     except KeyboardInterrupt:
         control.interrupted = True
-    finally:
+    except TunerError as error:
+        control.fatal = control.fatal or error
+    finally:  # also where a library calls sys.exit
+        _leave(recorder, results, control, told)
+    return _outcome(results, control, say)
+
+
+def _leave(recorder: Recorder, results: ResultSet, control: Control, listeners: list[Listener]) -> None:
+    """Completes the run folder, however the search ended; of several errors the first one counts."""
+
+    def attempt(step: Callable[[], None]) -> None:
         try:
-            recorder.finish()
-            recorder.leave()
-            with contextlib.suppress(KeyboardInterrupt):  # the search is over, and `report` writes its page again
-                _write_page(results, say)
+            with in_one_line(results.folder):
+                step()
+        except TunerError as error:
+            control.fatal = control.fatal or error
+
+    def stored(step: Callable[[], None]) -> None:
+        with control.storing(results.folder):
+            step()
+
+    for step in (recorder.finish, recorder.leave):
+        try:
+            attempt(functools.partial(stored, step))
         except KeyboardInterrupt:  # the journal has all that could be written
             control.interrupted = True
-        except OSError as error:
-            control.storage_lost(results.folder, error)
-        for listener in listeners:
-            listener.finished(results)
+    with contextlib.suppress(KeyboardInterrupt):  # the search is over, and `report` writes its page again
+        attempt(lambda: _write_page(results, control.say))
+    for listener in listeners:
+        attempt(functools.partial(listener.finished, results))
+
+
+def _outcome(results: ResultSet, control: Control, say: Say) -> ResultSet:
+    """``results``, where the search came to its end with one. Raises as `run` does."""
+    resume = how_to_resume(results.folder)
     if control.fatal:
+        ended = results.provenance.get("interrupted") is False
+        if not ended and not isinstance(control.fatal, InputError) and resume not in str(control.fatal):
+            say(f"the run is interrupted; to go on where the search was: {resume}")
         raise control.fatal
     if control.interrupted:
-        ended = len(results.trials) - results.count("paused") - results.count("pending")
-        raise Interrupted(
-            f"interrupted: {ended} trials ended, {results.count('paused')} paused; "
-            f"to go on: {how_to_resume(results.folder)}"
-        )
+        over = len(results.trials) - results.count("paused") - results.count("pending")
+        raise Interrupted(f"interrupted: {over} trials ended, {results.count('paused')} paused; to go on: {resume}")
     if results.best is None:
         raise NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)])))
     return results
@@ -231,6 +270,21 @@ def _write_page(results: ResultSet, say: Say) -> None:
     except OSError as error:
         reason = " ".join(str(error).split())
         say(f"NOTICE: its page is not written: {reason}; to write it: python -m tuner report {results.folder.word}")
+
+
+class _Named:
+    """A listener of the user's, which is named where it raises."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def __getattr__(self, name: str) -> Any:
+        return blaming(f"listener {type(self._listener).__qualname__}")(getattr(self._listener, name))
+
+
+def _named(listener: Listener) -> Listener:
+    ours = type(listener).__module__.startswith("tuner.")
+    return listener if ours else cast("Listener", _Named(listener))
 
 
 def _why_nothing(results: ResultSet) -> str:

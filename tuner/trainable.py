@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.configuration import Configuration
-from tuner.errors import InputError, did_you_mean, shortened
+from tuner.errors import InputError, blaming, did_you_mean, shortened
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
 
@@ -105,7 +105,7 @@ class Trainable:
         if self.config_type is None:
             read = values
         else:
-            with user_code(self.roots):
+            with user_code(self.roots), blaming(f"trainable {self.reference}"):
                 config = self.make_config(values)
             read = {name: getattr(config, name) for name in self.parameters or ()}
         sizes = (read.get("micro_batch"), read.get("batch_size"))

@@ -12,7 +12,7 @@ from tuner.events import Event
 from tuner.journal import last_event
 from tuner.lock import holder
 from tuner.machine import describe
-from tuner.results import LIVE, ResultSet, how_to_resume
+from tuner.results import LIVE, ResultSet, how_to_resume, why_and_remedy
 from tuner.spec.quantities import duration
 from tuner.stored import MAX_CONFIG_BYTES, mapping
 from tuner.trial import Trial
@@ -69,7 +69,7 @@ def standing(results: ResultSet) -> tuple[str, str]:
         by = results.provenance.get("ended_by")
         return "finished", f"finished: the search came to its end{f' ({by})' if by else ''}"
     if interrupted:
-        return "interrupted", f"interrupted; to go on: {resume}"
+        return "interrupted", f"interrupted{why_and_remedy(results)}"
     return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to go on: {resume}"
 
 
@@ -85,7 +85,8 @@ def _last(results: ResultSet, event: Event | None) -> str:
         case "ended":
             return f"ended{whose} {event['status']} {event['reason']}".rstrip() + f", {since}"
         case "left":
-            return f"left {'interrupted' if event['interrupted'] else 'at its end'}, {since}"
+            why = f": {event['reason']}" if event.get("reason") else ""
+            return f"left {f'interrupted{why}' if event['interrupted'] else 'at its end'}, {since}"
     return f"{event['what']}{whose}, {since}"
 
 

@@ -89,7 +89,8 @@ def test_a_value_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
-    ways = ["fine", "raise", "nan", "inf", "none", "text", "bool", "exit", "kill", "silent", "later nan", "fine too"]
+    ways = ["fine", "raise", "nan", "inf", "none", "text", "bool", "exit", "kill", "silent", "later nan"]
+    ways += ["another name", "fine too"]
     once = {"failures": {"retries": 0}}
     results = search(tmp_path, "misbehaves", {"how": {"grid_search": ways}}, search={"kind": "grid"}, **once)
     trials = by_config(results, "how")
@@ -105,6 +106,7 @@ def test_a_bad_trial_fails_alone_with_its_reason(tmp_path: Path) -> None:
         "kill": "its process died",
         "silent": "ended without a report",
         "later nan": "report 2: score is nan",
+        "another name": "objective.metric: the trainable reports no 'score'; it reports: accuracy, epoch",
     }
     for way, reason in expected.items():
         assert trials[way].status == "failed"
@@ -157,7 +159,9 @@ def test_a_metric_that_is_never_reported_stops_the_search(tmp_path: Path, keys: 
     with pytest.raises(InputError) as caught:
         search(tmp_path, "other_names", {"x": {"uniform": [0, 1]}}, budget={"trials": 50}, **keys)
     assert str(caught.value) == message
-    assert len(load_run(tmp_path / "run").trials) <= 4
+    stopped = load_run(tmp_path / "run")
+    assert len(stopped.trials) <= 4
+    assert (stopped.provenance["interrupted"], stopped.provenance["interrupted_by"]) == (True, message)
 
 
 @pytest.mark.parametrize(("function", "steps", "best"), [("returns", 1, 0.5), ("yields", 3, 2.5)])

@@ -62,9 +62,10 @@ def _row(folder: RunFolder) -> dict[str, Any]:
     state, _ = standing(results)
     front = [trial.best for trial in results.front if trial.best]
     value = results.value(front[0]) if front else None
-    ended_by = results.provenance.get("ended_by")
+    ended_by, interrupted_by = results.provenance.get("ended_by"), results.provenance.get("interrupted_by")
     note = [text.removeprefix(f"{folder.shown}: ") for text in results.unreadable]
     note += [f"ended by {ended_by}"] * bool(ended_by)
+    note += [f"interrupted: {interrupted_by}"] * (bool(interrupted_by) and state == "interrupted")
     return {
         "run": results.name,
         "state": "damaged" if results.unreadable else state,

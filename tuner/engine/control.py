@@ -16,6 +16,9 @@ from tuner.storage import RunFolder
 
 STOPPING = "stopping: running trials go on to their next checkpoint; once more to stop at once"
 
+_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a search to stop; SIGHUP comes when the terminal is gone, as when an ssh session drops."""
+
 
 @dataclass
 class Control:
@@ -25,6 +28,10 @@ class Control:
     """Called with what the user must know at once."""
     interrupted: bool = False
     """The user asked once to stop: no trial starts, each running one goes on to its next report."""
+    asked_by: str = ""
+    """The name of the signal by which the user asked."""
+    returned: bool = False
+    """Ray's loop has returned: no event is half applied."""
     stop_reason: str = ""
     """Which limit ended the search; empty while none did."""
     fatal: TunerError | None = None
@@ -35,6 +42,16 @@ class Control:
     """Seconds that a resumed search had run before."""
     started: float | None = None
     """``time.monotonic()`` at the first trial's start."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search came to its end. Everything else leaves a run that can be resumed."""
+        return self.returned and not self.interrupted and self.fatal is None
+
+    @property
+    def reason(self) -> str:
+        """Why the search did not come to its end, in one line: an error, or a signal; empty where it did."""
+        return " ".join(str(self.fatal).split()) if self.fatal else self.asked_by
 
     def first_trial_started(self) -> None:
         if self.started is None:
@@ -82,7 +99,11 @@ class Control:
 
     @contextlib.contextmanager
     def on_interrupt(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Within: the first SIGINT or SIGTERM asks running trials to save, the second raises KeyboardInterrupt."""
+        """Within: the first signal of `_STOP` asks running trials to save, the second raises KeyboardInterrupt.
+
+        SIGHUP never counts as the second: the kernel and the shell both send it where a terminal is gone. Where it is
+        ignored (``nohup``) it stays so.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -92,11 +113,14 @@ class Control:
 
         def handle(number: int, frame: FrameType | None) -> None:
             if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
+                if number != signal.SIGHUP:
+                    raise KeyboardInterrupt
+                return
+            self.interrupted, self.asked_by = True, signal.Signals(number).name
             told.start()
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        handled = [n for n in _STOP if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, handle) for number in handled}
         try:
             yield
         finally:

@@ -31,6 +31,7 @@ from unittest import mock
 import ray.tune.execution.tune_controller
 import ray.tune.tune
 from ray.tune import Callback, Stopper
+from ray.tune.error import _TuneStopTrialError
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import DONE, RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
@@ -170,9 +171,12 @@ class Controller(FailingTrials):
         return super()._process_trial_result(trial, result)
 
     def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
+        """A first report without what is compared ends the search, as long as no trial of it has reported."""
+        if isinstance(exception, _TuneStopTrialError):  # a searcher's, a listener's or ours: no trial is to blame
+            raise exception
         super()._process_trial_failure(trial, exception)
         missing = raised_in_trial(exception, MissingMetric, Alone)
-        if missing and not self.recorder.results.trial(trial.trial_id).reports:
+        if missing and not any(known.reports for known in self.recorder.results.trials):
             self.give_up(InputError(str(missing)))
 
     def _storage_lost(self, trial: RayTrial, why: str) -> None:

@@ -34,7 +34,7 @@ class NotFinite(BadReport):
 
 
 class MissingMetric(TunerError):
-    """The first report lacks what the experiment compares: no trial of this run can succeed."""
+    """A trial's first report lacks what the experiment compares; where no other had it, no trial can succeed."""
 
 
 class StorageUnseen(TunerError):

@@ -249,27 +249,31 @@ class Recorder(Callback):  # type: ignore[misc]
             self._save()
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
 
-    def _save(self) -> None:
+    def _save(self, snapshot: bool = True) -> None:
         """The journal first: what is derived from an event must not outlive it."""
         with self._control.storing(self.results.folder):
             self._journal.sync(now=True)
             self.results.save()
-            number, elapsed = self._journal.number, self._control.elapsed
-            snapshot = Snapshot(number, elapsed, self.course, lambda: self.results.trials)
-            write_snapshot(self.results.folder, snapshot)
+            if snapshot:
+                number, elapsed = self._journal.number, self._control.elapsed
+                state = Snapshot(number, elapsed, self.course, lambda: self.results.trials)
+                write_snapshot(self.results.folder, state)
         self._changed = False
 
     def finish(self) -> None:
-        """Settles every trial's status and writes the run folder."""
+        """Settles every trial's status and writes the run folder.
+
+        Without a snapshot where Ray's loop did not return: an event may be half applied, and the journal is enough.
+        """
         for trial in self.results.trials:
-            if trial.status in ("running", "paused") and self._control.stop_reason:
+            if trial.status in ("running", "paused") and self._control.finished and self._control.stop_reason:
                 self._end(trial, "stopped", self._control.stop_reason)
             elif trial.status == "running":
                 self._history.paused(trial.id, INTERRUPTED)
             elif trial.status == "pending":
                 trial.reason = self._control.stop_reason or "interrupted before it started"
         self._pass_over_damaged()
-        self._save()
+        self._save(snapshot=self._control.returned)
         self.results.save_best()
 
     def _pass_over_damaged(self) -> None:
@@ -282,9 +286,9 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def leave(self) -> None:
         """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
-        interrupted = self._control.interrupted
+        interrupted, reason = not self._control.finished, self._control.reason
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
-        self.results.provenance["ended_by"] = self._control.stop_reason
-        self._write("left", interrupted=interrupted)
+        self.results.provenance |= {"interrupted_by": reason, "ended_by": self._control.stop_reason}
+        self._write("left", interrupted=interrupted, reason=reason)
         self._journal.close()
         write_json(self.results.folder, PROVENANCE, self.results.provenance)

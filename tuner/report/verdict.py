@@ -9,7 +9,7 @@ from itertools import pairwise
 from tuner.lock import holder
 from tuner.report.chronicle import unit_of
 from tuner.report.terminal import objectives_line
-from tuner.results import ResultSet, how_to_resume
+from tuner.results import ResultSet, how_to_resume, why_and_remedy
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
 from tuner.trial import Trial
@@ -43,7 +43,7 @@ def state(results: ResultSet, elapsed: float) -> str:
         by = provenance.get("ended_by")
         return f"The search came to its end{after}{f' ({by})' if by else ''}."
     if interrupted:
-        return f"The search was interrupted{after}; to go on: {how_to_resume(results.folder)}"
+        return f"The search was interrupted{after}{why_and_remedy(results)}"
     if holder(results.folder) is not None:
         return f"The search still runs: this page shows it {duration(elapsed)} into it."
     return f"The search did not come to its end: its process is gone{after}; to go on: {how_to_resume(results.folder)}"

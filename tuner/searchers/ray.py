@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from tuner.configuration import Configuration
-from tuner.errors import InputError, did_you_mean
+from tuner.errors import InputError, blaming, did_you_mean
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.complaints import Complaints, conditional_complaints, model_complaints, prior_complaints
 from tuner.spec.importing import import_attribute
@@ -128,7 +129,8 @@ class RaySearcher(Searcher):
         """Trials that have not ended, by id: what runs where it was not suggested by ``theirs``."""
 
     def suggest(self, trial_id: str) -> Configuration | None:
-        suggested = self._theirs.suggest(trial_id)
+        with self._blaming():
+            suggested = self._theirs.suggest(trial_id)
         if suggested == self._theirs.FINISHED:
             return None
         if suggested is None:
@@ -143,7 +145,8 @@ class RaySearcher(Searcher):
 
     def observe(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending and self._pending[trial_id] is None:
-            self._theirs.on_trial_result(trial_id, _result(step, value))
+            with self._blaming():
+                self._theirs.on_trial_result(trial_id, _result(step, value))
 
     def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
@@ -152,10 +155,15 @@ class RaySearcher(Searcher):
         adopted = self._pending.pop(trial_id)
         if adopted is None:
             result = None if values is None else _result(step, values[0])
-            self._theirs.on_trial_complete(trial_id, result=result, error=values is None)
+            with self._blaming():
+                self._theirs.on_trial_complete(trial_id, result=result, error=values is None)
         elif values is not None and _learns_points(self._theirs):
             free = [p.path for p in self._space.parameters if p.free]
-            self._theirs.add_evaluated_point({"/".join(path): at(adopted, path) for path in free}, values[0])
+            with self._blaming():
+                self._theirs.add_evaluated_point({"/".join(path): at(adopted, path) for path in free}, values[0])
+
+    def _blaming(self) -> AbstractContextManager[None]:
+        return blaming(f"searcher {type(self._theirs).__qualname__} (search.class_path)")
 
     def _chosen(self, parameter: Parameter, suggested: dict[str, Any]) -> Any:
         """The value that ``suggested`` holds, as a plain value of the domain.

@@ -67,7 +67,7 @@ def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | N
             where = getattr(module, "__file__", None) or module_name
             raise InputError(f"{where} has no {attribute!r}{hint}") from None
         except Exception as error:  # noqa: BLE001 - the module's own __getattr__ may raise anything: it is shown
-            raise InputError(f"{module_name} does not give its {attribute!r}: {_innermost(error)}") from None
+            raise InputError(f"{module_name} does not give its {attribute!r}: {innermost(error)}") from None
     if expected is not None and not issubclass(type(value), expected):  # a value may lie to isinstance, or raise
         raise InputError(f"{reference} is a {type(value).__name__}, not a {expected.__name__}")
     return value
@@ -87,13 +87,13 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             message = f"no module {error.name!r}; looked in {', '.join(map(str, roots))} and in the installed packages"
             raise InputError(message) from None
-        raise InputError(f"{name} cannot be imported: {_innermost(error)}") from None
+        raise InputError(f"{name} cannot be imported: {innermost(error)}") from None
     except SyntaxError as error:
         raise InputError(
             f"{name} cannot be imported: SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
         ) from None
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything at import: it is shown, not hidden
-        raise InputError(f"{name} cannot be imported: {_innermost(error)}") from None
+        raise InputError(f"{name} cannot be imported: {innermost(error)}") from None
 
 
 def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
@@ -123,7 +123,7 @@ def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
     return module
 
 
-def _innermost(error: BaseException) -> str:
+def innermost(error: BaseException) -> str:
     """``Type: message (file, line n)`` with the last line of the user's code that was running."""
     raised = error.__cause__ if isinstance(error, UserExit) and error.__cause__ else error
     stack, ours = traceback.extract_tb(raised.__traceback__), (__file__, contextlib.__file__)

@@ -1,0 +1,329 @@
+"""Whatever ends a search but its end leaves a run that is interrupted, with the reason, and can be resumed.
+
+Without Ray: trials run one after the other in this process, through the search's own recorder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from ray.exceptions import GetTimeoutError
+from ray.tune.error import TuneError
+
+from tuner import load_run, resume, run
+from tuner.cli import cli
+from tuner.engine.control import Control
+from tuner.engine.recorder import Listener, Recorder
+from tuner.engine.recovery import STATE
+from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, TunerError
+from tuner.journal import read_journal
+from tuner.loading import last_known
+from tuner.plan import Plan
+from tuner.results import ResultSet
+from tuner.storage import RunFolder
+from tuner.trial import Report, Trial
+from tuner.why import explain
+
+TRIALS = 6
+TRAINABLE = "def train(config):\n    raise AssertionError('it runs in no process here')\n"
+SEARCHER = """
+from pathlib import Path
+from ray.tune.search import Searcher
+
+class Mine(Searcher):
+    count = 0
+    def set_search_properties(self, metric, mode, config, **spec):
+        return True
+    def suggest(self, trial_id):
+        self.count += 1
+        if self.count == 5 and not Path("mended").exists():
+            raise KeyError("the fifth")
+        return {"x": self.count / 10}
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        pass
+    def save(self, path): ...
+    def restore(self, path): ...
+"""
+
+
+def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
+    """In place of `tuner.engine.fit.fit`: what has not ended, then new trials, each with one report."""
+    while True:
+        trial = next((t for t in recorder.results.trials if not t.has_ended), None)
+        if trial is None and len(recorder.results.trials) == plan.trials:
+            return
+        trial_id = trial.id if trial else f"t{len(recorder.results.trials) + 1}"
+        config = trial.config if trial else recorder.course.suggest(trial_id)
+        rays: Any = SimpleNamespace(trial_id=trial_id, config=config)
+        recorder.added(rays)
+        result = {"training_iteration": 1, "time_total_s": 1.0, "timestamp": 1, "score": config["x"]}
+        recorder.on_trial_result(0, [], rays, result)
+        recorder.on_trial_complete(0, [], rays)
+        recorder.on_step_end(0, [])
+
+
+@pytest.fixture(autouse=True)
+def without_ray(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.runner.ray_up", lambda *arguments: contextlib.nullcontext())
+    monkeypatch.setattr("tuner.engine.fit.fit", loop)
+    (user_folder / "mine.py").write_text(TRAINABLE + SEARCHER)
+
+
+EXPERIMENT: dict[str, Any] = {
+    "trainable": "mine.py:train",
+    "search_space": {"x": {"uniform": [0, 1]}},
+    "objective": {"metric": "score", "mode": "max"},
+    "search": {"kind": "random", "seed": 1},
+    "budget": {"trials": TRIALS},
+    "resources": {"gpu": 0},
+}
+THEIRS = {"search": {"kind": "ray", "class_path": "mine.py:Mine"}}
+
+
+def quiet(text: str) -> None: ...
+
+
+def begin(say: Callable[[str], None] = quiet, **keys: Any) -> ResultSet:
+    return run({**EXPERIMENT, **keys}, name="r", say=say)
+
+
+def tuner(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, [*arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def check_interrupted(reason: str, ended: int) -> None:
+    """As every verb tells it, and with the reason."""
+    known = last_known(RunFolder.at("runs/r"))
+    assert known.provenance["interrupted"] is True
+    assert reason in known.provenance["interrupted_by"]
+    left = read_journal(known.folder).events[-1]
+    assert (left["what"], left["interrupted"], left["reason"]) == ("left", True, known.provenance["interrupted_by"])
+    (row,) = json.loads(tuner("list", "--json"))
+    assert (row["state"], row["trials"]) == ("interrupted", f"{ended}/{TRIALS}")
+    assert reason in row["note"]
+    assert reason in tuner("show", "r")
+    told = tuner("why", "r")
+    assert told.count(reason) == 2  # of the run, and of its last event
+    assert told.count("python -m tuner resume runs/r") == 1
+    assert "The search was interrupted" in Path("runs/r/report.html").read_text()
+
+
+def check_resumed() -> None:
+    """`resume` continues to the end, and everything is as it would have been."""
+    results = resume("r", say=quiet)
+    assert [trial.status for trial in results.trials] == ["completed"] * TRIALS or results.count("stopped") == TRIALS
+    known = load_run("r")
+    assert (known.provenance["interrupted"], known.provenance["interrupted_by"]) == (False, "")
+    assert explain(known).state == "finished"
+    with pytest.raises(InputError, match="nothing to resume: the search came to its end"):
+        resume("r", say=quiet)
+
+
+def at_trial(number: int, act: Callable[[], None]) -> Callable[..., None]:
+    """A loop that acts when so many trials have ended."""
+
+    def hurt(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
+        ended = recorder.ended
+
+        def ends(trial: Trial) -> None:
+            ended(trial)
+            if trial.number == number:
+                act()
+
+        recorder.ended = ends  # type: ignore[method-assign]
+        loop(plan, task, recorder, control)
+
+    return hurt
+
+
+def test_a_search_that_comes_to_its_end_is_finished() -> None:
+    results = begin()
+    assert (results.provenance["interrupted"], results.provenance["interrupted_by"]) == (False, "")
+    assert read_journal(results.folder).events[-1]["interrupted"] is False
+    assert results.folder.exists(STATE)
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def as_ray_does(error: Exception) -> Callable[[], None]:
+    """Ray's loop makes a text of what a callback raises."""
+
+    def act() -> None:
+        try:
+            raise error
+        except Exception:  # noqa: BLE001 - as Ray does
+            raise TuneError("Traceback (most recent call last): …")  # noqa: B904
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "words"),
+    [
+        (raising(ZeroDivisionError("a bug")), 1, "unexpected ZeroDivisionError: a bug ("),
+        (as_ray_does(ZeroDivisionError("a bug")), 1, "unexpected ZeroDivisionError: a bug ("),
+        (raising(PermissionError(13, "Permission denied", "/x")), 4, "PermissionError: [Errno 13] Permission denied"),
+        (as_ray_does(GetTimeoutError("no answer")), 4, "GetTimeoutError: no answer ("),
+    ],
+    ids=["bug", "bug in a callback", "storage", "Ray"],
+)
+def test_what_nobody_foresaw_is_one_line_and_can_be_resumed(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], status: int, words: str
+) -> None:
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.engine.fit.fit", at_trial(3, act))
+        with pytest.raises(TunerError) as raised:
+            begin(say=said.append)
+    assert raised.value.exit_status == status
+    assert str(raised.value).startswith(words)
+    assert "test_crash.py, line " in str(raised.value)
+    assert str(raised.value).endswith("; traceback: runs/r/run.log")
+    assert "\n" not in str(raised.value)
+    log = Path("runs/r/run.log").read_text()
+    assert log.count("Traceback (most recent call last):\n") == 1
+    assert "in act\n" in log
+    assert said[-1].endswith("python -m tuner resume runs/r")
+    assert not Path("runs/r", STATE).exists()  # an event may have been half applied
+    check_interrupted(words, ended=3)
+    check_resumed()
+
+
+def test_a_ray_that_does_not_start_leaves_a_half_done_run_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.engine.fit.fit", at_trial(3, raising(KeyboardInterrupt())))
+        with pytest.raises(Interrupted):
+            begin()
+    reason = "Ray does not start on this machine: /tmp is full"
+
+    @contextlib.contextmanager
+    def no_ray(*arguments: Any) -> Iterator[None]:
+        raise EnvironmentFailure(reason)
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.runner.ray_up", no_ray)
+        for _ in range(2):
+            with pytest.raises(EnvironmentFailure, match=reason):
+                resume("r", say=quiet)
+            check_interrupted(reason, ended=3)
+    check_resumed()
+
+
+def test_a_searcher_of_the_users_is_named_and_can_be_mended(user_folder: Path) -> None:
+    with pytest.raises(Crashed) as raised:
+        begin(**THEIRS)
+    place = f"({user_folder}/mine.py, line 14); traceback: runs/r/run.log"
+    assert str(raised.value) == f"searcher Mine (search.class_path) raised KeyError: 'the fifth' {place}"
+    assert "in suggest\n" in Path("runs/r/run.log").read_text()
+    check_interrupted("searcher Mine (search.class_path) raised KeyError: 'the fifth'", ended=4)
+    (user_folder / "mended").touch()
+    check_resumed()
+
+
+def test_a_searcher_that_raises_while_the_journal_is_played_is_named_too(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was mended badly."""
+    with pytest.raises(Crashed):
+        begin(**THEIRS)
+    mine = user_folder / "mine.py"
+    mine.write_text(mine.read_text().replace("        pass\n", "        raise OSError('no licence')\n"))
+    monkeypatch.delitem(sys.modules, "mine")
+    with pytest.raises(Crashed, match=r"^searcher Mine \(search.class_path\) raised OSError: no licence .*mine\.py"):
+        resume("r", say=quiet)
+    assert explain(last_known(RunFolder.at("runs/r"))).state == "interrupted"
+
+
+class Broken:
+    """A listener of the user's that raises in one of its methods, at the third trial where that knows one."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def _raise_in(self, method: str, trial: Trial | None = None) -> None:
+        if method == self.method and (trial is None or trial.number == 3):
+            raise ValueError("no display")
+
+    def started(self, results: ResultSet) -> None:
+        self._raise_in("started")
+
+    def reported(self, trial: Trial, report: Report) -> None:
+        self._raise_in("reported", trial)
+
+    def retried(self, trial: Trial, failure: Any) -> None: ...
+
+    def ended(self, trial: Trial) -> None:
+        self._raise_in("ended", trial)
+
+    def tick(self) -> None:
+        self._raise_in("tick")
+
+    def finished(self, results: ResultSet) -> None:
+        self._raise_in("finished")
+
+
+@pytest.mark.parametrize(("method", "ended"), [("started", 0), ("reported", 2), ("ended", 3), ("tick", 1)])
+def test_a_listener_of_the_users_is_named(method: str, ended: int) -> None:
+    broken: Listener = Broken(method)
+    with pytest.raises(Crashed, match=r"^listener Broken raised ValueError: no display \(.*test_crash\.py, line"):
+        run(EXPERIMENT, name="r", listeners=[broken], say=quiet)
+    check_interrupted("listener Broken raised ValueError: no display", ended)
+    check_resumed()
+
+
+def test_a_listener_that_raises_after_the_end_does_not_undo_it() -> None:
+    said: list[str] = []
+    with pytest.raises(Crashed, match=r"^listener Broken raised"):
+        run(EXPERIMENT, name="r", listeners=[Broken("finished")], say=said.append)
+    assert said == []
+    assert explain(load_run("r")).state == "finished"
+
+
+def test_a_run_folder_that_cannot_be_completed_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ResultSet, "save_best", lambda results: 1 / 0)
+        with pytest.raises(Crashed, match=r"^unexpected ZeroDivisionError"):
+            begin()
+    check_interrupted("unexpected ZeroDivisionError", ended=TRIALS)
+    check_resumed()
+
+
+def test_of_several_errors_the_first_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.engine.fit.fit", at_trial(3, raising(RuntimeError("the first"))))
+        patch.setattr(ResultSet, "save_best", lambda results: 1 / 0)
+        with pytest.raises(Crashed, match="the first"):
+            begin()
+    check_interrupted("unexpected RuntimeError: the first", ended=3)
+
+
+def test_a_library_that_leaves_the_process_leaves_no_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.engine.fit.fit", at_trial(3, raising(SystemExit(0))))
+        with pytest.raises(SystemExit):
+            begin()
+    assert explain(load_run("r")).state == "interrupted"
+    check_resumed()
+
+
+def test_prepare_that_raises_is_named_with_its_line(user_folder: Path) -> None:
+    (user_folder / "mine.py").write_text(TRAINABLE + "def prepare(config):\n    return config['data']\n")
+    with pytest.raises(InputError, match=r"^mine.py:train: prepare: KeyError: 'data' \(.*/mine.py, line 4\)$"):
+        begin()
+    assert not Path("runs/r").exists()
