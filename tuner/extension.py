@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.errors import InputError
 from tuner.results import ResultSet
 from tuner.spec.quantities import seconds
+
+RETRY = "retry --failed"
+"""The request by which failed trials run again."""
+
+
+def requested(
+    trials: str | int | None, max_t: str | int | None, wall_clock: str | float | None, overrides: Sequence[str]
+) -> str:
+    """The request to extend, as on the command line."""
+    options = {"trials": trials, "max-t": max_t, "wall-clock": wall_clock}
+    words = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    return " ".join(["extend", *words, *(f"--set {override}" for override in overrides)])
 
 
 def extension(

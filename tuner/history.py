@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -107,6 +108,8 @@ class History:
                 self.results.begin_again(event["spec"])
             case "extended":
                 self.results.spec = event["spec"]
+            case "reopened":
+                pass
             case "trial":
                 return self._restore(event)
             case "suggested":
@@ -123,10 +126,11 @@ class History:
                 self.failed_attempt(trial_id, _failure(event))
             case "ended":
                 self.ended(trial_id, event["status"], event["reason"], event["rung"])
-            case "reopened":
-                self.reopened(trial_id)
             case _:
                 return False
+        for reopened in reopened_by(event):
+            if self.results.get(reopened):
+                self.reopened(reopened)
         return True
 
     def _report(self, event: Event) -> bool:
@@ -142,6 +146,17 @@ class History:
         if trial is not None:
             self._find_best(self.results.add(trial))
         return trial is not None
+
+
+def reopened_by(event: Event) -> Sequence[str]:
+    """Trials that had ended and continue after ``event``; earlier versions wrote an event for each of them."""
+    match event["what"]:
+        case "extended":
+            found: Sequence[str] = event.get("reopened", ())
+            return found
+        case "reopened":
+            return (event["trial"],)
+    return ()
 
 
 _SIMPLE = ("number", "config", "status", "reason", "rung", "micro_batch", "host")
@@ -175,21 +190,20 @@ def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[History, 
     ``provenance``: that of the run's file; where it is empty, the journal's own takes its place.
     """
     reader, history = JournalReader(folder), History(ResultSet(folder, {}, provenance))
-    last: Event = {}
+    last: Event = {"what": ""}
     for last in reader.new():
         if last["what"] == "began" and not history.results.provenance:
             history.results.provenance = dict(last["provenance"])
         history.apply(last)
-    standing(history.results, last)
+    if not reader.damage:  # else the end may be among what cannot be read
+        standing(history.results, last)
     return history, reader
 
 
 def standing(results: ResultSet, last: Event) -> None:
     """Corrects ``results`` by the ``last`` event: provenance.json is written after it, which a kill may prevent."""
-    if last.get("what") == "left":
-        results.provenance["interrupted"] = last["interrupted"]
-    elif last and results.provenance.get("interrupted") is False:
-        results.provenance["interrupted"] = True  # it was extended since
+    left = last if last["what"] == "left" else {}  # what follows an end, such as "extended", undoes it
+    results.provenance |= {"interrupted": left.get("interrupted"), "interrupted_by": left.get("reason", "")}
 
 
 def _failure(event: Event) -> Failure:

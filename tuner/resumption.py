@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.engine.crash import in_one_line
 from tuner.engine.session import cluster_at
 from tuner.errors import InputError
-from tuner.extension import extension, survivors
+from tuner.extension import RETRY, extension, requested, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance, find_run
 from tuner.lock import Lock, locked
@@ -53,9 +53,7 @@ def resume(
             move(known, Path(project))
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
-        plan = make_plan(experiment_of(known), cluster)
-        params, _ = prepare(plan, known.folder, say)
-        return _go_on(stock, plan, params, lock, list(listeners), say)
+        return _resumed(stock, cluster, lock, list(listeners), say)
 
 
 def extend(
@@ -78,16 +76,21 @@ def extend(
     Trials that were complete at the old ``max_t``, or that the old budget ended, go on from their checkpoints, as far
     as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
 
+    The same request again continues the longer search, as `resume` does, as long as that has not come to its end.
+
     Raises InputError where nothing becomes longer, and as `run` does.
     """
+    request = requested(trials, max_t, wall_clock, overrides)
     with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+        if stock.request == request:
+            return _continued(stock, cluster, lock, list(listeners), say)
         known = stock.results
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
             raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
         again = survivors(known, higher=max_t is not None)
         longer = load_experiment(known.spec, changes, roots=roots(known))
-        return _reopened(stock, again, longer, cluster, lock, list(listeners), say)
+        return _reopened(stock, request, again, longer, cluster, lock, list(listeners), say)
 
 
 def retry(
@@ -101,14 +104,18 @@ def retry(
 ) -> ResultSet:
     """Runs the failed trials of a search again, from their checkpoints where those were kept.
 
+    Once more it continues the search, as `resume` does, as long as that has not come to its end.
+
     Raises InputError where none failed, and as `run` does.
     """
     with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+        if stock.request == RETRY:
+            return _continued(stock, cluster, lock, list(listeners), say)
         known = stock.results
         failed = [trial.id for trial in known.trials if trial.status == "failed"]
         if not failed:
             raise InputError(f"{known.folder.shown}: nothing to retry: no trial failed")
-        return _reopened(stock, failed, experiment_of(known), cluster, lock, list(listeners), say)
+        return _reopened(stock, RETRY, failed, experiment_of(known), cluster, lock, list(listeners), say)
 
 
 def move(results: ResultSet, project: Path) -> None:
@@ -134,8 +141,23 @@ def _taken_up(
         yield take_stock(folder, files.spec, files.provenance, trust), cluster, lock
 
 
+def _resumed(stock: Stock, cluster: Cluster, lock: Lock, listeners: list[Listener], say: Say) -> ResultSet:
+    """Takes up the run with its own experiment."""
+    plan = make_plan(experiment_of(stock.results), cluster)
+    params, _ = prepare(plan, stock.results.folder, say)
+    return _go_on(stock, plan, params, lock, listeners, say)
+
+
+def _continued(stock: Stock, cluster: Cluster, lock: Lock, listeners: list[Listener], say: Say) -> ResultSet:
+    """Takes up the run, which has what is asked for already."""
+    again = f"`{stock.request}` was given before, and the search has not come to its end since"
+    say(f"NOTICE: {stock.results.folder.shown}: {again}: it continues, and nothing is added once more")
+    return _resumed(stock, cluster, lock, listeners, say)
+
+
 def _reopened(
     stock: Stock,
+    request: str,
     trials: Sequence[str],
     experiment: Experiment,
     cluster: Cluster,
@@ -145,17 +167,14 @@ def _reopened(
 ) -> ResultSet:
     """Takes up the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
 
-    The journal comes first: what a kill leaves half done is done again by the same command.
+    One event of the journal is the whole change: after a kill `Stock.request` tells whether it was made.
     """
     known = stock.results
     plan = make_plan(experiment, cluster)
     params, _ = prepare(plan, known.folder, say)
     known.spec = resolved_spec(plan, params)
-    known.provenance |= {"interrupted": True, "trials": plan.trials}
     journal = JournalWriter(known.folder)
-    journal.append("extended", spec=known.spec)
-    for trial_id in trials:
-        journal.append("reopened", trial=trial_id)
+    journal.append("extended", spec=known.spec, request=request, reopened=list(trials))
     journal.close()
     return _go_on(stock, plan, params, lock, listeners, say, anew=True)
 
@@ -175,7 +194,8 @@ def _go_on(
     from tuner.engine.recovery import recover
 
     known = stock.results
-    write_experiment(known)  # one of its files may have been damaged
+    known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
+    write_experiment(known)  # one of its files may have been damaged, or be behind the journal
     recovered = recover(stock, lambda: new_course(plan), anew)
     for notice in recovered.notices:
         say(f"NOTICE: {notice}")

@@ -17,7 +17,7 @@ from tuner.engine.events import one_by_one
 from tuner.engine.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError, TunerError
 from tuner.events import Event
-from tuner.history import History, standing, state_of
+from tuner.history import History, reopened_by, standing, state_of
 from tuner.journal import JournalReader, rewrite
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
@@ -31,10 +31,27 @@ class Stock:
     snapshot: Snapshot | None = None
     tail: list[Event] = field(default_factory=list)
     """The events after the snapshot."""
+    request: str = ""
+    """By which the search was made longer that has not come to its end since; empty where there is none."""
     notices: list[str] = field(default_factory=list)
     """What the user should know of how it was recovered."""
     trust: bool = False
     """Whether Python objects are opened whoever pickled them."""
+
+    def note(self, event: Event) -> None:
+        """Takes account of the next event of the journal."""
+        match event["what"]:
+            case "began":
+                self.results.provenance = self.results.provenance or dict(event["provenance"])
+                self.request, self.tail = event.get("request", ""), []
+                if self.snapshot and self.snapshot.number < event["n"]:
+                    self.snapshot = None  # of the journal before this one
+            case "extended":
+                self.request = event.get("request", "")
+            case "left" if not event["interrupted"]:
+                self.request = ""
+        if self.snapshot and event["n"] > self.snapshot.number:
+            self.tail.append(event)
 
 
 @dataclass
@@ -59,26 +76,26 @@ def take_stock(folder: RunFolder, spec: dict[str, Any], provenance: dict[str, An
     they must not be, and where neither journal nor snapshot is left.
     """
     snapshot, unusable = read_snapshot(folder, trust)
-    reader, tail, last = JournalReader(folder), list[Event](), Event()
+    reader, last = JournalReader(folder), {"what": ""}
     history = History(ResultSet(folder, spec, dict(provenance)))
+    stock = Stock(history.results, snapshot, trust=trust)
     for last in _opened(reader.new(), folder, trust):
-        if last["what"] == "began":
-            history.results.provenance = history.results.provenance or dict(last["provenance"])
-            snapshot = snapshot if snapshot and snapshot.number >= last["n"] else None
         history.apply(last)
-        if snapshot and last["n"] > snapshot.number:
-            tail.append(last)
-    stock = Stock(history.results, snapshot, tail, trust=trust)
+        stock.note(last)
     if unusable:
         stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
-    if reader.damage or (snapshot and snapshot.number > reader.number) or reader.number == 0:
-        _repair(stock, reader)
-    standing(stock.results, last)
+    if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
+        _repair(stock, reader, last)
+    else:
+        standing(stock.results, last)
     return stock
 
 
-def _repair(stock: Stock, reader: JournalReader) -> None:
-    """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again."""
+def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
+    """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again.
+
+    ``last``: the last event that is left.
+    """
     folder, snapshot = stock.results.folder, stock.snapshot
     if reader.number == 0 and snapshot is None:
         raise InputError(
@@ -92,14 +109,16 @@ def _repair(stock: Stock, reader: JournalReader) -> None:
         stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
         elapsed = _play(stock.tail, History(stock.results), course, elapsed, adopt=holes)
-    trials = [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
     began = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
-    stock.snapshot = None
+    events = [began | ({"request": stock.request} if stock.request else {})]
+    events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
+    events.append({"what": "recovered", "elapsed": elapsed})
+    events += [last] if last["what"] == "left" else []  # the run had come to its end
+    stock.snapshot, stock.tail = None, []
     if course:
-        stock.snapshot = Snapshot(known + len(trials) + 2, elapsed, course, lambda: stock.results.trials)
+        stock.snapshot = Snapshot(known + len(events), elapsed, course, lambda: stock.results.trials)
         write_snapshot(folder, stock.snapshot)
-    rewrite(folder, known + 1, [began, *trials, {"what": "recovered", "elapsed": elapsed}])
-    stock.tail = []
+    rewrite(folder, known + 1, events)
     damage = reader.damage or f"the events after number {reader.number} are lost"
     stock.notices.append(f"{folder.shown}: the journal: {damage}; the search continues with what is left")
 
@@ -193,11 +212,9 @@ def _tell(course: Course, event: Event, adopt: bool, superseded: Collection[int]
 def _superseded(events: Iterable[Event]) -> set[int]:
     """Numbers of the events that ended trials which were reopened."""
     ends: dict[str, int] = {}
-    found = set()
+    found = set[int]()
     for event in events:
-        match event:
-            case {"what": "ended", "trial": trial_id} | {"what": "trial", "trial": trial_id}:
-                ends[trial_id] = event["n"]
-            case {"what": "reopened", "trial": trial_id} if trial_id in ends:
-                found.add(ends[trial_id])
+        if event["what"] in ("ended", "trial"):
+            ends[event["trial"]] = event["n"]
+        found.update(ends[trial_id] for trial_id in reopened_by(event) if trial_id in ends)
     return found
