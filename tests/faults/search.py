@@ -52,8 +52,8 @@ class Search:
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, spec: dict[str, Any] | None = None) -> Search:
-        """``run`` of ``spec``; ``resume`` without it."""
+    def start(self, spec: dict[str, Any] | None = None, terminal: int | None = None) -> Search:
+        """``run`` of ``spec``; ``resume`` without it. On ``terminal``, the descriptor of one, or on a file."""
         if spec is not None:
             (self.folder / "x.yaml").write_text(json.dumps(spec))
             verb = ["run", "x.yaml", "--name", "run", "--storage", str(self.storage)]
@@ -66,7 +66,9 @@ class Search:
                 cwd=self.folder,
                 env=self.environment,
                 stdout=subprocess.DEVNULL,
-                stderr=file,
+                stdin=terminal,
+                stderr=file if terminal is None else terminal,
+                start_new_session=terminal is not None,
             )
         return self
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import random
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,31 @@ def test_a_signal_stops_at_the_next_checkpoint(tmp_path: Path, whole: Any, numbe
     search.finish()
     check_complete(search.run)
     assert outcome(search.run) == whole("tpe")
+
+
+def test_a_terminal_that_is_gone_stops_at_the_next_checkpoint(tmp_path: Path, whole: Any) -> None:
+    """As when an ssh session drops: kernel and shell both send SIGHUP, to Ray's processes too."""
+    mine, its = pty.openpty()
+    search = Search(tmp_path, environment={"TERM": "xterm"}).start(experiment(), terminal=its)
+    os.close(its)
+    threading.Thread(target=lambda: [*iter(lambda: _read(mine), b"")], daemon=True).start()
+    search.until(lambda: search.reports() >= 12)
+    os.close(mine)
+    os.killpg(search.pid, signal.SIGHUP)
+    os.killpg(search.pid, signal.SIGHUP)
+    assert search.wait()[0] == 130
+    assert search.events("left")[-1]["reason"] == "SIGHUP"
+    assert "Traceback" not in (search.run / "run.log").read_text()
+    search.finish()
+    check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
 
 
 def test_two_signals_stop_at_once(tmp_path: Path, whole: Any) -> None:

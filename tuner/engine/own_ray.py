@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import signal
 import stat
 import tempfile
 import threading
@@ -36,7 +37,7 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
     try:
         if notice := make_token():
             say(f"NOTICE: {notice}")
-        with _only_what_a_search_uses(), _guarded():
+        with _only_what_a_search_uses(), _guarded(), _without_hangups():
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
                 num_cpus=int(machine["CPU"]),
@@ -109,6 +110,19 @@ def _guarded() -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextlib.contextmanager
+def _without_hangups() -> Iterator[None]:
+    """Within: processes start that no SIGHUP ends, which comes to all of them where the terminal of the search is gone.
+
+    Ray does the same with SIGINT. A signal that comes meanwhile waits, and is this process's own afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Watch(threading.Thread):

@@ -26,7 +26,7 @@ SHARE = 0.02
 """Of the time that may go into drawing: searches with many trials are redrawn less often."""
 
 USUAL = os.terminal_size((80, 24))
-"""For a terminal that does not know its size."""
+"""For a terminal that does not know its size, or is gone."""
 
 BEGIN_SYNCHRONIZED, END_SYNCHRONIZED = "\x1b[?2026h", "\x1b[?2026l"
 """What a terminal is told between them it shows at once, without flicker; one that does not know them ignores them."""
@@ -81,8 +81,7 @@ class Live(Progress):
     def _draw(self) -> None:
         assert self._results is not None
         file = self._screen.file
-        size = os.get_terminal_size(file.fileno())
-        size = size if all(size) else USUAL
+        size = self._size()
         if (size.columns, size.lines) != self._console.size:
             self._resize(size)
         shown = view(self._results, self._spec, self._causes, self._gpus.read(), size, time.time())
@@ -90,6 +89,13 @@ class Live(Progress):
         self._display.update(shown, refresh=True)
         file.write(END_SYNCHRONIZED)
         file.flush()
+
+    def _size(self) -> os.terminal_size:
+        try:
+            size = os.get_terminal_size(self._screen.file.fileno())
+        except OSError:  # it is gone
+            return USUAL
+        return size if all(size) else USUAL
 
     def _resize(self, size: os.terminal_size) -> None:
         """Begins anew on a clear screen: the terminal has wrapped what is on it."""

@@ -35,8 +35,9 @@ class Screen:
     def __enter__(self) -> Screen:
         _flush()
         self._out, self._err = os.dup(1), os.dup(2)
-        terminal = io.BufferedWriter(_Terminal(os.dup(2), "w"))
-        self.file: IO[str] = io.TextIOWrapper(terminal, encoding="utf-8", errors="replace", line_buffering=True)
+        self._terminal = _Terminal(os.dup(2), "w")
+        buffer = io.BufferedWriter(self._terminal)
+        self.file: IO[str] = io.TextIOWrapper(buffer, encoding="utf-8", errors="replace", line_buffering=True)
         os.dup2(2, 1)
         return self
 
@@ -45,6 +46,9 @@ class Screen:
     ) -> None:
         self.release()
         os.dup2(self._out, 1)
+        if self._terminal.is_gone:  # nothing that is said from now on may fail for it
+            for descriptor in (1, 2) if os.path.sameopenfile(self._out, self._err) else (2,):
+                _drop(descriptor)
         for descriptor in (self._out, self._err):
             os.close(descriptor)
         self.file.close()
@@ -95,14 +99,22 @@ class _Terminal(io.FileIO):
     The search does not need its reader, and the run folder has all that is said.
     """
 
+    is_gone = False
+
     def write(self, text: Any) -> int:
         try:
             return super().write(text)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
+            self.is_gone = True
+            _drop(self.fileno())
             return super().write(text)
+
+
+def _drop(descriptor: int) -> None:
+    """From now on what is written to ``descriptor`` is dropped."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def _flush() -> None:
