@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,15 +79,18 @@ def _ray() -> Iterator[None]:
 
     make_token()  # Ray's own is open to all, which a search would say
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)  # workers import tuner from this checkout, installed or not
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=0,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    # workers import tuner from this checkout, installed or not, and the Ray of this process (scripts/on_ray)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Ray 2.56 announces what it changes for trials without a GPU
+        ray.init(
+            address="local",
+            num_cpus=2,
+            num_gpus=0,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     try:
         yield
     finally:

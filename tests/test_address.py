@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -96,3 +97,21 @@ def test_a_web_server() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         assert "something listens there" in refused(f"127.0.0.1:{server.server_port}")
         server.shutdown()
+
+
+def test_a_cluster_that_asks_for_a_token_and_the_file_of_ours_is_not_there(tmp_path: Path) -> None:
+    import grpc
+
+    class Refuses(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(
+                lambda request, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+            )
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Refuses()])
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        assert "there is none here" in refused(address, RAY_AUTH_TOKEN_PATH=str(tmp_path / "missing"))
+    finally:
+        server.stop(None)

@@ -77,9 +77,13 @@ def _closed(file: Path) -> str:
 
 
 def token_header() -> dict[str, str]:
-    """What shows the token that is required to a server; empty where there is none here."""
-    loader = _core().AuthenticationTokenLoader.instance()
-    return dict(loader.get_token_for_http_header()) if loader.has_token(True) else {}
+    """What shows the token that is required to a server; empty if there is none here, or if it cannot be read."""
+    from ray.exceptions import AuthenticationError
+
+    try:
+        return dict(_core().AuthenticationTokenLoader.instance().get_token_for_http_header())
+    except AuthenticationError:
+        return {}
 
 
 def _set(mode: str) -> None:
