@@ -1,19 +1,25 @@
-"""Every search with every scheduler that the table of ``algorithms`` pairs it with, on Ray, with a real training."""
+"""Searches with schedulers that the table of ``algorithms`` pairs them with, on Ray, with a real training.
+
+All of them with ``-m every_pairing``; with ``-m pairings``, as in CI, a subset in which every search meets every effect
+that schedulers have, and every scheduler every kind of search.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.covering import covering
 from tuner import load_run, restore_best, run, validate
 from tuner.algorithms import abilities, is_plug_in, kind, label, schedulers, searches
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.spec.model import Model
 
-pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
+pytestmark = pytest.mark.usefixtures("ray_session")
 
 EPOCHS, TRIALS = 4, 6
 OPTIONS = {
@@ -66,15 +72,50 @@ def experiment(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, Any]:
     }
 
 
-PAIRINGS = [
-    pytest.param(search, scheduler, id=f"{label(search)} + {label(scheduler)}")
+Pairing = tuple[SearchSpec, SchedulerSpec]
+
+PAIRINGS: list[Pairing] = [
+    (search, scheduler)
     for search in searches()
     for scheduler in schedulers()
     if scheduler.unsuited(kind(search)) is None
 ]
 
 
-@pytest.mark.parametrize(("search", "scheduler"), PAIRINGS)
+HEARD = {"grid": frozenset[str](), "random": frozenset({"end"}), "hyperopt": frozenset({"end"})}
+"""What searchers listen to, of those that do not hear of reports too (tests/test_covering.py asks them)."""
+
+
+def news(search: SearchSpec) -> frozenset[str]:
+    """What its searcher listens to: reports, ends of trials, or neither."""
+    return HEARD.get(kind(search), frozenset({"observe", "end"}))
+
+
+def effect(scheduler: SchedulerSpec) -> tuple[bool, bool]:
+    """What it does to trials beside ending them: pausing them, changing their configurations."""
+    return scheduler.pauses, scheduler.changes_configurations
+
+
+def parts(pairing: Pairing) -> frozenset[Hashable]:
+    """What must occur in CI: each search with each effect of a scheduler, each scheduler with each kind of search."""
+    search, scheduler = pairing
+    return frozenset([(label(search), effect(scheduler)), (label(scheduler), news(search))])
+
+
+def marked() -> list[Any]:
+    """All of them, those of a covering subset for CI."""
+    chosen = covering(PAIRINGS, parts)
+    return [
+        pytest.param(
+            *pairing,
+            id=" + ".join(map(label, pairing)),
+            marks=[pytest.mark.every_pairing, *([pytest.mark.pairings] if pairing in chosen else [])],
+        )
+        for pairing in PAIRINGS
+    ]
+
+
+@pytest.mark.parametrize(("search", "scheduler"), marked())
 def test_the_pairing_searches(tmp_path: Path, search: SearchSpec, scheduler: SchedulerSpec) -> None:
     written, trials = experiment(search, scheduler), [f"budget.trials={TRIALS}"]
     plan = validate(written, trials)
