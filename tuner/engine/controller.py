@@ -37,6 +37,7 @@ from ray.tune.result import DONE, RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.stopper import CombinedStopper
 
+from tuner.engine.actors import SameEnvironment
 from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
@@ -102,6 +103,8 @@ class Controller(FailingTrials):
         failures = FailureStopper(self.plan.spec.failures, self.recorder.ledger, self.control)
         limits = CombinedStopper(self.budget, failures)
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=limits, **options)
+        if self.plan.cluster.address is None:
+            self._class_cache = SameEnvironment()
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)

@@ -8,9 +8,10 @@ import logging
 import os
 import signal
 import stat
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tuner.engine.token import MODE, make_token, require_token
@@ -20,6 +21,10 @@ from tuner.plan import Plan
 WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
 
 METRICS = "RAY_enable_metrics_collection"
+PRELOAD, PRESTART = "RAY_preload_python_modules", "RAY_prestart_worker_first_driver"
+
+_SLOW = ("torch",)
+"""Imported ahead in a trial's process if the trainable has imported them here."""
 
 _VITAL = ("gcs_server", "raylet")
 
@@ -31,13 +36,11 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
     """
     import ray
 
-    from tuner.engine.handover import thread_environment
-
     machine = plan.cluster.nodes[0].resources
     try:
         if notice := make_token():
             say(f"NOTICE: {notice}")
-        with _only_what_a_search_uses(), _guarded(), _without_hangups():
+        with _only_what_a_search_uses(), _guarded(), _without_hangups(), _environment(_of_workers(plan)):
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
                 num_cpus=int(machine["CPU"]),
@@ -48,7 +51,6 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
                 log_to_driver=False,
                 logging_level=logging.INFO,
                 configure_logging=False,
-                runtime_env={"env_vars": thread_environment(plan.spec.resources.cpu)},
             )
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -102,9 +104,32 @@ def _guarded() -> Iterator[None]:
     RAY_AUTH_MODE=disabled anybody there can list the session's nodes and submit a job to it. Its metrics are open to
     all with a token too, so that it collects none.
     """
-    before = {name: os.environ.get(name) for name in (MODE, METRICS)}
-    os.environ[METRICS] = "0"
-    require_token()
+    with _environment({MODE: "token", METRICS: "0"}):
+        require_token()
+        yield
+
+
+def _of_workers(plan: Plan) -> dict[str, str]:
+    """The environment of Ray's workers.
+
+    Ray starts a process a CPU before it knows what for, and a trial takes one (`tuner.engine.actors`) unless it has
+    GPUs. If each is to run a trial, they import what a trial needs while this process prepares the search; else they
+    would be in vain, 0.4 s of CPU each, and are not started.
+    """
+    from tuner.engine.handover import thread_environment
+
+    environment = thread_environment(plan.spec.resources.cpu) | {"PL_DISABLE_FORK": "1"}  # the latter as Ray Tune does
+    if plan.request.get("GPU") or plan.slots < int(plan.cluster.nodes[0].resources["CPU"]):
+        return environment | {PRESTART: "0"}
+    modules = ["tuner.engine.process", *(name for name in _SLOW if name in sys.modules)]
+    return environment | {PRELOAD: ",".join(modules)}
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within: the environment has ``variables``."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
