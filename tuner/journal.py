@@ -171,7 +171,7 @@ def rewrite(folder: RunFolder, first: int, events: Iterable[Event]) -> int:
     number = first - 1
     data = bytearray()
     for number, event in enumerate(events, first):
-        data += _line({"n": number, **event})
+        data += _line({**event, "n": number})
     if folder.is_local:
         folder.write(f"{JOURNAL}.jsonl", bytes(data))
         return number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli import options
-from tuner.cli.output import echo
+from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.jobs.code import Code
@@ -63,7 +63,7 @@ def _list(code: Code, as_json: bool) -> None:
     """What would travel."""
     sizes = {str(file): file.stat().st_size for file in code.files}
     if as_json:
-        options.print_json({"files": sizes, "left_out": code.left_out})
+        print_json({"files": sizes, "left_out": code.left_out})
         return
     for name, length in sizes.items():
         echo(f"{length:>10} {name}")

@@ -86,7 +86,7 @@ def take_stock(folder: RunFolder, spec: dict[str, Any], provenance: dict[str, An
         stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
     if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
         _repair(stock, reader, last)
-    else:
+    if not reader.damage or last["what"] == "left":  # else the end may be among what is lost
         standing(stock.results, last)
     return stock
 
@@ -109,7 +109,7 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
         stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
         elapsed = _play(stock.tail, History(stock.results), course, elapsed, adopt=holes)
-    began = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
+    began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
     events.append({"what": "recovered", "elapsed": elapsed})
