@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -556,3 +557,20 @@ def test_the_micro_batch_of_a_trial(
 ) -> None:
     (user_folder / "t_micro.py").write_text(TRAINABLES)
     assert load_trainable(f"t_micro.py:{function}", (user_folder,)).micro_batch(values) == expected
+
+
+# --- full disks ---
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device", "/tmp/tmpabc/model.pt"),
+        RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 704 vs 598"),
+        RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
+    ],
+)
+def test_a_full_disk_of_a_node_is_a_failure_that_names_the_node(error: Exception) -> None:
+    found = user_error(error)
+    assert found.kind == "data"
+    assert found.message.endswith(f"(on node {platform.node()}: a disk there is full)")

@@ -9,13 +9,19 @@ import pytest
 
 from tests.test_results import new_run
 from tuner.engine import shelf as shelf_module
+from tuner.engine.control import Control
 from tuner.engine.shelf import GIB, Shelf, superfluous
+from tuner.engine.storing import Storing
 from tuner.history import History
 from tuner.results import ResultSet
 from tuner.spec.experiment import Checkpoints
 from tuner.trial import Report, Segment, Trial
 
 KIB = 1024
+
+
+def storing(results: ResultSet) -> Storing:
+    return Storing(results.folder, Control())
 
 
 class Run:
@@ -25,7 +31,7 @@ class Run:
         self.said: list[str] = []
         self.results: ResultSet = new_run(folder)
         self.history = History(self.results)
-        self.shelf = Shelf(self.results, Checkpoints.model_validate(limits), self.said.append)
+        self.shelf = Shelf(self.results, Checkpoints.model_validate(limits), self.said.append, storing(self.results))
         self.folder = folder
 
     def add(self, *values: float) -> Trial:
@@ -143,7 +149,7 @@ def test_a_resumed_search_finds_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "r/ray" / ended.id / "from_t2").mkdir()
     going.reports[0] = Report(going.id, 1, 1.0, 0.0, {"acc": 0.1}, f"ray/{going.id}/checkpoint_gone")
     going.segments = [Segment(0, {}), Segment(1, {}, "t1", 1)]
-    again = Shelf(run.results, Checkpoints(max_gib=2 * KIB / GIB), run.said.append)
+    again = Shelf(run.results, Checkpoints(max_gib=2 * KIB / GIB), run.said.append, storing(run.results))
     again.take_stock()
     assert going.reports[0].checkpoint is None
     assert [report.step for report in again.own(going)] == [2]
@@ -180,7 +186,7 @@ def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch:
         (True, False),
         (False, True),
     ]
-    assert Shelf(run.results, Checkpoints(min_free_gib=0), print).lacks_room() == ""
+    assert Shelf(run.results, Checkpoints(min_free_gib=0), print, storing(run.results)).lacks_room() == ""
 
 
 def test_what_an_end_costs_does_not_grow_with_the_trials_that_ended_before(

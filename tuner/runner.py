@@ -188,6 +188,7 @@ def search(
 
     results = begun.results
     control.say = say
+    control.storage_patience = plan.spec.failures.storage_patience
     if plan.waits_for:
         need = describe(plan.request)
         say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")

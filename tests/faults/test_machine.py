@@ -64,7 +64,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def spec(**keys: Any) -> dict[str, Any]:
     """A search with checkpoints of 200 kB, which writes to the disk whatever is free."""
     params = {"epochs": EPOCHS, "seconds": 0.1, "bytes": 200_000}
-    return experiment(params=params, checkpoints={"keep_trials": 8, "min_free_gib": 0}, **keys)
+    limits = {"checkpoints": {"keep_trials": 8, "min_free_gib": 0}, "failures": {"storage_patience": "3s"}}
+    return experiment(params=params, **limits, **keys)
 
 
 @needs_root

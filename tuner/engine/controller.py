@@ -22,6 +22,7 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -132,7 +133,7 @@ class Controller(FailingTrials):
         for trial in results.trials:
             if trial.has_ended:
                 continue
-            revived = revive(trial, results, search)
+            revived = self.recorder.storing.insist(functools.partial(revive, trial, results, search))
             self.add_trial(revived)
             if trial.id in self.recorder.course.paused:
                 self._set_trial_status(revived, RayTrial.PAUSED)
@@ -194,7 +195,7 @@ class Controller(FailingTrials):
     # --- who gets a free slot ---
 
     def _maybe_update_trial_queue(self) -> None:
-        if self.control.interrupted or self._lacks_room():
+        if self.control.interrupted or self._lacks_room() or self.recorder.storing.fails:
             return
         while len(self._running_trials) + len(self._pending_trials) < self.slots:
             more = not self._search_alg.is_finished()
@@ -295,7 +296,7 @@ class Controller(FailingTrials):
     # --- Ctrl-C: running trials go on to their next checkpoint ---
 
     def _maybe_add_actors(self) -> None:
-        if not self.control.interrupted and not self._room_lacks:
+        if not self.control.interrupted and not self._room_lacks and not self.recorder.storing.fails:
             super()._maybe_add_actors()
 
     def _execute_action(self, trial: RayTrial, decision: str, after_save: bool = False) -> None:

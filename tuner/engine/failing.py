@@ -8,8 +8,7 @@ is tried again never stopped: what it reports a second time is passed over (`tun
 
 from __future__ import annotations
 
-import errno
-import os
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +28,7 @@ from tuner.engine.decisions import reported_checkpoint
 from tuner.engine.failures import (
     DamagedCheckpoint,
     ProcessLost,
+    StorageFails,
     StorageUnseen,
     Unreachable,
     failure_of,
@@ -46,7 +46,6 @@ from tuner.results import RAY, TRIAL_LOG
 
 UNREACHABLE_S = 60.0
 """Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
-_NO_STORAGE = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EROFS, errno.EDQUOT))
 ANSWER_S = 30.0
 """How long a node is asked whether its kernel killed a process: it may have to start one, and may be busy."""
 LOG_TAIL = 65536
@@ -97,6 +96,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         self._gauge.look()
         since, self._looked = self._looked, time.monotonic()
         self.recorder.ledger.hold(self._actor_manager.num_live_actors * (self._looked - since))
+        if self.recorder.storing.fails:  # trials wait for it too
+            self._watch.skip()
         self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
 
         for trial, (error, deadline) in list(self._unreachable.items()):
@@ -153,11 +154,12 @@ class FailingTrials(TuneController):  # type: ignore[misc]
             if decided == TrialScheduler.STOP:
                 self.stop_trial(trial)
                 return
-        failure = self._failure(trial, exception)
-        if failure.kind == "data" and any(reason in failure.message for reason in _NO_STORAGE):
-            self._storage_lost(trial, failure.message)
-            return
         ours = self.recorder.results.trial(trial.trial_id)
+        if raised_in_trial(exception, StorageFails) and not self.recorder.storing.answers():
+            self.recorder.discard_unreported(ours)
+            self._try_again(trial, exception, ours.micro_batch)
+            return
+        failure = self._failure(trial, exception)
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
         found = verdict(rules, failure, ours.failures, reducible)
@@ -207,23 +209,25 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         )
 
     def _log(self, trial: RayTrial) -> Path | None:
-        """The file with what the trial has printed; None where there is none on this machine."""
+        """The file with what the trial has printed; None where it is not on this machine."""
         folder = self.recorder.results.folder
-        file = folder.local_path / RAY / trial.trial_id / TRIAL_LOG if folder.is_local else None
-        return file if file and file.exists() else None
+        return folder.local_path / RAY / trial.trial_id / TRIAL_LOG if folder.is_local else None
 
     def _log_size(self, trial: RayTrial) -> int:
         file = self._log(trial)
-        return file.stat().st_size if file else 0
+        with contextlib.suppress(OSError):
+            return file.stat().st_size if file else 0
+        return 0
 
     def _log_end(self, trial: RayTrial) -> str:
-        """The last that the latest attempt printed."""
+        """The last that the latest attempt printed; empty where it cannot be read."""
         file, size = self._log(trial), self._log_size(trial)
-        if file is None:
-            return ""
-        with file.open("rb") as stream:
-            stream.seek(max(self._printed.get(trial.trial_id, 0), size - LOG_TAIL))
-            return stream.read().decode(errors="replace")
+        with contextlib.suppress(OSError):
+            if file is not None:
+                with file.open("rb") as stream:
+                    stream.seek(max(self._printed.get(trial.trial_id, 0), size - LOG_TAIL))
+                    return stream.read().decode(errors="replace")
+        return ""
 
     def _micro_batch(self, trial: RayTrial) -> int | None:
         """The one that the trial had; None where its trainable declares none."""

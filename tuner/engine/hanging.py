@@ -80,6 +80,10 @@ class Watch:
         self._now += min(now - self._last, LONGEST_TICK_S)
         self._last = now
 
+    def skip(self) -> None:
+        """Lets no time pass since the call before."""
+        self._last = self._clock()
+
     def started(self, trial_id: str, step: int) -> None:
         """An attempt starts, from the checkpoint of report ``step`` (0: from the beginning)."""
         attempt = self._attempts.setdefault(trial_id, _Attempt())

@@ -51,8 +51,8 @@ class Live:
             "more": not controller._search_alg.is_finished(),
             "trials": {trial_id: {"state": s, "since": since} for trial_id, (s, since) in self._since.items()},
         }
-        with controller.control.storing(controller.recorder.results.folder):
-            write_json(controller.recorder.results.folder, LIVE, written)
+        recorder = controller.recorder
+        recorder.storing.attempt(lambda: write_json(recorder.results.folder, LIVE, written))
 
     def _state(self, trial: RayTrial) -> str:
         if trial.status == RayTrial.PENDING:

@@ -91,8 +91,8 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 print_traceback(error)
-                if is_of_a_full_disk(error):
-                    storage.check()
+                if isinstance(error, OSError) or is_of_a_full_disk(error):
+                    storage.check()  # it may be the run folder that fails
                 raise user_error(error) from None  # Ray copies causes, which not every exception survives
             finally:
                 storage.insist(lambda: self._store(log))

@@ -16,8 +16,10 @@ from tuner.engine.events import failed_attempt, known_events, reported
 from tuner.engine.hosts import Hosts
 from tuner.engine.ledger import Ledger
 from tuner.engine.metrics import flat_metrics
+from tuner.engine.patience import probe
 from tuner.engine.shelf import COPY, Shelf
 from tuner.engine.snapshot import Snapshot, write_snapshot
+from tuner.engine.storing import Storing
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter
@@ -26,6 +28,7 @@ from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.values import number
+from tuner.storage import RunFolder
 from tuner.trial import Report, Segment, Status, Trial
 
 SAVE_EVERY_S = 5.0
@@ -63,7 +66,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self._history = History(results)
         self._journal = journal
         self._scheduler = scheduler
-        self.shelf = Shelf(results, checkpoints, self.say)
+        self.storing = Storing(results.folder, control)
+        self.shelf = Shelf(results, checkpoints, self.say, self.storing)
         self.ledger = Ledger(results.objectives, scheduler.fidelity)
         self._control = control
         self._hosts = Hosts()
@@ -86,16 +90,15 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def _write(self, what: str, **fields: Any) -> None:
         self.ledger.note({"what": what, **fields})
-        with self._control.storing(self.results.folder):
-            used = {"elapsed": round(self._control.elapsed, 3), "held": round(self.ledger.held, 3)}
-            self._journal.append(what, **fields, **used)
+        used = {"elapsed": round(self._control.elapsed, 3), "held": round(self.ledger.held, 3)}
+        self._journal.append(what, **fields, **used)
         self._changed = True
 
     def begin(self) -> None:
         """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
         for event in known_events(self.results):
             self.ledger.note(event)
-        self.shelf.take_stock()
+        self.storing.insist(self.shelf.take_stock)
         for trial_id in sorted(self.course.stopping):
             self.ended(self.results.trial(trial_id))
 
@@ -140,8 +143,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("reported", **reported(report, decision, segment))
         replaced = next((r for r in ours.reports if r.step == report.step), None) if ours.steps >= report.step else None
         self._history.reported(report, segment)
-        with self._control.storing(self.results.folder):
-            self.shelf.reported(ours, report, replaced)
+        self.shelf.reported(ours, report, replaced)
         for listener in self._listeners:
             listener.reported(ours, report)
 
@@ -153,8 +155,12 @@ class Recorder(Callback):  # type: ignore[misc]
         folder = self.results.folder
         self._segments[trial_id] = Segment(after, dict(exploit.configuration), exploit.donor, donor_step)
         copied = f"{RAY}/{trial_id}/{COPY}{exploit.donor}"
-        folder.delete(copied)
-        replace(folder, path=checkpoint).copy_to(folder / copied)
+
+        def copy() -> None:
+            folder.delete(copied)
+            replace(folder, path=checkpoint).copy_to(folder / copied)
+
+        self.storing.insist(copy)
         self.shelf.copied(trial_id, copied)
         return (folder / copied).path
 
@@ -194,17 +200,21 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("failed attempt", **failed_attempt(trial_id, failure))
         self._history.failed_attempt(trial_id, failure)
         if not failure.final:
-            self._discard_unreported(self.results.trial(trial_id))
+            self.discard_unreported(self.results.trial(trial_id))
             for listener in self._listeners:
                 listener.retried(self.results.trial(trial_id), failure)
 
-    def _discard_unreported(self, trial: Trial) -> None:
-        """Deletes checkpoints of which no report tells: the process ended while it wrote."""
+    def discard_unreported(self, trial: Trial) -> None:
+        """Deletes checkpoints of which no report tells: the process ended while it wrote. Not while another runs."""
         folder = self.results.folder / RAY / trial.id
         known = {report.checkpoint for report in trial.reports}
-        for name in folder.folders():
-            if name.startswith("checkpoint_") and f"{RAY}/{trial.id}/{name}" not in known:
-                folder.delete(name)
+
+        def discard() -> None:
+            for name in folder.folders():
+                if name.startswith("checkpoint_") and f"{RAY}/{trial.id}/{name}" not in known:
+                    folder.delete(name)
+
+        self.storing.later(discard)  # no trial starts before it is done
 
     def failed(self, trial_id: str, failure: Failure) -> None:
         """It is not tried again."""
@@ -233,8 +243,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
         self._history.ended(trial.id, status, reason, rung)
         self.course.end(trial.id, status == "failed")
-        with self._control.storing(self.results.folder):
-            self.shelf.ended(trial)
+        self.shelf.ended(trial)
         for listener in self._listeners:
             listener.ended(trial)
 
@@ -242,22 +251,21 @@ class Recorder(Callback):  # type: ignore[misc]
         self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.held)
         for listener in self._listeners:
             listener.tick()
-        with self._control.storing(self.results.folder):
-            self._journal.sync()
-        if self._changed and time.monotonic() >= self._next_save:
+        self.storing.attempt(self._sync)
+        if self._changed and not self.storing.fails and time.monotonic() >= self._next_save:
             begun = time.monotonic()
-            self._save()
+            self.storing.attempt(self._save)
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
 
+    def _sync(self) -> None:
+        self._journal.sync(now=self.storing.fails)
+
     def _save(self, snapshot: bool = True) -> None:
-        """The journal first: what is derived from an event must not outlive it."""
-        with self._control.storing(self.results.folder):
-            self._journal.sync(now=True)
-            self.results.save()
-            if snapshot:
-                number, elapsed = self._journal.number, self._control.elapsed
-                state = Snapshot(number, elapsed, self.course, lambda: self.results.trials)
-                write_snapshot(self.results.folder, state)
+        self._journal.sync(now=True)  # what is derived from events comes after them
+        self.results.save()
+        if snapshot:
+            number, elapsed = self._journal.number, self._control.elapsed
+            write_snapshot(self.results.folder, Snapshot(number, elapsed, self.course, lambda: self.results.trials))
         self._changed = False
 
     def finish(self) -> None:
@@ -265,6 +273,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
         Without a snapshot where Ray's loop did not return: an event may be half applied, and the journal is enough.
         """
+        self.storing.insist(lambda: self._journal.sync(now=True))
         for trial in self.results.trials:
             if trial.status in ("running", "paused") and self._control.finished and self._control.stop_reason:
                 self._end(trial, "stopped", self._control.stop_reason)
@@ -273,22 +282,30 @@ class Recorder(Callback):  # type: ignore[misc]
             elif trial.status == "pending":
                 trial.reason = self._control.stop_reason or "interrupted before it started"
         self._pass_over_damaged()
-        self._save(snapshot=self._control.returned)
-        self.results.save_best()
+        self.storing.insist(lambda: self._save(snapshot=self._control.returned))
+        self.storing.insist(self.results.save_best)
 
     def _pass_over_damaged(self) -> None:
         """Takes checkpoints that are damaged from the best trial, which may make another one the best."""
         while (trial := self.results.best) and (best := trial.best) and best.checkpoint:
-            problem = damage(self.results.folder / best.checkpoint)
+            problem = self.damage_of(self.results.folder / best.checkpoint)
             if not problem:
                 break
             self.lost(trial, best.checkpoint, problem, "the next best one becomes the best")
 
+    def damage_of(self, checkpoint: RunFolder) -> str:
+        """As `tuner.manifest.damage`; a storage that fails for a while damages nothing."""
+        if damage(checkpoint):
+            self.storing.insist(lambda: probe(self.results.folder))
+            return damage(checkpoint)
+        return ""
+
     def leave(self) -> None:
         """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
+        self.storing.insist(lambda: self._journal.sync(now=True))
         interrupted, reason = not self._control.finished, self._control.reason
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
         self.results.provenance |= {"interrupted_by": reason, "ended_by": self._control.stop_reason}
         self._write("left", interrupted=interrupted, reason=reason)
-        self._journal.close()
-        write_json(self.results.folder, PROVENANCE, self.results.provenance)
+        self.storing.insist(self._journal.close)
+        self.storing.insist(lambda: write_json(self.results.folder, PROVENANCE, self.results.provenance))

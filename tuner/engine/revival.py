@@ -16,7 +16,6 @@ from ray.tune.search import SearchGenerator
 from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.shelf import COPY
-from tuner.manifest import damage
 from tuner.results import RAY, ResultSet
 from tuner.storage import RunFolder
 from tuner.trial import Report, Trial
@@ -68,7 +67,7 @@ def passed_over(ray_trial: RayTrial, recorder: Recorder) -> bool:
     manager, results = ray_trial.run_metadata.checkpoint_manager, recorder.results
     trial, latest = results.trial(ray_trial.trial_id), manager.latest_checkpoint_result
     path = latest.checkpoint.path
-    if not (problem := damage(RunFolder(latest.checkpoint.filesystem, path, path))):
+    if not (problem := recorder.damage_of(RunFolder(latest.checkpoint.filesystem, path, path))):
         return False
     name = f"{RAY}/{trial.id}/{posixpath.basename(path)}"
     before = [report for report in recorder.shelf.own(trial) if report.checkpoint != name]

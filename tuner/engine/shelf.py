@@ -6,10 +6,12 @@ Ray deletes none, and the same rules hold for the whole search, while it runs an
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tuner.engine.storing import Storing
 from tuner.manifest import size_of
 from tuner.results import RAY, ResultSet
 from tuner.spec.experiment import Checkpoints
@@ -40,10 +42,11 @@ def superfluous(held: Sequence[Report], results: ResultSet, keep: int, ended: bo
 class Shelf:
     """Deletes what may go as checkpoints come and trials end."""
 
-    def __init__(self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None]) -> None:
+    def __init__(self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None], storing: Storing) -> None:
         self._results = results
         self._limits = limits
         self._say = say
+        self._storing = storing
         self._held: dict[str, list[Report]] = {}
         """Of each trial that has checkpoints: its reports whose checkpoints are on the storage."""
         self._copies: dict[str, str] = {}
@@ -125,8 +128,11 @@ class Shelf:
     def lacks_room(self) -> str:
         """Why no trial may start: the disk is nearly full; empty where one may. Says it once, and when it is over."""
         folder, limit = self._results.folder, self._limits.min_free_gib
-        free = free_bytes(folder.path) if folder.is_local and limit else None
-        if free is None or free >= limit * GIB:
+        found = [math.inf]
+        if folder.is_local and limit and not self._storing.attempt(lambda: found.append(free_bytes(folder.path))):
+            return ""  # it says so itself
+        free = found[-1]
+        if free >= limit * GIB:
             if self._told_lack:
                 self._say(f"{folder.shown}: there is room again: trials start")
                 self._told_lack = False
@@ -175,8 +181,11 @@ class Shelf:
     # --- the storage ---
 
     def _measure(self, folder: str) -> None:
-        if self._limits.max_gib is not None:
+        def weigh() -> None:
             self._bytes[folder] = size_of(self._results.folder / folder)
+
+        if self._limits.max_gib is not None:
+            self._storing.later(weigh)
 
     def _delete(self, trial: Trial, reports: Iterable[Report]) -> None:
         gone = {report.checkpoint for report in reports if report.checkpoint}
@@ -189,7 +198,7 @@ class Shelf:
 
     def _forget(self, folder: str) -> None:
         self._bytes.pop(folder, None)
-        self._results.folder.delete(folder)
+        self._storing.later(lambda: self._results.folder.delete(folder))
 
 
 def forget_checkpoints(trial: Trial, present: set[str]) -> None:

@@ -36,6 +36,8 @@ class Storing:
         self._patience = Patience(control.storage_patience, clock=clock, sleep=sleep)
         self._owed: deque[Callable[[], None]] = deque()
         """What is to be done as soon as the storage works again, in order."""
+        self._failed: Callable[[], None] | None = None
+        """What failed last: the storage works again when that does."""
 
     @property
     def fails(self) -> bool:
@@ -55,7 +57,8 @@ class Storing:
             try:
                 self._caught_up(operation)
             except OSError as error:
-                self.failed(error)
+                self._failed = self._failed or operation
+                self._fails_with(error)
                 return False
             self._worked()
             return True
@@ -67,7 +70,7 @@ class Storing:
                 try:
                     found = self._caught_up(operation)
                 except OSError as error:
-                    self.failed(error)
+                    self._fails_with(error)
                     self._patience.wait()
                 else:
                     self._worked()
@@ -77,8 +80,7 @@ class Storing:
         """Whether the run folder can be written now, for somebody who could not."""
         return not self.fails and self.attempt(lambda: probe(self._folder))
 
-    def failed(self, error: OSError) -> None:
-        """The storage failed."""
+    def _fails_with(self, error: OSError) -> None:
         is_new = not self.fails
         with self._control.storing(self._folder):
             self._patience.failed(error)
@@ -94,7 +96,10 @@ class Storing:
             self._control.say(f"NOTICE: {self._folder.shown} can be used again, after {after}: the search continues")
 
     def _caught_up(self, operation: Callable[[], T]) -> T:
-        """``operation``, after all that is owed."""
+        """``operation``, after what failed and all that is owed."""
+        if self._failed:
+            self._failed()
+            self._failed = None
         while self._owed:
             self._owed[0]()
             self._owed.popleft()

@@ -1,0 +1,193 @@
+"""The real recorder on a run folder that cannot be used for a while: nothing is lost, and nothing is written early."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from tests.tables import space
+from tests.test_results import new_run
+from tests.test_storing import Clock
+from tuner.engine import recorder as recorder_module
+from tuner.engine.control import Control
+from tuner.engine.course import Course
+from tuner.engine.recorder import Recorder
+from tuner.engine.storing import Storing
+from tuner.errors import EnvironmentFailure
+from tuner.journal import JournalWriter, read_journal
+from tuner.results import REPORTS, TRIALS
+from tuner.schedulers.base import Decision
+from tuner.schedulers.fifo import Fifo
+from tuner.searchers.random import Random
+from tuner.spec.experiment import Checkpoints
+from tuner.spec.task import Task
+from tuner.storage import RunFolder
+
+
+class Outage:
+    """While it is `on`, nothing of a run folder can be used."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        for name in ("write", "delete", "exists", "folders", "read", "copy_to"):
+            monkeypatch.setattr(RunFolder, name, self._failing(getattr(RunFolder, name)))
+
+    def _failing(self, real: Any) -> Any:
+        def method(folder: RunFolder, *arguments: Any) -> Any:
+            if self.on:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return real(folder, *arguments)
+
+        return method
+
+
+class Search:
+    """A recorder that is told what Ray would tell it, on a file system that cannot append."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float = 600.0) -> None:
+        self.place = tmp_path / "run"
+        self.said: list[str] = []
+        self.clock = Clock()
+        self.control = Control(say=self.said.append, storage_patience=patience)
+        results = new_run(self.place)
+        results.folder = RunFolder(SubTreeFileSystem(str(tmp_path), LocalFileSystem()), "run", "test://run")
+        course = Course(
+            Random().searcher(Task(space(), ("max",), 9, None, 1)), None, results.objectives, "training_iteration"
+        )
+        limits = Checkpoints(keep_per_trial=1, keep_trials=1)
+        monkeypatch.setattr(
+            recorder_module,
+            "Storing",
+            lambda folder, control: Storing(folder, control, clock=self.clock, sleep=self.clock.sleep),
+        )
+        self.recorder = Recorder(results, course, JournalWriter(results.folder), Fifo(), limits, self.control, [])
+        self.outage = Outage(monkeypatch)
+        self.reports = 0
+
+    def start(self, trial_id: str = "t1") -> Search:
+        self.recorder.added(SimpleNamespace(trial_id=trial_id, config={"x": 0.5}))
+        return self
+
+    def report(self, trial_id: str = "t1") -> Path:
+        """With a checkpoint, of which the shelf keeps two at most."""
+        self.reports += 1
+        name = f"checkpoint_{self.reports:06}_a"
+        (self.place / "ray" / trial_id / name).mkdir(parents=True)
+        result = {
+            "training_iteration": self.reports,
+            "time_total_s": float(self.reports),
+            "timestamp": 0,
+            "acc": float(self.reports),
+            "checkpoint_dir_name": name,
+        }
+        self.recorder.decided(trial_id, Decision.CONTINUE)
+        self.recorder.on_trial_result(0, [], SimpleNamespace(trial_id=trial_id), result)
+        self.step()
+        return self.place / "ray" / trial_id / name
+
+    def step(self, seconds: float = 1.0) -> None:
+        self.recorder.on_step_end(0, [])
+        self.clock.now += seconds
+
+    def events(self) -> list[str]:
+        return [event["what"] for event in read_journal(self.recorder.results.folder).events]
+
+
+@pytest.fixture
+def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+    monkeypatch.setattr(recorder_module, "SAVE_EVERY_S", 0.0)
+    return Search(tmp_path, monkeypatch)
+
+
+def test_events_and_deletions_wait_for_the_storage(search: Search) -> None:
+    search.start()
+    checkpoints = [search.report() for _ in range(3)]
+    assert [path.exists() for path in checkpoints] == [False, True, True]
+    search.outage.on = True
+    checkpoints += [search.report() for _ in range(30)]
+    assert sum(path.exists() for path in checkpoints) > 30
+    assert len(search.recorder.results.trial("t1").reports) == 33  # the search knows them all
+    assert search.recorder.storing.fails
+    search.outage.on = False
+    search.step(20)
+    search.step()
+    assert not search.recorder.storing.fails
+    assert search.events() == ["suggested", *["reported"] * 33]
+    assert [path.exists() for path in checkpoints] == [False] * 31 + [True] * 2
+    assert len(search.said) == 2, search.said
+    assert search.control.fatal is None
+
+
+def test_tables_are_left_out_meanwhile_and_never_run_ahead_of_the_journal(search: Search) -> None:
+    search.start().report()
+    tables = [search.place / TRIALS, search.place / REPORTS]
+    before = [path.read_bytes() for path in tables]
+    search.outage.on = True
+    for _ in range(5):
+        search.report()
+    assert [path.read_bytes() for path in tables] == before
+    search.outage.on = False
+    search.step(20)
+    search.recorder._next_save = 0.0
+    search.step()
+    assert [path.read_bytes() for path in tables] != before
+    assert len(search.events()) == 7
+
+
+def test_after_its_patience_the_search_ends_and_can_be_resumed(search: Search) -> None:
+    search.start().report()
+    search.outage.on = True
+
+    def wait() -> None:
+        for _ in range(1000):
+            search.report()
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert isinstance(search.control.fatal, EnvironmentFailure)
+    assert "python -m tuner resume" in str(search.control.fatal)
+    assert 600 <= search.clock.now - 1000 <= 610
+
+
+def test_a_search_that_ends_meanwhile_waits_with_its_last_words(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search.start().report()
+    search.outage.on = True
+    search.report()
+    monkeypatch.setattr(search.recorder.results, "save_best", lambda: None)
+    real, slept = search.clock.sleep, [0]
+
+    def sleep(seconds: float) -> None:
+        real(seconds)
+        slept[0] += 1
+        search.outage.on = slept[0] < 5
+
+    search.recorder.storing._patience._sleep = sleep
+    search.recorder.finish()
+    search.recorder.leave()
+    assert slept == [5]
+    assert search.events()[-1] == "left"
+    assert len(search.events()) == 4
+
+
+def test_a_storage_that_fails_damages_no_checkpoint(search: Search) -> None:
+    """It cannot be read for a while: that must not delete it."""
+    checkpoint = search.start().report()
+    folder = search.recorder.results.folder / f"ray/t1/{checkpoint.name}"
+    search.outage.on = True
+
+    def sleep(seconds: float) -> None:
+        search.clock.now += seconds
+        search.outage.on = False
+
+    search.recorder.storing._patience._sleep = sleep
+    assert search.recorder.damage_of(folder) == ""
+    (checkpoint / ".manifest.json").write_text("{")
+    assert search.recorder.damage_of(folder) == ".manifest.json cannot be read"
