@@ -116,7 +116,7 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         self._printed[trial.trial_id] = self._log_size(trial)
         super()._actor_started(tracked_actor, log)
         node = self._hosts.node(trial.temporary_state.ray_actor._actor_id.hex())
-        if node != _here():
+        if node not in ("", _here()):
             self._kills.started(node)
 
     def _attempt_begins(self, trial: RayTrial) -> None:

@@ -1,0 +1,293 @@
+"""Random faults of the driver and its files, on the real controller and recorder.
+
+A driver is killed before or after one of its operations on the run folder, whichever: an event, a checkpoint's
+deletion, a snapshot, what recovery writes, what `extend` writes, what is written at the end. Then its files may be hurt
+as well. The next driver takes the run up, and is killed too. In the end the search must have come to what it comes to
+undisturbed; or, where a whole line of the journal was damaged, to an end at which nothing else is missing.
+
+    python -m tests.faults.test_model 500
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+import tuner.engine.controller
+from tests.faults.stand_ins import EPOCHS, Actors
+from tuner import resumption, runner
+from tuner.errors import InputError, TunerError
+from tuner.journal import JournalReader, last_event
+from tuner.lock import LOCK, locked
+from tuner.planning import make_plan
+from tuner.results import ResultSet
+from tuner.spec.reader import load_experiment
+from tuner.storage import RunFolder
+
+TRIALS = 8
+TOY = Path(__file__).parent / "toy.py"
+RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}
+KINDS: dict[str, dict[str, Any]] = {
+    "random asha": {"scheduler": {"kind": "asha", **RUNGS}},
+    "tpe asha": {"search": {"kind": "optuna", "n_startup_trials": 3}, "scheduler": {"kind": "asha", **RUNGS}},
+    "bohb promotion": {
+        "search": {"kind": "bohb", "min_points_in_model": 2},
+        "scheduler": {"kind": "asha", "variant": "promotion", **RUNGS},
+    },
+    "random hyperband": {"scheduler": {"kind": "hyperband", **RUNGS}},
+    "pbt": {"scheduler": {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2}},
+}
+
+
+class Killed(BaseException):
+    """The driver is no more."""
+
+
+class Place:
+    """A run folder on a local file system or on one that cannot append, and how a driver on it is killed."""
+
+    def __init__(self, root: Path, local: bool) -> None:
+        self.root, self.local = root, local
+        self.operations = 0
+        self.kill_at: int | None = None
+        self.copy: Path | None = None
+        """What a kill left."""
+        self.safe = 0
+        """Bytes of the local journal that a power cut cannot take."""
+
+    @property
+    def folder(self) -> RunFolder:
+        if self.local:
+            return RunFolder.at(self.root / "run")
+        return RunFolder(SubTreeFileSystem(str(self.root), LocalFileSystem()), "run", f"{self.root}/run")
+
+    def operation(self) -> None:
+        """One operation on the run folder is about to happen, or has happened."""
+        if self.copy is not None:
+            raise Killed
+        self.operations += 1
+        if self.operations == self.kill_at:
+            self.copy = Path(tempfile.mkdtemp(dir=self.root.parent))
+            shutil.copytree(self.root, self.copy, dirs_exist_ok=True)
+            raise Killed
+
+    def revived(self) -> Place:
+        """The run folder as the kill left it, for the next driver."""
+        assert self.copy is not None
+        after = Place(self.copy, self.local)
+        after.safe = self.safe
+        shutil.rmtree(self.root)
+        for lock in after.root.glob(f"run/*{LOCK}*"):  # locks of dead drivers are the matter of another test
+            lock.unlink()
+        return after
+
+
+@contextlib.contextmanager
+def watched(place: Place) -> Iterator[None]:
+    """Within: each operation on a run folder counts, and may be the driver's last."""
+
+    def counted(owner: Any, name: str) -> Any:
+        real = getattr(owner, name)
+
+        def wrapped(*args: Any, **options: Any) -> Any:
+            place.operation()
+            found = real(*args, **options)
+            if name == "fdatasync":
+                place.safe = os.fstat(args[0]).st_size
+            place.operation()
+            return found
+
+        return mock.patch.object(owner, name, wrapped)
+
+    with contextlib.ExitStack() as stack:
+        for name in ("write", "delete", "rename", "copy_to"):
+            stack.enter_context(counted(RunFolder, name))
+        for name in ("pwrite", "fdatasync"):
+            stack.enter_context(counted(os, name))
+        stack.enter_context(mock.patch.object(tuner.engine.controller, "ActorManager", Actors))
+        yield
+
+
+def experiment(kind: str) -> dict[str, Any]:
+    base = {
+        "trainable": f"{TOY}:quadratic",
+        "search_space": {"x": {"uniform": [0, 1]}},
+        "objective": {"metric": "score", "mode": "max"},
+        "search": {"kind": "random"},
+        "budget": {"trials": TRIALS},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
+        "checkpoints": {"keep_trials": TRIALS},
+    } | KINDS[kind]
+    return base | {"search": {**base["search"], "seed": 1}}  # type: ignore[dict-item]
+
+
+def begin(place: Place, kind: str) -> ResultSet:
+    """As `tuner.run` does, on a folder that no URI names."""
+    from tuner.engine.session import cluster_at
+
+    loaded = load_experiment(experiment(kind), [])
+    with cluster_at(None) as cluster:
+        plan = make_plan(loaded, cluster)
+        place.folder.create()
+        with locked(place.folder) as lock:
+            return runner._begin(plan, dict(plan.spec.params), [], place.folder, [], _quiet, lock)
+
+
+def _quiet(text: str) -> None: ...
+
+
+def take_up(place: Place, longer: bool) -> ResultSet:
+    """``extend``, or else ``resume``."""
+    known = ResultSet(place.folder, {}, {})
+    if longer:
+        return resumption.extend(known, trials=f"+{TRIALS // 2}", say=_quiet)
+    return resumption.resume(known, say=_quiet)
+
+
+def outcome(results: ResultSet) -> list[Any]:
+    return [
+        (t.id[-1], t.config, t.status, [(r.step, r.metrics["score"]) for r in t.reports], t.best and t.best.step)
+        for t in results.trials
+    ]
+
+
+def anonymous(found: list[Any]) -> list[Any]:
+    """Without the ids, which are drawn anew for each search."""
+    return [item[1:] for item in found]
+
+
+def hurt(place: Place, rng: random.Random) -> bool:
+    """Takes from the files what a power cut may take, or damages a line; whether anything was lost that was safe."""
+    kind = rng.choice(["nothing", "nothing", "unsynced", "cut line", "flipped byte"])
+    if kind == "nothing":
+        return False
+    files = sorted(place.root.glob("run/journal.jsonl" if place.local else "run/journal/*.jsonl"))
+    file = rng.choice(files) if files else None
+    data = file.read_bytes() if file else b""
+    if kind == "unsynced" or file is None or not data.endswith(b"\n"):
+        if file is not None and place.local and len(data) > place.safe:
+            file.write_bytes(data[: rng.randint(place.safe, len(data))])
+        return False
+    lines = data.splitlines(keepends=True)
+    index = rng.randrange(len(lines))
+    position = rng.randrange(len(lines[index]))
+    line = lines[index]
+    if kind == "cut line":
+        lines[index] = line[:position] + b"\n"
+    else:
+        lines[index] = line[:position] + bytes([line[position] ^ 0x15]) + line[position + 1 :]
+    file.write_bytes(b"".join(lines))
+    place.safe = min(place.safe, file.stat().st_size)
+    return True
+
+
+class Undisturbed:
+    """What each kind of search comes to, with and without `extend`, and how many operations that takes."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bool], tuple[list[Any], list[Any], int]] = {}
+
+    def of(self, kind: str, local: bool) -> tuple[list[Any], list[Any], int]:
+        if (kind, local) not in self._known:
+            with tempfile.TemporaryDirectory() as folder:
+                place = Place(Path(folder) / "whole", local)
+                place.root.mkdir()
+                with watched(place):
+                    whole, operations = anonymous(outcome(begin(place, kind))), place.operations
+                    self._known[kind, local] = whole, anonymous(outcome(take_up(place, True))), operations
+        return self._known[kind, local]
+
+
+UNDISTURBED = Undisturbed()
+
+
+def sequence(seed: int) -> str:
+    """One random sequence of faults; in words what happened."""
+    rng = random.Random(seed)
+    kind, local, longer = rng.choice(list(KINDS)), rng.random() < 0.5, rng.random() < 0.3
+    whole, extended, operations = UNDISTURBED.of(kind, local)
+    told = [f"seed {seed}: {kind}, {'local' if local else 'object store'}{', extended' if longer else ''}"]
+    lossy, begun, asked = False, False, False
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Place(Path(temporary) / "0", local)
+        place.root.mkdir()
+        for attempt in range(12):
+            if attempt < 4:
+                place.kill_at = rng.randint(1, operations if attempt == 0 else max(operations // 2, 2))
+            results: ResultSet | None = None
+            try:
+                with watched(place):
+                    results = take_up(place, asked) if begun else begin(place, kind)
+            except Killed:
+                told.append(f"killed at operation {place.kill_at}")
+            except InputError as error:
+                if "nothing to resume" not in str(error) or "journal" in str(error):
+                    raise AssertionError("; ".join(told)) from error
+                results = _known(place)
+            except TunerError as error:
+                raise AssertionError("; ".join(told)) from error
+            if place.copy is not None:
+                place = place.revived()
+                begun = begun or last_event(place.folder) is not None
+                if begun and (damaged := hurt(place, rng)):
+                    lossy = lossy or damaged
+                    told.append("damaged")
+                continue
+            assert results is not None
+            begun = True
+            if longer and not asked:
+                asked = True
+                continue
+            _compare(results, extended if longer else whole, lossy, place, "; ".join(told))
+            return "; ".join(told)
+    raise AssertionError(f"{'; '.join(told)}: it does not come to its end")
+
+
+def _known(place: Place) -> ResultSet:
+    from tuner.loading import last_known
+
+    return last_known(place.folder)
+
+
+def _compare(results: ResultSet, expected: list[Any], lossy: bool, place: Place, told: str) -> None:
+    reader = JournalReader(place.folder)
+    for _ in reader.new():
+        pass
+    assert not reader.damage, told
+    if not lossy:
+        assert anonymous(outcome(results)) == expected, told
+        return
+    assert len(results.trials) == len(expected), told
+    for trial in results.trials:
+        assert trial.has_ended, told
+        steps = [report.step for report in trial.reports]
+        assert steps == sorted(set(steps)), told
+    assert results.best is not None, told
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("chunk", range(3))
+def test_random_faults_lose_nothing(ray_session: None, chunk: int) -> None:
+    for seed in range(chunk * 10, chunk * 10 + 10):
+        sequence(seed)
+
+
+if __name__ == "__main__":
+    import ray
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    for number in range(first, first + int(sys.argv[1])):
+        print(sequence(number), flush=True)
