@@ -482,7 +482,7 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
         history.failed_attempt("a", failure)
     journal.close()
 
-    found = recover(take_stock(folder, spec, {}), new_course).results.trial("a")
+    found = recover(take_stock(ResultSet(folder, spec, {})), new_course).results.trial("a")
     assert found.failures == [DEAD, Failure("GPU memory", "m", 2, 16)]
     assert found.micro_batch == 16
     results.trial("a").reports.append(Report("a", 1, 1.0, 1.0, {"score": 1.0}))

@@ -85,8 +85,7 @@ class Search:
         return self
 
     def resume(self) -> Search:
-        files = load_run(self.folder)
-        found = recover(take_stock(self.folder, files.spec, files.provenance), self.new_course)
+        found = recover(take_stock(load_run(self.folder)), self.new_course)
         self.results, self.course, self.notices = found.results, found.course, found.notices
         return self
 

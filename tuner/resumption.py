@@ -137,8 +137,7 @@ def _taken_up(
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder):
-        files = at_a_glance(folder)
-        yield take_stock(folder, files.spec, files.provenance, trust), cluster, lock
+        yield take_stock(at_a_glance(folder), trust), cluster, lock
 
 
 def _resumed(stock: Stock, cluster: Cluster, lock: Lock, listeners: list[Listener], say: Say) -> ResultSet:

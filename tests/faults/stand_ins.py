@@ -6,6 +6,7 @@ What stands in is the far side of Ray alone: the processes that its actor manage
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import deque
 from collections.abc import Callable
@@ -93,10 +94,11 @@ class Actors(ActorManager):  # type: ignore[misc]
 
     def __init__(self, resource_manager: Any) -> None:
         super().__init__(resource_manager)
+        self._ids = itertools.count()
         self._happening: deque[tuple[TrackedActor | None, Callable[[], None]]] = deque()
 
     def add_actor(self, cls: Any, kwargs: Any, resource_request: Any, **callbacks: Any) -> TrackedActor:
-        actor = TrackedActor(len(self._live_actors_to_ray_actors_resources) + id(object()), **callbacks)
+        actor = TrackedActor(next(self._ids), **callbacks)
         self._pending_actors_to_attrs[actor] = cls, kwargs, resource_request
         return actor
 
@@ -122,6 +124,8 @@ class Actors(ActorManager):  # type: ignore[misc]
         on_error: Callable[..., None] | None = None,
         _return_future: bool = False,
     ) -> None:
+        if tracked_actor not in self._live_actors_to_ray_actors_resources:  # it is stopped before it started
+            return
         handle, _ = self._live_actors_to_ray_actors_resources[tracked_actor]
 
         def act() -> None:

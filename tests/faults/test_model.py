@@ -88,8 +88,8 @@ class Place:
         after = Place(self.copy, self.local)
         after.safe = self.safe
         shutil.rmtree(self.root)
-        for lock in after.root.glob(f"run/*{LOCK}*"):  # locks of dead drivers are the matter of another test
-            lock.unlink()
+        for lock in after.root.glob(f"run/{LOCK}*"):  # locks of dead drivers are the matter of another test
+            shutil.rmtree(lock) if lock.is_dir() else lock.unlink()
         return after
 
 

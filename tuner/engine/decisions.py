@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ray.train._internal.session import _TrainingResult
@@ -78,16 +79,19 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         """Ends the trial's course, and lets it go on from a copy of the donor's checkpoint.
 
         A copy, as the donor's own may be dropped at its next report, before this trial has read it. The trial counts
-        its own reports and seconds on, so that no two of its reports have the same number.
+        its own reports and seconds on, so that no two of its reports have the same number. Where the donor's checkpoint
+        is lost, the trial takes the configuration over alone, and continues from its own checkpoint.
         """
         donor = self.controller.get_trial(exploit.donor)
         source = (
             reported_checkpoint(donor, donor.last_result) if donor.is_saving else None
         ) or donor.latest_checkpoint_result
-        if source is None:
-            return self._no_checkpoint(f"lets {trial.trial_id} go on from {exploit.donor}")
         if own := reported_checkpoint(trial, result):  # Ray takes note of it only where the trial goes on
             trial.on_checkpoint(own)
+        if source is None and own is not None:
+            source, exploit = own, replace(exploit, donor=trial.trial_id)
+        if source is None:
+            return self._no_checkpoint(f"lets {trial.trial_id} go on from {exploit.donor}")
         after, taken = result[TRAINING_ITERATION], source.metrics[TRAINING_ITERATION]
         copied = self.controller.recorder.exploited(trial.trial_id, exploit, after, source.checkpoint.path, taken)
         self.controller.pause_trial(trial, should_checkpoint=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from tuner.encoding import opened
 from tuner.engine.course import Course
@@ -68,16 +67,17 @@ class Diverged(TunerError):
     """A searcher does not suggest again what the journal says it suggested."""
 
 
-def take_stock(folder: RunFolder, spec: dict[str, Any], provenance: dict[str, Any], trust: bool = False) -> Stock:
-    """Reads the journal of ``folder``, and repairs it where anything of it is lost.
+def take_stock(files: ResultSet, trust: bool = False) -> Stock:
+    """Reads the journal of a run, and repairs it where anything of it is lost.
 
-    ``spec`` and ``provenance`` are those of the run's files, for where the journal has lost its own. The caller holds
-    the lock of the folder. ``trust``: Python objects in it are opened whoever pickled them. Raises InputError where
-    they must not be, and where neither journal nor snapshot is left.
+    ``files``: what the run's other files hold, for where the journal has lost even the experiment. The caller holds the
+    lock of the folder. ``trust``: Python objects in it are opened whoever pickled them. Raises InputError where they
+    must not be, and where neither journal nor snapshot is left of a search that had trials.
     """
+    folder = files.folder
     snapshot, unusable = read_snapshot(folder, trust)
     reader, last = JournalReader(folder), {"what": ""}
-    history = History(ResultSet(folder, spec, dict(provenance)))
+    history = History(ResultSet(folder, files.spec, dict(files.provenance)))
     stock = Stock(history.results, snapshot, trust=trust)
     for last in _opened(reader.new(), folder, trust):
         history.apply(last)
@@ -85,6 +85,11 @@ def take_stock(folder: RunFolder, spec: dict[str, Any], provenance: dict[str, An
     if unusable:
         stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
     if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
+        if reader.number == 0 and stock.snapshot is None and (files.trials or not files.spec):
+            raise InputError(
+                f"{folder.shown}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
+                f"what its tables hold: python -m tuner show {folder.word}"
+            )
         _repair(stock, reader, last)
     if not reader.damage or last["what"] == "left":  # else the end may be among what is lost
         standing(stock.results, last)
@@ -97,11 +102,6 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
     ``last``: the last event that is left.
     """
     folder, snapshot = stock.results.folder, stock.snapshot
-    if reader.number == 0 and snapshot is None:
-        raise InputError(
-            f"{folder.shown}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
-            f"what its tables hold: python -m tuner show {folder.word}"
-        )
     known, elapsed, course = reader.number, 0.0, None
     if snapshot:
         known, elapsed = max(known, snapshot.number), snapshot.elapsed
