@@ -26,6 +26,8 @@ from tuner.provenance import resolved_spec
 from tuner.report.html import page
 from tuner.report.terminal import headline, overview
 from tuner.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, ResultSet, write_json
+from tuner.schedulers.base import Decision
+from tuner.searchers.base import Searcher
 from tuner.spec.document import dump_yaml
 from tuner.spec.objective import (
     Objective,
@@ -113,6 +115,43 @@ def test_a_search_for_one_objective_refuses_several(search: dict[str, Any], work
     with pytest.raises(InputError, match=r"objective: names 2, .*use one of: .*optuna tpe.*optuna nsga2"):
         plan(search=search)
     assert plan(search=search, objective=TWO[0]).task.modes == ("max",)
+
+
+@pytest.mark.parametrize("kind", ["bohb", "hyperopt", "cmaes"])
+def test_a_search_for_one_number_searches_for_the_weighted_sum(kind: str) -> None:
+    search = {"kind": "optuna", "sampler": kind} if kind == "cmaes" else {"kind": kind}
+    made = plan(search=search, objective=WEIGHTED, scheduler={"kind": "asha", "variant": "promotion", "max_t": 9})
+    assert made.task.modes == ("max",)
+    assert ("", "the search and schedulers compare 2 acc - 0.5 size") in description(made)
+    from tuner.engine.fit import new_course
+
+    course, told = new_course(made), Recorder()
+    course.searcher = told
+    course.add("a", {})
+    course.add("b", {})
+    assert course.report("a", 1, {"acc": 3.0, "size": 4.0}) is Decision.PAUSE
+    course.end("a", failed=False)
+    course.end("b", failed=True)
+    assert told.news == [("observe", 1, 4.0), ("pause", 1, (4.0,)), ("end", 1, (4.0,)), ("end", 0, None)]
+
+
+class Recorder(Searcher):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.news: list[tuple[Any, ...]] = []
+
+    def suggest(self, trial_id: str) -> None:
+        return None
+
+    def observe(self, trial_id: str, step: int, value: float) -> None:
+        self.news.append(("observe", step, value))
+
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        self.news.append(("pause", step, values))
+
+    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+        self.news.append(("end", step, values))
 
 
 # --- comparing ---------------------------------------------------------------------------------------------------

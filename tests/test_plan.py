@@ -15,6 +15,7 @@ from tuner.machine import Autoscaler, Cluster, Node, NodeType
 from tuner.plan import Plan
 from tuner.plan_text import description
 from tuner.planning import make_plan
+from tuner.provenance import resolved_spec
 from tuner.spec.reader import load_experiment
 
 ROOT = Path(__file__).parent.parent
@@ -266,7 +267,7 @@ def test_the_whole_description() -> None:
     ]
     assert text["objective"] == "min loss"
     assert text["search"].startswith(
-        "optuna, sampler gp, n_startup_trials 10, n_ei_candidates 8, random_fraction 0.3333,"
+        "optuna, sampler gp, n_startup_trials 1, n_ei_candidates 8, random_fraction 0.3333,"
     )
     assert text["search"].endswith(", seed 3")
     assert text["scheduler"] == "fifo"
@@ -275,6 +276,55 @@ def test_the_whole_description() -> None:
     assert text["at once"] == "2 trials on this machine: 8 CPU, 2 GPU, 64.0 GiB memory"
     assert json.loads(json.dumps(made.as_json()))["configurations"] is None
     assert dict(description(plan()))["ends early"] == "no: the budget has no limit but the number of trials"
+
+
+@pytest.mark.parametrize(
+    ("search", "modelled"),
+    [
+        ({"kind": "random"}, "0 of 20 suggestions modelled from results"),
+        ({"kind": "optuna", "sampler": "qmc"}, "0 of 20 suggestions modelled from results"),
+        ({"kind": "optuna", "sampler": "gp"}, "about 11 of 20 suggestions modelled from results"),
+        ({"kind": "optuna"}, "about 7 of 20 suggestions modelled from results"),
+        ({"kind": "optuna", "n_startup_trials": 20}, "0 of 20 suggestions modelled from results"),
+        ({"kind": "optuna", "sampler": "nsga2"}, "about 11 of 20 suggestions modelled from results"),
+        ({"kind": "hyperopt"}, "about 11 of 20 suggestions modelled from results"),
+        ({"kind": "bohb"}, "about 10 of 20 suggestions modelled from results"),
+        ({"kind": "ray", "class_path": "ray.tune.search.hyperopt:HyperOptSearch"}, "its class decides how many"),
+    ],
+)
+def test_how_many_suggestions_will_be_modelled(search: dict[str, Any], modelled: str) -> None:
+    """Of 20 trials with 4 at once; the searches with a model have one after a third of them."""
+    made = plan(search=search, budget={"trials": 20})
+    assert described(made, "search").splitlines()[1].startswith(modelled)
+    assert made.modelled is None or modelled.startswith((f"{made.modelled:.0f} ", f"about {made.modelled:.0f} "))
+    assert made.as_json()["modelled"] == made.modelled
+
+
+@pytest.mark.parametrize("kind", ["optuna", "hyperopt"])
+def test_defaults_that_follow_the_number_of_trials_are_recorded(kind: str) -> None:
+    """A search that is extended is replayed with the values that it began with."""
+    resolved = resolved_spec(plan(search={"kind": kind}, budget={"trials": 20}), {})
+    name = "n_startup_trials" if kind == "optuna" else "n_initial_points"
+    assert resolved["search"][name] == 6
+    many = resolved_spec(plan(search={"kind": kind}, budget={"trials": 200}), {})
+    assert many["search"][name] == (10 if kind == "optuna" else 20)
+
+
+@pytest.mark.parametrize(
+    ("search", "scheduler", "mixes"),
+    [
+        ({"kind": "optuna", "sampler": "cmaes"}, {"kind": "asha"}, True),
+        ({"kind": "optuna", "sampler": "cmaes"}, {"kind": "fifo"}, False),
+        ({"kind": "optuna", "sampler": "tpe"}, {"kind": "hyperband"}, False),
+        ({"kind": "hyperopt"}, {"kind": "asha", "variant": "promotion"}, False),
+        ({"kind": "ray", "class_path": "ray.tune.search.hyperopt:HyperOptSearch"}, {"kind": "hyperband"}, True),
+    ],
+)
+def test_the_plan_says_where_values_of_different_steps_are_compared(
+    search: dict[str, Any], scheduler: dict[str, Any], mixes: bool
+) -> None:
+    text = described(plan(search=search, scheduler=scheduler), "search")
+    assert ("at different steps" in text) == mixes
 
 
 def test_one_is_not_many() -> None:

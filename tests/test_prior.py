@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ import pytest
 
 from tuner.errors import Problem
 from tuner.searchers.base import SearchSpec
+from tuner.searchers.bohb import Bohb
+from tuner.searchers.grid import Grid
+from tuner.searchers.hyperopt import HyperOpt
+from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Draw, PriorShare, Random
+from tuner.spec.constraints import read_constraint
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.spec.objective import Mode
 from tuner.spec.space import (
@@ -290,3 +296,59 @@ def test_a_sobol_sequence_of_nothing_to_draw() -> None:
     space = read("a: 1\nb: {grid_search: [1, 2]}")
     searcher = Random(sequence="sobol").build(Task(space, ("min",), 8, None, 0))
     assert [searcher.suggest(str(i)) for i in range(3)] == [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 1}]
+
+
+# --- in every searcher -------------------------------------------------------------------------------------------
+
+
+SEARCHES = [Random(), Random(sequence="sobol"), Bohb(), HyperOpt(), Optuna(), Optuna(sampler="cmaes")]
+
+
+@pytest.mark.parametrize("spec", SEARCHES, ids=lambda spec: f"{spec.kind} {getattr(spec, 'sampler', '')}")
+def test_the_mode_of_the_priors_runs_first(spec: SearchSpec) -> None:
+    space = read("x: {loguniform: [1e-4, 1], prior: 1e-2}\nn: {randint: [1, 9], prior: 3}\nfree: {uniform: [0, 1]}\n")
+    task = Task(space, ("min",), 20, 9, 5)
+    first = spec.searcher(task).suggest("a")
+    assert first is not None
+    assert (first["x"], first["n"]) == (pytest.approx(1e-2), 3)
+    assert first == spec.searcher(task).suggest("a")
+    point = {"x": 0.5, "n": 1, "free": 0.25}
+    searcher = spec.model_copy(update={"points_to_evaluate": (point,)}).searcher(task)
+    assert [searcher.suggest("a"), searcher.suggest("b")] == [point, first]
+    twice = spec.model_copy(update={"points_to_evaluate": (first,)}).searcher(task)
+    assert twice.suggest("a") == first
+    assert twice.suggest("b") != first
+
+
+def test_the_mode_of_the_priors_that_a_constraint_forbids_does_not_run() -> None:
+    space = read("x: {randint: [1, 9], prior: 3}\ny: {randint: [1, 9]}\n")
+    for rule, found in (("y > x", True), ("x > 4", False)):
+        constraint = read_constraint(rule, [parameter.path for parameter in space.parameters], {})
+        constrained = replace(space, constraints=(constraint,))
+        first = Random().searcher(Task(constrained, ("min",), 20, 9, 0)).suggest("a")
+        assert first is not None
+        assert (first["x"] == 3) == found
+
+
+def test_grid_search_runs_each_combination_once_whatever_is_believed() -> None:
+    space = read("x: {randint: [1, 4], prior: 2}\n")
+    grid = Grid().searcher(Task(space, ("min",), 3, 9, 0))
+    assert [grid.suggest(str(i)) for i in range(4)] == [{"x": 1}, {"x": 2}, {"x": 3}, None]
+
+
+@pytest.mark.parametrize("spec", [Optuna(), HyperOpt(), Bohb()], ids=["optuna", "hyperopt", "bohb"])
+def test_a_prior_is_not_spent_by_trials_that_are_stopped_at_once(spec: SearchSpec) -> None:
+    """Two hundred trials of one step are worth two complete ones: of 60 suggestions a good share is still near it."""
+
+    def near(steps: int) -> int:
+        space = read("x: {uniform: [0, 1], prior: 0.9, confidence: high}\ny: {uniform: [0, 1]}\n")
+        searcher = spec.build(Task(space, ("min",), 300, 100, 0))
+        found = 0
+        for i in range(260):
+            configuration = searcher.suggest(str(i))
+            assert configuration is not None
+            found += i >= 200 and configuration["x"] > 0.75
+            searcher.end(str(i), steps, ((configuration["x"] - 0.2) ** 2 + configuration["y"],))
+        return found
+
+    assert near(1) > 15 > near(100)

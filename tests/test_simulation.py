@@ -340,4 +340,4 @@ def test_a_right_prior_helps_and_a_wrong_one_does_not_ruin_the_search(search: Se
     """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers."""
     plain, right, wrong = tables()
     assert regrets(search, ASHA, right, seeds=6)[0] < 0.6 * regrets(search, ASHA, plain, seeds=6)[0]
-    assert regrets(search, ASHA, wrong, seeds=6)[1] < 0.6 * regrets(Random(), Fifo(), plain, seeds=6)[1]
+    assert regrets(search, ASHA, wrong, seeds=6)[1] < 0.8 * regrets(Random(), Fifo(), plain, seeds=6)[1]

@@ -125,9 +125,12 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     for path, message in spec.scheduler.complaints(spec.search_space):
         yield ("scheduler", *path), message
     count, most = len(spec.objectives), spec.search.max_objectives
-    if count > most:
+    if count > most and spec.objectives[0].weight is None:
         able = ", ".join(label(search) for search in searches() if search.max_objectives >= count)
-        message = f"names {count}, but search {label(spec.search)} can search for {most:g} at once; use one of: {able}"
+        message = (
+            f"names {count}, but search {label(spec.search)} can search for {most:g} at once; "
+            f"give each a weight, or use one of: {able}"
+        )
         yield ("objective",), message
 
 

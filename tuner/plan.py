@@ -80,7 +80,18 @@ class Plan:
         fidelity = self.spec.scheduler.fidelity
         max_t = fidelity[1] if fidelity else None
         modes = tuple(objective.mode for objective in self.spec.objectives)
+        modes = modes[:1] if self.scalarised else modes
         return Task(self.spec.search_space, modes, self.trials, max_t, self.seed)
+
+    @property
+    def scalarised(self) -> bool:
+        """Whether the search is for the weighted sum of several objectives, as it can search for one number only."""
+        return len(self.spec.objectives) > self.spec.search.max_objectives
+
+    @property
+    def modelled(self) -> float | None:
+        """About how many suggestions come from a model of results; None where only a class of the user's knows."""
+        return self.spec.search.modelled(self.task, self.slots)
 
     @property
     def required_metrics(self) -> tuple[tuple[str, str], ...]:
@@ -97,6 +108,7 @@ class Plan:
             "configurations": None if count >= _UNWRITABLE else int(count),
             "trials": self.trials,
             "seed": self.seed,
+            "modelled": self.modelled,
             "rungs": [{"at": rung, "expected_trials": n} for rung, n in zip(rungs, reach, strict=True)],
             "trial_resources": dict(self.request),
             "slots": self.slots,

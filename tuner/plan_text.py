@@ -33,8 +33,10 @@ def description(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("", f"about 1 of {1 / plan.acceptance:,.0f} random draws satisfies the constraints"))
     lines.append(("objective", ", ".join(map(str, spec.objectives))))
     if len(spec.objectives) > 1:
-        lines.append(("", f"schedulers compare {comparison(spec.objectives)}"))
-    lines.append(("search", f"{_options(spec.search)}, seed {plan.seed}"))
+        who = "the search and schedulers" if plan.scalarised else "schedulers"
+        lines.append(("", f"{who} compare {comparison(spec.objectives)}"))
+    lines.append(("search", f"{_options(spec.search.for_trials(plan.trials))}, seed {plan.seed}"))
+    lines += [("", line) for line in _model_lines(plan)]
     lines.append(("scheduler", _options(spec.scheduler)))
     note = _note_on_trials(plan)
     lines.append(("trials", f"{plan.trials}, {note}" if note else f"{plan.trials}"))
@@ -60,6 +62,19 @@ def _size(plan: Plan) -> str:
     if space.size >= _LARGE:
         return f"about 10^{math.log10(space.size):.0f} configurations"
     return _counted(space.size, "configuration")
+
+
+def _model_lines(plan: Plan) -> Iterator[str]:
+    """What the searcher learns from."""
+    count, scheduler = plan.modelled, plan.spec.scheduler
+    if count is None:
+        yield "its class decides how many suggestions are modelled from results"
+    else:
+        about = "about " * (count > 0)
+        yield f"{about}{count:.0f} of {_counted(plan.trials, 'suggestion')} modelled from results"
+    ends_early = scheduler.fidelity is not None and not scheduler.changes_configurations
+    if ends_early and plan.spec.search.mixes_fidelities(plan.task):
+        yield "which compares the last values of trials that stopped or pause at different steps as they are"
 
 
 def _note_on_trials(plan: Plan) -> str:

@@ -59,7 +59,8 @@ def resolved_spec(plan: Plan, params: dict[str, Any]) -> dict[str, Any]:
     spec = plan.spec
     resolved = spec.model_dump(mode="json", by_alias=True, exclude={"search_space"})
     resolved["params"] = params
-    resolved["search"]["seed"] = plan.seed
+    search = spec.search.for_trials(plan.trials)  # as it is, so that a search that is extended is replayed the same
+    resolved["search"] = search.model_dump(mode="json", by_alias=True) | {"seed": plan.seed}
     resolved["budget"] = {k: v for k, v in resolved["budget"].items() if v is not None} | {"trials": plan.trials}
     resolved["resources"] = {k: v for k, v in resolved["resources"].items() if v not in (None, {})}
     resolved["tracking"] = {k: v for k, v in resolved["tracking"].items() if v is not None}

@@ -7,7 +7,8 @@ learning curves by formula (2,000 configurations, 27 epochs, 4 parameters of whi
 simulator. What a searcher does for one trial: it suggests it, and takes note of every report and of the end. What a
 scheduler does for one trial: all its decisions about it. Both are processor time, so that other programs disturb
 little. The number for n trials is the mean over the tenth of the trials that precede the n-th; in brackets what 99 % of
-those stay below."""
+those stay below.
+"""
 
 from __future__ import annotations
 

@@ -36,6 +36,8 @@ class Course:
     """Of each trial that has not ended: its latest reading."""
     stopping: set[str] = field(default_factory=set)
     """Trials that the scheduler has ended, and that have not ended yet."""
+    scalarised: bool = False
+    """Whether the searcher learns from the number that schedulers compare, and not from each objective."""
     more: bool = True
     """Whether new trials could come when the scheduler was asked last."""
 
@@ -69,13 +71,14 @@ class Course:
             return Decision.CONTINUE
         self._seen[trial_id] = number
         self._last[trial_id] = step, values = self._reading(number, metrics)
-        self.searcher.observe(trial_id, step, values[0])
+        value = compared(self.objectives, values)
+        self.searcher.observe(trial_id, step, value)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
-            decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
+            decision = self.scheduler.report(trial_id, step, value)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
-            self.searcher.pause(trial_id, step, values)
+            self.searcher.pause(trial_id, step, self._searched(values))
         if decision is Decision.STOP:
             self.stopping.add(trial_id)
         return decision
@@ -100,5 +103,12 @@ class Course:
         self._seen.pop(trial_id, None)
         if self.scheduler:
             self.scheduler.remove(trial_id)
-        step, values = self._last.pop(trial_id, (0, None))
-        self.searcher.end(trial_id, *((0, None) if failed else (step, values)))
+        last = self._last.pop(trial_id, None)
+        if failed or last is None:
+            self.searcher.end(trial_id, 0, None)
+        else:
+            self.searcher.end(trial_id, last[0], self._searched(last[1]))
+
+    def _searched(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        """What the searcher is told of a trial's objectives."""
+        return (compared(self.objectives, values),) if self.scalarised else values

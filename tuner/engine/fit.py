@@ -43,7 +43,7 @@ def new_course(plan: Plan) -> Course:
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.build(task)
-    return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name)
+    return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised)
 
 
 def fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:

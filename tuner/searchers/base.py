@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tuner.configuration import Configuration
+from tuner.searchers.prior_draws import believed_point
 from tuner.spec.model import Model
 from tuner.spec.space import Space
 from tuner.spec.task import Task
@@ -42,6 +43,11 @@ class Searcher(ABC):
         """
 
 
+def initial_trials(most: int, trials: int, least: int = 1) -> int:
+    """The default of how many trials come before a model: a third of them, so that a short search models too."""
+    return max(least, min(most, trials // 3))
+
+
 class SearchSpec(Model):
     """The common part of every ``search:`` block."""
 
@@ -49,7 +55,8 @@ class SearchSpec(Model):
     """Same seed, same sequence of configurations (with one trial at a time); drawn and recorded when absent."""
 
     points_to_evaluate: Annotated[tuple[Configuration, ...], Field(strict=False)] = ()
-    """Known good configurations, which run first, in this order; constants may be left out."""
+    """Known good configurations, which run first, in this order; constants may be left out. Where there are priors,
+    their mode follows, with the parameters that have none drawn at random."""
 
     @abstractmethod
     def build(self, task: Task) -> Searcher:
@@ -65,8 +72,35 @@ class SearchSpec(Model):
         from tuner.searchers.guarded import Guarded  # it is a Searcher, and so needs this file
 
         inner = self.build(task)
-        guarded = self.points_to_evaluate or task.space.constraints
-        return Guarded(inner, task, self.points_to_evaluate) if guarded else inner
+        points = [task.space.complete(point) for point in self.points_to_evaluate]
+        believed = believed_point(task) if self.follows_priors else None
+        if believed is not None and believed not in points:
+            points.append(believed)
+        return Guarded(inner, task, points) if points or task.space.constraints else inner
+
+    def for_trials(self, trials: int) -> SearchSpec:
+        """A copy in which the options that depend on the number of trials have a value also where they are absent."""
+        return self
+
+    def modelled(self, task: Task, slots: int) -> float | None:
+        """About how many suggestions of the search for ``task`` come from a model of results.
+
+        ``slots``: how many trials run at once. None where only a class of the user's knows.
+        """
+        return 0
+
+    def _after(self, initial: int, task: Task, slots: int) -> int:
+        """How many suggestions are made when the results of ``initial`` trials are known."""
+        return max(0, task.trials - max(initial + slots - 1, len(self.points_to_evaluate)))
+
+    def mixes_fidelities(self, task: Task) -> bool:
+        """Whether it compares the last values of trials that ended or pause at different steps as they are."""
+        return False
+
+    @property
+    def follows_priors(self) -> bool:
+        """Whether it makes use of priors where a space has some."""
+        return True
 
     def option_complaints(self) -> list[tuple[tuple[str, ...], str]]:
         """What is wrong with the options and only shows when they are tried: (path in ``search``, message)."""

@@ -30,6 +30,10 @@ class Grid(SearchSpec):
     def max_objectives(self) -> float:
         return math.inf
 
+    @property
+    def follows_priors(self) -> bool:
+        return False
+
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         remedy = (
             "grid search needs separate values: use choice, grid_search, a range with a quantum such as quniform, "

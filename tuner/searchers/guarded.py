@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +26,7 @@ class Guarded(Searcher):
     drawn anew as it takes: the best configuration often lies where a constraint is tight.
     """
 
-    def __init__(self, inner: Searcher, task: Task, points: tuple[Configuration, ...] = ()) -> None:
+    def __init__(self, inner: Searcher, task: Task, points: Sequence[Configuration] = ()) -> None:
         from numpy.random import default_rng
 
         self._inner = inner
@@ -37,7 +38,7 @@ class Guarded(Searcher):
 
     def suggest(self, trial_id: str) -> Configuration | None:
         if self._points:
-            return self._adopted(trial_id, self._space.complete(self._points.pop(0)))
+            return self._adopted(trial_id, self._points.pop(0))
         name, forbidden = trial_id, Configuration()
         for refusal in range(1, REFUSALS + 1):
             suggestion = self._inner.suggest(name)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.base import Searcher, SearchSpec, initial_trials
 from tuner.searchers.complaints import Complaints, model_complaints
 from tuner.spec.space import Space
 from tuner.spec.task import Task
@@ -27,8 +27,9 @@ class HyperOpt(SearchSpec):
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "hyperopt", "n_initial_points": 4}]})
 
     kind: Literal["hyperopt"] = "hyperopt"
-    n_initial_points: int = Field(default=20, ge=1)
-    """Trials with a value before anything is modelled; until then it draws at random."""
+    n_initial_points: int | None = Field(default=None, ge=1)
+    """Trials with a value before anything is modelled; until then it draws at random. Absent: 20, or a third of
+    ``budget.trials`` where that is less."""
     gamma: float = Field(default=0.25, gt=0, le=1)
     """Of n trials the best ``gamma`` √n, at most 25, are the good ones (HyperOpt's rule; the paper has a share)."""
     n_EI_candidates: int = Field(default=24, ge=1)
@@ -42,7 +43,16 @@ class HyperOpt(SearchSpec):
     def build(self, task: Task) -> Searcher:
         from tuner.searchers.hyperopt_trials import HyperOptSearcher
 
-        return HyperOptSearcher(task, self)
+        return HyperOptSearcher(task, self, self._initial(task.trials))
+
+    def _initial(self, trials: int) -> int:
+        return self.n_initial_points or initial_trials(20, trials)
+
+    def for_trials(self, trials: int) -> HyperOpt:
+        return self.model_copy(update={"n_initial_points": self._initial(trials)})
+
+    def modelled(self, task: Task, slots: int) -> float:
+        return self._after(self._initial(task.trials), task, slots)
 
     def complaints(self, space: Space) -> Complaints:
         return model_complaints(space)

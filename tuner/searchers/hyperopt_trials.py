@@ -28,12 +28,14 @@ class HyperOptSearcher(Searcher):
     its own domains give integers as floats and lists as tuples, and round to quanta outside the range.
     """
 
-    def __init__(self, task: Task, options: HyperOpt) -> None:
+    def __init__(self, task: Task, options: HyperOpt, initial: int) -> None:
+        """``initial``: trials with a value before anything is modelled."""
         self._space = task.space
         self._sign = task.sign
         self._options = options
         self._rng = np.random.default_rng(task.seed)
-        self._priors = PriorDraws(task, options.n_initial_points)
+        self._initial = initial
+        self._priors = PriorDraws(task, initial)
         self._domain = hyperopt.Domain(_nothing, {p.name: _node(p) for p in task.space.parameters if p.free})
         self._values: list[dict[str, list[float | int]]] = []
         """Of every trial ever started, in order: what HyperOpt would have drawn for each active parameter."""
@@ -42,7 +44,7 @@ class HyperOptSearcher(Searcher):
         self._running: set[int] = set()
         """Of those: the ones that are not paused."""
         self._failed: deque[int] = deque(maxlen=options.max_history // 4)
-        self._observations = Observations(task.max_t, enough=options.n_initial_points)
+        self._observations = Observations(task.max_t, enough=initial)
 
     def suggest(self, trial_id: str) -> Configuration:
         drawn = self._draw()
@@ -72,6 +74,7 @@ class HyperOptSearcher(Searcher):
 
     def observe(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending:
+            self._priors.trained.observe(trial_id, step)
             self._observations.report(self._pending[trial_id], step, -self._sign * value)
 
     def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
@@ -86,6 +89,7 @@ class HyperOptSearcher(Searcher):
         number = self._pending.pop(trial_id, None)
         if number is None:
             return
+        self._priors.trained.end(trial_id, step)
         self._running.discard(number)
         if values is None:
             self._observations.fail(number)
@@ -100,7 +104,7 @@ class HyperOptSearcher(Searcher):
             return {}
         documents, following = self._shown(), [len(self._values)]
         trials = hyperopt.trials_from_docs(documents, validate=False)
-        if sum("loss" in document["result"] for document in documents) < options.n_initial_points:
+        if sum("loss" in document["result"] for document in documents) < self._initial:
             (suggested,) = hyperopt.rand.suggest(following, self._domain, trials, seed)
         else:
             (suggested,) = hyperopt.tpe.suggest(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ConfigDict, Field, JsonValue
 
 from tuner.errors import InputError
-from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.base import Searcher, SearchSpec, initial_trials
 from tuner.searchers.complaints import Complaints, model_complaints, prior_complaints
 from tuner.spec.space import Choice, Space
 from tuner.spec.task import Task
@@ -54,16 +54,17 @@ class Optuna(SearchSpec):
     needs one; each choice is modelled by itself by TPE. ``qmc``: scrambled Sobol sequence, learns nothing and covers
     the space more evenly than random search. ``nsga2``: genetic algorithm for several objectives (Deb et al. 2002).
     Several objectives: all but ``cmaes``."""
-    n_startup_trials: int = Field(default=10, ge=1)
-    """Ended trials before ``tpe`` or ``gp`` models anything (``cmaes``: its choices); until then it draws at random.
-    ``qmc`` and ``nsga2`` ignore it."""
+    n_startup_trials: int | None = Field(default=None, ge=1)
+    """Trials with a value before ``tpe`` or ``gp`` models anything (``cmaes``: its choices); until then it draws at
+    random. ``qmc`` and ``nsga2`` ignore it. Absent: 10, or a third of ``budget.trials`` where that is less."""
     n_ei_candidates: int = Field(default=8, ge=1)
     """Draws of ``tpe`` (``cmaes``: for its choices) from the model of the good configurations, of which the one with
     the largest expected improvement is taken. Optuna has 24, see above."""
     random_fraction: float = Field(default=1 / 3, ge=0, le=1)
     """The share of the suggestions of ``tpe`` that are drawn at random. Optuna has 0, see above."""
-    population_size: int = Field(default=50, ge=2)
-    """Trials of one generation of ``nsga2``, which is evolved from the best so many; the others ignore it."""
+    population_size: int | None = Field(default=None, ge=2)
+    """Trials of one generation of ``nsga2``, which is evolved from the best so many; the others ignore it. Absent: 50,
+    or a third of ``budget.trials`` where that is less."""
     max_history: int | None = Field(default=None, ge=50)
     """The most ended trials that a model is fitted to, so that a suggestion never costs more: when there are more, half
     as many stay, namely the best quarter of ``max_history`` and the latest. Absent: 500, ``tpe`` 250, ``gp`` 150; for
@@ -72,15 +73,14 @@ class Optuna(SearchSpec):
     def build(self, task: Task) -> Searcher:
         from tuner.searchers import optuna_study
 
-        history = self.max_history or _HISTORY[self.sampler]
+        history, startup = self.max_history or _HISTORY[self.sampler], self._startup(task.trials)
         if self.sampler == "nsga2":
-            history = max(history, 4 * self.population_size)
+            history = max(history, 4 * self._population(task.trials))
         storage: optuna_study.TrialStorage = optuna_study.ForgetfulStorage(history)
         if self.sampler in ("tpe", "gp") and len(task.modes) == 1:
-            repeats = self.sampler == "gp"
-            storage = optuna_study.OneFidelityStorage(task, history, self.n_startup_trials, repeats)
+            storage = optuna_study.OneFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
         with optuna_study.quiet():
-            common = task, self._sampler(task), storage, self.n_startup_trials
+            common = task, self._sampler(task), storage, startup
             match self.sampler:
                 case "tpe":
                     return optuna_study.OptunaSearcher(*common, random_fraction=self.random_fraction)
@@ -101,7 +101,7 @@ class Optuna(SearchSpec):
                 return optuna.samplers.GPSampler(
                     seed=task.seed,
                     independent_sampler=at_random,
-                    n_startup_trials=self.n_startup_trials,
+                    n_startup_trials=self._startup(task.trials),
                     deterministic_objective=False,
                     warn_independent_sampling=False,
                 )
@@ -117,7 +117,10 @@ class Optuna(SearchSpec):
                 )
             case "nsga2":
                 return optuna.samplers.NSGAIISampler(
-                    seed=task.seed, population_size=self.population_size, crossover_prob=0.9, swapping_prob=0.5
+                    seed=task.seed,
+                    population_size=self._population(task.trials),
+                    crossover_prob=0.9,
+                    swapping_prob=0.5,
                 )
             case "qmc":
                 return optuna.samplers.QMCSampler(
@@ -133,13 +136,40 @@ class Optuna(SearchSpec):
         import optuna
 
         return optuna.samplers.TPESampler(
-            n_startup_trials=self.n_startup_trials,
+            n_startup_trials=self._startup(task.trials),
             n_ei_candidates=self.n_ei_candidates,
             seed=task.seed,
             multivariate=multivariate,
             group=multivariate and task.space.conditional,
             constant_liar=True,
         )
+
+    def _startup(self, trials: int) -> int:
+        return self.n_startup_trials or initial_trials(10, trials)
+
+    def _population(self, trials: int) -> int:
+        return self.population_size or initial_trials(50, trials, least=2)
+
+    def for_trials(self, trials: int) -> Optuna:
+        sizes = {"n_startup_trials": self._startup(trials), "population_size": self._population(trials)}
+        return self.model_copy(update=sizes)
+
+    def modelled(self, task: Task, slots: int) -> float:
+        match self.sampler:
+            case "tpe":
+                return self._after(self._startup(task.trials), task, slots) * (1 - self.random_fraction)
+            case "gp":
+                return self._after(self._startup(task.trials), task, slots)
+            case "nsga2":
+                return self._after(self._population(task.trials), task, slots)
+            case "cmaes":
+                numbers = sum(p.free and not isinstance(p.domain, Choice) for p in task.space.parameters)
+                return self._after(4 + int(3 * math.log(max(numbers, 1))), task, slots)
+            case "qmc":
+                return 0
+
+    def mixes_fidelities(self, task: Task) -> bool:
+        return self.sampler in ("cmaes", "nsga2") or (self.sampler != "qmc" and len(task.modes) > 1)
 
     @property
     def max_objectives(self) -> float:

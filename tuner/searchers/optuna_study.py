@@ -75,6 +75,7 @@ class OptunaSearcher(Searcher):
 
     def observe(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending:
+            self._priors.trained.observe(trial_id, step)
             self._storage.report(self._pending[trial_id].number, step, value)
 
     def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
@@ -90,6 +91,7 @@ class OptunaSearcher(Searcher):
         if trial_id not in self._pending:
             return
         trial = self._pending.pop(trial_id)
+        self._priors.trained.end(trial_id, step)
         self._storage.end(trial.number, step, values)
         if values is None:
             self._study.tell(trial, state=TrialState.FAIL)

@@ -1,22 +1,47 @@
-"""How a searcher whose library knows no priors makes use of them."""
+"""How priors are used by any searcher, and by one whose library knows none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tuner.spec.space import Path
+from tuner.configuration import Configuration
+from tuner.searchers.complete_trials import CompleteTrials
+from tuner.spec.space import GridSearch, Parameter, Path
 from tuner.spec.task import Task
 
 _SALT = 0x7072696F72
 """Keeps these draws apart from other ones with the same seed."""
 
+_TRIES = 1000
+"""Draws in search of a point with the believed values that the constraints allow."""
+
+
+def believed_point(task: Task) -> Configuration | None:
+    """The mode of the priors, with the other parameters drawn at random so that the constraints hold.
+
+    None where there is no prior, where no draw satisfies the constraints, and where ``grid_search`` parameters are to
+    be gone through in turn."""
+    from numpy.random import default_rng
+
+    parameters = task.space.parameters
+    if not any(p.prior for p in parameters) or any(isinstance(p.domain, GridSearch) for p in parameters):
+        return None
+    rng = default_rng([task.seed, _SALT, 1])
+
+    def choose(parameter: Parameter) -> Any:
+        return parameter.prior.mode(parameter.domain) if parameter.prior else parameter.domain.sample(rng)
+
+    points = (task.space.build(choose) for _ in range(_TRIES))
+    return next((point for point in points if task.space.allows(point)), None)
+
 
 class PriorDraws:
     """Draws the parameters that have a prior from it, in a share of the trials that shrinks as 1/n.
 
-    The n-th trial does so with probability min(1/2, β/n). The weight of a belief thus decays as in πBO (Hvarfner et al.
-    2022, where the prior π enters as π^(β/n)), and half of the early draws are left to the searcher as in PriorBand
-    (Mallik et al. 2023): a wrong prior costs about β (1 + ln(n / 2β)) of n trials, and a model then knows better.
+    When as much was trained as n complete trials take, a trial does so with probability min(1/2, β/n). The weight of a
+    belief thus decays as in πBO (Hvarfner et al. 2022, where the prior π enters as π^(β/n)), and half of the early
+    draws are left to the searcher as in PriorBand (Mallik et al. 2023): of n complete trials a wrong prior costs about
+    β (1 + ln(n / 2β)), and a model then knows better.
     """
 
     def __init__(self, task: Task, beta: int) -> None:
@@ -24,12 +49,11 @@ class PriorDraws:
 
         self._believed = [p for p in task.space.parameters if p.prior is not None]
         self._beta = beta
-        self._asked = 0
+        self.trained = CompleteTrials(task.max_t)
         self._rng = default_rng([task.seed, _SALT])
 
     def draw(self) -> dict[Path, Any]:
         """The values of the next trial that come from priors, active or not; mostly none."""
-        self._asked += 1
-        if not self._believed or self._rng.random() >= min(0.5, self._beta / self._asked):
+        if not self._believed or self._rng.random() >= min(0.5, self._beta / max(self.trained.count, 1)):
             return {}
         return {p.path: p.prior.sample(p.domain, self._rng) for p in self._believed if p.prior is not None}

@@ -52,6 +52,12 @@ class RaySearch(SearchSpec):
     def build(self, task: Task) -> Searcher:
         return RaySearcher(task, self._construct(task))
 
+    def modelled(self, task: Task, slots: int) -> None:
+        return None
+
+    def mixes_fidelities(self, task: Task) -> bool:
+        return True
+
     def option_complaints(self) -> Complaints:
         misplaced: Complaints = [
             (("options", name), f"belongs to {_ELSEWHERE[name]}: write it there")

@@ -42,6 +42,10 @@ class Prior:
         """One value of ``domain``, of a plain Python type."""
         return self.from_unit(domain, rng.random())
 
+    def mode(self, domain: Domain) -> Any:
+        """The likeliest value of ``domain``: the believed one, or the nearest to it on a grid."""
+        return domain.from_unit(domain.to_unit(self.value))
+
     def from_unit(self, domain: Domain, u: float) -> Any:
         """The value below which a share ``u`` in [0, 1] of the prior's probability lies (see `Domain.from_unit`)."""
         if isinstance(domain, Choice):
