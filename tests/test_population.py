@@ -326,6 +326,18 @@ def test_pbt_multiplies_by_its_factors_and_moves_a_choice_to_its_neighbour() -> 
     assert seen == {(4.0, "p"), (4.0, "r"), (16.0, "p"), (16.0, "r")}
 
 
+@pytest.mark.parametrize("domain", ["uniform: [0, 1]", "uniform: [-1, 1]", "randn: []"])
+def test_pbt_leaves_a_continuous_zero(domain: str) -> None:
+    """No factor would lead away from it."""
+    over = space(f"x: {{{domain}}}")
+    scheduler = build(Pbt(max_t=60, perturbation_interval=1, resample_probability=0), over, 4)
+    for name in "abcd":
+        scheduler.add(name, {"x": 0.0})
+    decisions = [scheduler.report(name, 1, value) for name, value in zip("abcd", (3.0, 2.0, 1.0, 0.0), strict=True)]
+    assert isinstance(decisions[-1], Exploit)
+    assert decisions[-1].configuration["x"] != 0
+
+
 def test_a_resampled_value_is_drawn_from_the_whole_domain() -> None:
     spec = Pbt(max_t=40, perturbation_interval=1, resample_probability=1)
     driver = Driver(build(spec, LINE, 10), towards, samples(LINE, 10), slots=10)

@@ -23,11 +23,10 @@ class Pbt(PopulationSpec):
     """PBT (Jaderberg et al. 2017, "Population Based Training of Neural Networks"): explores by small random steps.
 
     A numeric parameter is multiplied by one of ``perturbation_factors`` (and moves by one step of its ``q``, or by 1,
-    where rounding would undo that), and stays inside its domain; a choice moves to a neighbouring value. A parameter
-    that becomes active is drawn from its domain. Ours and not Ray's ``PopulationBasedTraining``, which leaves domains
-    when it multiplies, knows no conditions, wants the space written a second time (``hyperparam_mutations``), and loses
-    the population in a restore.
-    """
+    where rounding would undo that), and stays inside its domain; one at 0 is drawn anew; a choice moves to a
+    neighbouring value. A parameter that becomes active is drawn from its domain. Ours and not Ray's
+    ``PopulationBasedTraining``, which leaves domains when it multiplies, knows no conditions, wants the space written a
+    second time (``hyperparam_mutations``), and loses the population in a restore."""
 
     kind: Literal["pbt"] = "pbt"
     perturbation_factors: Annotated[tuple[Factor, ...], Field(min_length=1, strict=False)] = (1.2, 0.8)
@@ -59,7 +58,9 @@ class PopulationTraining(Population):
             return self._moved(domain, value)
         if self._rng.random() < self._spec.resample_probability:
             return domain.sample(self._rng)
-        return multiplied(domain, value, self._factors[int(self._rng.integers(len(self._factors)))])
+        moved = multiplied(domain, value, self._factors[int(self._rng.integers(len(self._factors)))])
+        stuck = value == 0 and isinstance(domain, (Float, Normal)) and domain.q is None  # no factor leads away from 0
+        return domain.sample(self._rng) if stuck else moved
 
 
 def multiplied(domain: Domain, value: float, factor: float) -> float:
