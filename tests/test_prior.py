@@ -336,7 +336,7 @@ def test_grid_search_runs_each_combination_once_whatever_is_believed() -> None:
     assert [grid.suggest(str(i)) for i in range(4)] == [{"x": 1}, {"x": 2}, {"x": 3}, None]
 
 
-@pytest.mark.parametrize("spec", [Optuna(), HyperOpt(), Bohb()], ids=["optuna", "hyperopt", "bohb"])
+@pytest.mark.parametrize("spec", [Optuna(), HyperOpt()], ids=["optuna", "hyperopt"])
 def test_a_prior_is_not_spent_by_trials_that_are_stopped_at_once(spec: SearchSpec) -> None:
     """Two hundred trials of one step are worth two complete ones: of 60 suggestions a good share is still near it."""
 

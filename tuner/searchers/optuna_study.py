@@ -200,7 +200,7 @@ class ForgetfulStorage(TrialStorage):
         self._paused[number] = values
 
     def resume(self, number: int) -> None:
-        del self._paused[number]
+        self._paused.pop(number, None)
         if number not in self._shown:
             self._shown.append(number)
 
@@ -263,7 +263,7 @@ class OneFidelityStorage(TrialStorage):
         self._observations.report(number, step, -self._sign * value)
 
     def pause(self, number: int, values: list[float]) -> None:
-        self._running.remove(number)
+        self._running.discard(number)
 
     def resume(self, number: int) -> None:
         self._running.add(number)
