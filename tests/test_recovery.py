@@ -46,6 +46,7 @@ SCHEDULERS: list[dict[str, Any]] = [
     {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2},
 ]
 PAIRS = [(search, SCHEDULERS[0]) for search in SEARCHES] + [(SEARCHES[0], scheduler) for scheduler in SCHEDULERS[1:]]
+PAIRS += [(search, SCHEDULERS[1]) for search in (SEARCHES[2], {"kind": "optuna", "sampler": "cmaes"})]
 
 
 def named(pair: tuple[dict[str, Any], dict[str, Any]]) -> str:
