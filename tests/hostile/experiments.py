@@ -207,10 +207,10 @@ def domain(rng: random.Random) -> Any:
         rng.choice([0, 1, 2, 8, 0.5, 100]) if plain else number(rng) for _ in range(rng.choice([1, 2, 2, 2, 3, 3]))
     ]
     if rng.random() < 0.1:
-        arguments = value(rng, 2)
+        arguments = value(rng, 3)
     written = {kind: sorted(arguments, key=repr) if plain and isinstance(arguments, list) else arguments}
     if rng.random() < 0.2:
-        written["when"] = {name(rng): value(rng, 2)}
+        written["when"] = {name(rng): value(rng, 3)}
     if rng.random() < 0.2:
         written["prior"] = value(rng, 3)
     if rng.random() < 0.1:
