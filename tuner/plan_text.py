@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from tuner.errors import shortened
 from tuner.machine import describe
 from tuner.plan import Plan
 from tuner.spec.enumeration import MAX_STATES, UNCOUNTED
@@ -19,6 +20,9 @@ _LARGE = 10**12
 
 _RARE = 0.01
 """Below such a share of allowed draws the plan says so."""
+
+_LONGEST = 1000
+"""Characters of the line of a parameter."""
 
 WHERE = {"pack": "as few", "spread": "as many"}
 
@@ -137,6 +141,6 @@ def _options(spec: Any) -> str:
 def _space_lines(space: Space) -> Iterator[str]:
     for parameter in space.parameters:
         belief = f", {parameter.prior}" if parameter.prior else ""
-        yield f"{parameter.name}: {parameter.domain}{belief}{parameter.condition()}"
+        yield shortened(f"{parameter.name}: {parameter.domain}{belief}{parameter.condition()}", _LONGEST)
     for constraint in space.constraints:
         yield f"only where {constraint}"

@@ -33,8 +33,8 @@ LIMIT = 5
 WAIT = 60.0
 """Seconds after which a child that waits for something, and so uses no processor, is ended."""
 
-MOST_TEXT = 64_000
-"""Bytes of an answer at most: 50 problems of 1,000 characters, and room."""
+MOST_TEXT = {0: 1_100_000, 2: 64_000}
+"""Characters of an answer at most by its status: lines of 1,000 for 1,000 parameters, for 50 problems, and room."""
 
 MEMORY = 8 * 2**30
 """Bytes of address space of a child beyond what the parent has."""
@@ -63,7 +63,7 @@ class Answer:
             return f"status {self.status}"
         if not (self.out if self.status == 0 else self.err).strip():
             return "silence"
-        if len(self.out) + len(self.err) > MOST_TEXT:
+        if len(self.out) + len(self.err) > MOST_TEXT[self.status]:
             return "long text"
         return "control characters" if any(not c.isprintable() and c != "\n" for c in self.out + self.err) else ""
 
@@ -105,7 +105,7 @@ def asked(data: bytes, folder: Path) -> Answer:
     os.close(reader)
     _, status, used = os.wait4(child, 0)
     seconds = used.ru_utime + used.ru_stime
-    texts = [file.read_bytes()[: 4 * MOST_TEXT].decode(errors="replace") for file in (out, err)]
+    texts = [file.read_bytes()[: 2 * MOST_TEXT[0]].decode(errors="replace") for file in (out, err)]
     return Answer(os.waitstatus_to_exitcode(status), seconds, *texts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from tuner.errors import InputError, did_you_mean
 from tuner.schedulers.base import Scheduler, SchedulerSpec
-from tuner.spec.importing import import_attribute
+from tuner.spec.importing import import_attribute, no_exit, signature_of, text_of
 from tuner.spec.objective import Mode
 from tuner.spec.space import Space
 from tuner.spec.task import Task
@@ -66,21 +65,24 @@ class RayScheduler(SchedulerSpec):
     def build_ray(self, metric: str, mode: Mode) -> TrialScheduler:
         """The scheduler for a Ray run. Raises InputError where the class or its options are wrong."""
         scheduler_class = self._load()
-        parameters = inspect.signature(scheduler_class).parameters
+        parameters = signature_of(scheduler_class, self.class_path).parameters
         ours = {"time_attr": self.time_attr, "max_t": self.max_t}
         added = {name: value for name, value in ours.items() if name in parameters and value is not None}
         try:
-            scheduler = scheduler_class(**self.options, **added)
-            agreed = scheduler.set_search_properties(metric, mode)
+            with no_exit():
+                scheduler = scheduler_class(**self.options, **added)
+                agreed = scheduler.set_search_properties(metric, mode)
         except Exception as error:  # noqa: BLE001 - the user's class may raise anything: it is shown, not hidden
-            raise InputError(f"{self.class_path} refuses its options: {type(error).__name__}: {error}") from None
+            raise InputError(
+                f"{self.class_path} refuses its options: {type(error).__name__}: {text_of(error)}"
+            ) from None
         if not agreed:
             raise InputError(f"{self.class_path} sets a metric or a mode itself: leave that to the objective")
         return scheduler
 
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         try:
-            parameters = inspect.signature(self._load()).parameters
+            parameters = signature_of(self._load(), self.class_path).parameters
         except InputError as error:
             return [(("class_path",), str(error))]
         any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -104,7 +106,8 @@ class RayScheduler(SchedulerSpec):
         from ray.tune.schedulers.hb_bohb import HyperBandForBOHB
 
         loaded = import_attribute(self.class_path, (Path.cwd(),))
-        if not (isinstance(loaded, type) and issubclass(loaded, schedulers.TrialScheduler)):
+        is_class = issubclass(type(loaded), type)  # where it is none, isinstance may raise
+        if not (is_class and isinstance(loaded, type) and issubclass(loaded, schedulers.TrialScheduler)):
             raise InputError(f"{self.class_path} is no subclass of ray.tune.schedulers.TrialScheduler")
         for unusable, ours in ((schedulers.PopulationBasedTraining, "pbt"), (HyperBandForBOHB, "bohb")):
             if issubclass(loaded, unusable):

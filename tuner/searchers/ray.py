@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +12,7 @@ from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.complaints import Complaints, conditional_complaints, model_complaints, prior_complaints
-from tuner.spec.importing import import_attribute
+from tuner.spec.importing import import_attribute, no_exit, signature_of, text_of
 from tuner.spec.space import Choice, Float, Integer, Parameter, Space, at
 from tuner.spec.task import Task
 
@@ -89,10 +88,11 @@ class RaySearch(SearchSpec):
         searcher_class = self._load()
         arguments = self._arguments(searcher_class, task.seed)
         try:
-            searcher = searcher_class(**arguments)
-            accepted = searcher.set_search_properties(_METRIC, task.mode, _param_space(task.space))
+            with no_exit():
+                searcher = searcher_class(**arguments)
+                accepted = searcher.set_search_properties(_METRIC, task.mode, _param_space(task.space))
         except Exception as error:  # noqa: BLE001 - the user's class may raise anything: it is shown, not hidden
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {text_of(error)}"
             raise InputError(f"{self.class_path} refuses its options or this search space: {reason}") from None
         if not accepted:
             raise InputError(
@@ -104,13 +104,14 @@ class RaySearch(SearchSpec):
         from ray.tune.search import Searcher as Theirs
 
         loaded = import_attribute(self.class_path, (Path.cwd(),))
-        if not (isinstance(loaded, type) and issubclass(loaded, Theirs)):
+        is_class = issubclass(type(loaded), type)  # where it is none, isinstance may raise
+        if not (is_class and isinstance(loaded, type) and issubclass(loaded, Theirs)):
             raise InputError(f"{self.class_path} is no subclass of ray.tune.search.Searcher")
         return loaded
 
     def _arguments(self, searcher_class: type[Theirs], seed: int) -> dict[str, Any]:
         """The options, checked against the constructor, and the seed."""
-        signature = inspect.signature(searcher_class)
+        signature = signature_of(searcher_class, self.class_path)
         arguments = {name: seed for name in _SEEDS if name in signature.parameters} | self.options
         try:
             signature.bind(**arguments)

@@ -206,7 +206,7 @@ class _Loader(yaml.SafeLoader):
         """As in the base class, which calls it for every key and value."""
         self._count += 1
         self._depth += 1
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH + 1:
             raise _TooMuch(mark, f"nested deeper than {MAX_DEPTH} levels")
         if self._count > 2 * MAX_NODES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
@@ -131,6 +132,17 @@ def innermost(error: BaseException) -> str:
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     name = "" if isinstance(error, UserExit) else f"{type(error).__name__}: "
     return f"{name}{text_of(error)}{where}"
+
+
+def signature_of(function: Any, reference: str) -> inspect.Signature:
+    """Its signature. Raises InputError where it has none that can be read."""
+    try:
+        with no_exit():
+            return inspect.signature(function)
+    except Exception as error:  # noqa: BLE001 - an object of the user's may raise anything when it is looked at
+        raise InputError(
+            f"the arguments of {reference} cannot be read: {type(error).__name__}: {text_of(error)}"
+        ) from None
 
 
 def text_of(error: BaseException) -> str:

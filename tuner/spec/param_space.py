@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.errors import InputError, Place, Problem
+from tuner.spec.document import Limits, scalar_problem
 from tuner.spec.domains import Choice, Computed, Constant, Domain, GridSearch
 from tuner.spec.ranges import Float, Integer, Normal
-from tuner.spec.space_model import Parameter, Path, Space
+from tuner.spec.space_model import MAX_PARAMETERS, Parameter, Path, Space
 
 _SOURCE = Place("<python>")
 
@@ -20,14 +21,37 @@ def space_from_param_space(param_space: Mapping[str, Any]) -> Space:
     constants of any type. Raises InputError holding every parameter that cannot be read: custom samplers, the
     deprecated ``{"eval": ...}``, bounds that are wrong.
     """
+    _check_limits(param_space)
     problems: list[Problem] = []
     sequences: list[tuple[Path, Any]] = []
     parameters = tuple(_parameters(param_space, (), problems, sequences))
     if not parameters and not problems:
         problems.append(Problem(_SOURCE, "param_space", "the search space is empty"))
+    if len(parameters) > MAX_PARAMETERS:
+        message = f"a search space has at most {MAX_PARAMETERS:,} parameters, not {len(parameters):,}"
+        problems.append(Problem(_SOURCE, "param_space", message))
     if problems:
         raise InputError(problems)
     return Space(parameters, tuple(sequences))
+
+
+def _check_limits(param_space: Any) -> None:
+    """Raises InputError where it is deeper or larger than a file may be, holds itself, or what no file can hold."""
+    from ray.tune.search.sample import Categorical
+
+    limits = Limits()
+    left: list[tuple[Any, Path]] = [(param_space, ())]
+    while left:
+        value, path = left.pop()
+        problem = limits.exceeded(value, len(path)) or scalar_problem(value)
+        if problem:
+            raise InputError([Problem(_SOURCE, ".".join(path), problem)])
+        if isinstance(value, Mapping):
+            left += [item for key, inner in value.items() for item in ((inner, (*path, str(key))), (key, path))]
+        elif isinstance(value, (list, tuple)):
+            left += [(inner, (*path, str(i))) for i, inner in enumerate(value)]
+        elif isinstance(value, Categorical):
+            left += [(inner, (*path, str(i))) for i, inner in enumerate(value.categories)]
 
 
 def _parameters(

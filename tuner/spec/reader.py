@@ -180,13 +180,15 @@ def _space(
             return None, None
         try:
             return space_from_param_space(import_attribute(value, roots, dict)), value
-        except Exception as raised:  # noqa: BLE001 - the user's own dict may raise anything when it is read: it is shown
-            text = f"cannot be read: {type(raised).__name__}: {text_of(raised)}"
-            error = raised if isinstance(raised, InputError) else InputError(text)
+        except InputError as error:
             problems.extend(
                 Problem(place, "search_space", p.message if not p.key else f"{p.key}: {p.message}")
                 for p in error.problems
             )
+            return None, None
+        except Exception as error:  # noqa: BLE001 - the user's own dict may raise anything when it is read: it is shown
+            text = f"cannot be read: {type(error).__name__}: {text_of(error)}"
+            problems.append(Problem(place, "search_space", text))
             return None, None
     for key, item in overrides:
         _override(document, key, item)

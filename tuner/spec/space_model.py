@@ -38,6 +38,9 @@ MAX_EFFORT = 2_000_000
 Path = tuple[str, ...]
 """Names from the root to a parameter; the elements of a list are named ``"0"``, ``"1"``, …"""
 
+_SHOWN = 20
+"""Values of a condition that its text lists."""
+
 _ABSENT = object()
 
 
@@ -60,7 +63,9 @@ class Condition:
     __getstate__ = without_cache
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.path)} is {' or '.join(brief(value) for value in self.values)}"
+        shown = [brief(value) for value in self.values[:_SHOWN]]
+        rest = [f"{len(self.values) - _SHOWN:,} others"] * (len(self.values) > _SHOWN)
+        return f"{'.'.join(self.path)} is {' or '.join(shown + rest)}"
 
 
 @dataclass(frozen=True)
