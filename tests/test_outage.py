@@ -10,22 +10,27 @@ from typing import Any
 
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from ray.exceptions import RayTaskError
+from ray.tune.execution.tune_controller import TuneController
 
 from tests.tables import space
 from tests.test_results import new_run
 from tests.test_storing import Clock
 from tuner.engine import recorder as recorder_module
 from tuner.engine.control import Control
+from tuner.engine.controller import Controller
 from tuner.engine.course import Course
+from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
 from tuner.engine.recorder import Recorder
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
 from tuner.journal import JournalWriter, read_journal
-from tuner.results import REPORTS, TRIALS
+from tuner.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers.random import Random
 from tuner.spec.experiment import Checkpoints
+from tuner.spec.failures import Failures
 from tuner.spec.task import Task
 from tuner.storage import RunFolder
 
@@ -191,3 +196,62 @@ def test_a_storage_that_fails_damages_no_checkpoint(search: Search) -> None:
     assert search.recorder.damage_of(folder) == ""
     (checkpoint / ".manifest.json").write_text("{")
     assert search.recorder.damage_of(folder) == ".manifest.json cannot be read"
+
+
+# --- the control loop ---
+
+
+def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
+    """Ray's control loop as ours, of which nothing runs; what it would do it says."""
+    made: Any = object.__new__(Controller)
+    made.control = Control()
+    made.recorder = SimpleNamespace(
+        storing=storing,
+        results=results,
+        failed_attempt=lambda trial_id, failure: said.append(f"{failure.kind}: {failure.message}"),
+        discard_unreported=lambda trial: said.append("discarded"),
+    )
+    made._room_lacks = ""
+    made._cached_trial_decisions = {}
+    made._is_examined = lambda trial, exception: False
+    made._lacks_room = lambda: False
+    made._try_again = lambda trial, exception, micro_batch: said.append("tried again")
+    made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
+    made._failure = lambda trial, exception: failure_of(exception)
+    made._micro_batch = lambda trial: None
+    made.plan = SimpleNamespace(spec=SimpleNamespace(failures=Failures()))
+    return made  # type: ignore[no-any-return]
+
+
+def test_no_trial_starts_meanwhile(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(TuneController, "_maybe_add_actors", lambda controller: started.append("a queued one"))
+    made = loop(SimpleNamespace(fails=True), search.recorder.results, [])
+    made._maybe_update_trial_queue()  # it would ask for the trials that run
+    made._maybe_add_actors()
+    assert not started
+    made.recorder.storing.fails = False
+    made._maybe_add_actors()
+    assert started == ["a queued one"]
+    with pytest.raises(AttributeError):
+        made._maybe_update_trial_queue()
+
+
+@pytest.mark.parametrize(
+    ("error", "answers", "expected"),
+    [
+        (StorageFails("node a cannot"), False, ["discarded", "tried again"]),
+        (StorageFails("node a cannot"), True, ["data: node a cannot", "tried again"]),
+        (StorageUnseen("node a does not see it"), False, ["discarded", "tried again"]),
+        (StorageUnseen("node a does not see it"), True, ["the search ends: node a does not see it"]),
+    ],
+)
+def test_a_node_that_cannot_write_is_to_blame_only_if_the_driver_can(
+    search: Search, error: Exception, answers: bool, expected: list[str]
+) -> None:
+    search.start()
+    said: list[str] = []
+    made = loop(SimpleNamespace(answers=lambda: answers), search.recorder.results, said)
+    trial = SimpleNamespace(trial_id="t1", status="RUNNING", is_saving=False)
+    made._process_trial_failure(trial, RayTaskError("train_for", "traceback", error))
+    assert said == expected

@@ -138,8 +138,14 @@ class FailingTrials(TuneController):  # type: ignore[misc]
             return
         if self._is_examined(trial, exception):
             return
-        if unseen := raised_in_trial(exception, StorageUnseen):
-            self._storage_lost(trial, str(unseen))
+        ours = self.recorder.results.trial(trial.trial_id)
+        lost = raised_in_trial(exception, StorageUnseen, StorageFails)
+        if lost and not self.recorder.storing.answers():  # not there, and not here: no trial is to blame
+            self.recorder.discard_unreported(ours)
+            self._try_again(trial, exception, ours.micro_batch)
+            return
+        if isinstance(lost, StorageUnseen):
+            self._storage_lost(trial, str(lost))
             return
         if raised_in_trial(exception, DamagedCheckpoint) and passed_over(trial, self.recorder):
             trial.temporary_state.restoring_from = None
@@ -154,11 +160,6 @@ class FailingTrials(TuneController):  # type: ignore[misc]
             if decided == TrialScheduler.STOP:
                 self.stop_trial(trial)
                 return
-        ours = self.recorder.results.trial(trial.trial_id)
-        if raised_in_trial(exception, StorageFails) and not self.recorder.storing.answers():
-            self.recorder.discard_unreported(ours)
-            self._try_again(trial, exception, ours.micro_batch)
-            return
         failure = self._failure(trial, exception)
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
