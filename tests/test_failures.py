@@ -24,6 +24,7 @@ from tuner.engine.control import Control
 from tuner.engine.course import Course
 from tuner.engine.events import events_of, failed_attempt
 from tuner.engine.failures import (
+    PREEMPTED,
     BadReport,
     DamagedCheckpoint,
     NotFinite,
@@ -36,7 +37,7 @@ from tuner.engine.hanging import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S
 from tuner.engine.ledger import Ledger
 from tuner.engine.memory import REMEMBER_S, Gauge, Kills
 from tuner.engine.recovery import recover, take_stock
-from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, verdict, with_micro_batch
+from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, back_off, verdict, with_micro_batch
 from tuner.failure import Failure
 from tuner.history import History
 from tuner.journal import JournalWriter
@@ -225,6 +226,31 @@ def test_whether_a_trial_is_tried_again(
     rules: dict[str, Any], failure: Failure, before: list[Failure], micro_batch: int | None, expected: Verdict
 ) -> None:
     assert verdict(Failures(**rules), failure, before, micro_batch) == expected
+
+
+PREEMPTION = Failure("node lost", PREEMPTED)
+
+
+@pytest.mark.parametrize(
+    ("failures", "alone", "seconds"),
+    [
+        ([LOST], RETRY, 0),
+        ([LOST, LOST], RETRY, 30),
+        ([LOST, LOST, LOST], FAIL, 60),
+        ([LOST] * 9, FAIL, 600),
+        ([LOST, LOST, replace(LOST, step=1)], RETRY, 0),  # it came further
+        ([LOST, LOST, DEAD, LOST], RETRY, 0),
+        ([PREEMPTION] * 9, RETRY, 0),
+        ([LOST, LOST, PREEMPTION], RETRY, 30),
+    ],
+)
+def test_a_trial_that_takes_nodes_with_it_waits_and_then_fails(
+    failures: list[Failure], alone: Verdict, seconds: float
+) -> None:
+    *before, failure = failures
+    assert verdict(Failures(), failure, before, None, alone=True) == alone
+    assert verdict(Failures(), failure, before, None, alone=False) == RETRY
+    assert back_off(failures) == seconds
 
 
 def test_a_batch_is_halved_down_to_one() -> None:

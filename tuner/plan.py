@@ -48,6 +48,10 @@ class Plan:
         cluster = replace(self.cluster, nodes=nodes)
         return self._limited(cluster.slots_ahead(self.request, self.spec.resources.workers))
 
+    def fits_on(self, nodes: tuple[Node, ...]) -> bool:
+        """Whether a trial has room on ``nodes``, without what an autoscaler may start."""
+        return replace(self.cluster, nodes=nodes).slots(self.request, self.spec.resources.workers) > 0
+
     def _limited(self, slots: int) -> int:
         return min(self.spec.resources.max_concurrent_trials or self.trials, self.trials, slots)
 

@@ -104,6 +104,8 @@ def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]
             return f"runs, {f'step {trial.steps}' if trial.steps else 'no report yet'}"
         case "starting":
             return f"its process is starting ({since})"
+        case "held":
+            return f"waits before it is tried again, as it lost one node after another ({since})"
         case "paused":
             return f"waits at its rung ({since}): goes on when it is among the best there; {_unblocks_pause(live)}"
     return f"queued for {since}: {_missing(live)}"

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import ray
 from ray import tune
 
 
@@ -41,6 +42,16 @@ def fails(config: dict) -> None:
             Path(folder, "state.json").write_text(json.dumps([epoch, total]))
             metrics = {"epoch": epoch, "score": float(total), "pid_": os.getpid(), "micro": micro_batch}
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def on_nodes(config: dict) -> None:
+    """Three epochs; on a node whose id the file ``sick`` has it fails before the first."""
+    node = ray.get_runtime_context().get_node_id()
+    if node in Path(config["marks"], "sick").read_text().split():
+        raise RuntimeError("the GPU is lost")
+    for epoch in range(1, 4):
+        time.sleep(config["seconds"])
+        tune.report({"epoch": epoch, "score": float(epoch), "node": node})
 
 
 def fail(how: str, config: dict) -> None:

@@ -94,3 +94,75 @@ def test_a_trial_that_hangs_on_another_node_is_killed_with_its_stack(tmp_path: P
     assert sorted(len(trial[2]) for trial in found) == [0, 1]  # it happens once
     logs = [log.read_text() for log in (tmp_path / "run/ray").glob("*/output.log")]
     assert sum("in fail\n" in log for log in logs) == 1
+
+
+SICK = """
+import json, os, sys
+from pathlib import Path
+import ray
+from ray.cluster_utils import Cluster
+from tuner import run
+
+folder, sick, dies = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "dies"
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+(folder / "sick").write_text(" ".join(node.node_id for node in nodes[:sick]))
+ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+
+class Sabotage:
+    def started(self, results): ...
+    def reported(self, trial, report): ...
+    def retried(self, trial, failure):
+        if dies:
+            (folder / "sick").write_text("")
+            cluster.remove_node(nodes[1], allow_graceful=False)
+    def ended(self, trial): ...
+    def tick(self): ...
+    def finished(self, results): ...
+
+experiment = {
+    "trainable": "tests/engine/failing_toys.py:on_nodes",
+    "params": {"marks": str(folder), "seconds": 0.3},
+    "search_space": {"n": {"grid_search": list(range(8))}},
+    "search": {"kind": "grid"},
+    "objective": {"metric": "score", "mode": "max"},
+    "resources": {"gpu": 0},
+}
+said = []
+results = run(experiment, storage=folder, name="run", listeners=[Sabotage()], say=said.append)
+found = [[t.status, [r.metrics["node"] for r in t.reports], [f.message for f in t.failures]] for t in results.trials]
+print("FOUND", json.dumps([[node.node_id for node in nodes], found, said]), flush=True)
+os._exit(0)
+"""
+
+
+def on_nodes(folder: Path, sick: int, event: str = "") -> tuple[list[str], list[Any], list[str]]:
+    """Ids of two nodes, of which the first ``sick`` fail all; status, nodes and errors of each trial; what is said."""
+    command = [sys.executable, "-c", SICK, str(folder), str(sick), event]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    assert lines, done.stderr[-3000:]
+    nodes, found, said = json.loads(lines[0].removeprefix("FOUND "))
+    return nodes, found, said
+
+
+def test_a_sick_node_gets_no_retry_and_soon_no_trial(tmp_path: Path) -> None:
+    (_, healthy), found, said = on_nodes(tmp_path, sick=1)
+    assert [trial[:2] for trial in found] == [["completed", [healthy] * 3]] * 8
+    errors = [trial[2] for trial in found if trial[2]]
+    assert errors == [["RuntimeError: the GPU is lost"]] * len(errors)
+    assert 3 <= len(errors) <= 5
+    (told,) = [text for text in said if "trials in a row failed on node" in text]
+    assert "soon after their start (RuntimeError: the GPU is lost), and not elsewhere" in told
+
+
+def test_what_fails_on_all_nodes_puts_none_aside(tmp_path: Path) -> None:
+    _, found, said = on_nodes(tmp_path, sick=2)
+    assert [trial[:2] for trial in found] == [["failed", []]] * 8
+    assert not [text for text in said if "trials in a row" in text]
+
+
+def test_a_trial_does_not_wait_for_a_node_that_dies(tmp_path: Path) -> None:
+    (first, _), found, _ = on_nodes(tmp_path, sick=1, event="dies")
+    assert [trial[0] for trial in found] == ["completed"] * 8
+    assert found[-1][1] == [first] * 3

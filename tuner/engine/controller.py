@@ -31,7 +31,7 @@ from unittest import mock
 
 import ray.tune.execution.tune_controller
 import ray.tune.tune
-from ray.tune import Callback, Stopper
+from ray.tune import Callback, PlacementGroupFactory, Stopper
 from ray.tune.error import _TuneStopTrialError
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import DONE, RESULT_DUPLICATE
@@ -92,8 +92,8 @@ class Controller(FailingTrials):
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._drained: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
-        self._room = Room(self.plan)
-        self._idle_kept = 0
+        self._idle_kept: dict[PlacementGroupFactory, int] = {}
+        """Idle processes that are kept at most, by what their trials asked for."""
         self._idle_since: dict[Any, float] = {}
         self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
@@ -106,6 +106,7 @@ class Controller(FailingTrials):
         super().__init__(callbacks=[*callbacks, self.recorder], stopper=limits, **options)
         if self.plan.cluster.address is None:
             self._class_cache = SameEnvironment()
+        self._room = Room(self.plan, self._nodes.aside)
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)
@@ -165,9 +166,10 @@ class Controller(FailingTrials):
         super().add_trial(trial)
         slots = self.slots
         self._max_pending_trials = slots  # processes that may be starting at once: Ray starts one after the other
-        if slots > self._idle_kept:  # only now has the trial its resource request, which is the cache's key
-            self._actor_cache.increase_max(trial.placement_group_factory, slots - self._idle_kept)
-            self._idle_kept = slots
+        request = trial.placement_group_factory  # only now has the trial one, which is the cache's key
+        if slots > (kept := self._idle_kept.get(request, 0)):
+            self._actor_cache.increase_max(request, slots - kept)
+            self._idle_kept[request] = slots
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         if RESULT_DUPLICATE in result or result.get(DONE):  # the latter is said by the trainable itself
@@ -197,7 +199,7 @@ class Controller(FailingTrials):
     def _maybe_update_trial_queue(self) -> None:
         if self.control.interrupted or self._lacks_room() or self.recorder.storing.fails:
             return
-        while len(self._running_trials) + len(self._pending_trials) < self.slots:
+        while len(self._running_trials) + len(self._pending_trials) - self._beside() < self.slots:
             more = not self._search_alg.is_finished()
             if self._ours and self._ours.fill(more):
                 continue
@@ -205,7 +207,7 @@ class Controller(FailingTrials):
             if not more or self.budget.is_spoken_for(busy) or not self._update_trial_queue(blocking=False):
                 break
         if self._ours and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
-            for trial in list(self._paused_trials):
+            for trial in self._paused_trials - set(self._held):
                 self.stop_trial(trial)
 
     def _lacks_room(self) -> bool:

@@ -18,7 +18,6 @@ from typing import Any
 import ray
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
-from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
@@ -35,13 +34,13 @@ from tuner.engine.failures import (
     raised_in_trial,
 )
 from tuner.engine.hanging import Executioner, Watch
-from tuner.engine.hosts import Hosts, death_of, whereabouts
+from tuner.engine.hosts import death_of, whereabouts
 from tuner.engine.memory import Gauge, Kills
-from tuner.engine.recorder import Recorder
-from tuner.engine.retries import MEMORY, MICRO_BATCH, verdict, with_micro_batch
+from tuner.engine.nodes import LOSSES
+from tuner.engine.placing import PlacedTrials
+from tuner.engine.retries import MEMORY, MICRO_BATCH, back_off, verdict, with_micro_batch
 from tuner.engine.revival import passed_over
 from tuner.failure import Failure
-from tuner.plan import Plan
 from tuner.results import RAY, TRIAL_LOG
 
 UNREACHABLE_S = 60.0
@@ -66,11 +65,8 @@ class ActorManager(RayActorManager):  # type: ignore[misc]
         super()._actor_task_failed(tracked_actor_task, exception)
 
 
-class FailingTrials(TuneController):  # type: ignore[misc]
+class FailingTrials(PlacedTrials):
     """Ray's control loop, which tries failed trials again as the experiment's ``failures`` say."""
-
-    recorder: Recorder
-    plan: Plan
 
     def __init__(self, **options: Any) -> None:
         self._watch = Watch(self.plan.spec.failures.hang_after)
@@ -82,13 +78,12 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         """Of each trial: size of its log when its latest attempt started."""
         self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
         """Of each trial whose process cannot be reached: the error, and until when the reason is waited for."""
-        self._hosts = Hosts()
         self._kills = Kills()
         self._examined: dict[RayTrial, tuple[RayActorError, Callable[[], bool | None], float]] = {}
         """Of each trial whose process died on another node: the error, whether that node's kernel has killed for lack
         of memory, and until when its answer is waited for."""
         self._node_was_full: dict[RayTrial, bool] = {}
-        """The answers to that, until they are made use of."""
+        """The answer to that, of the trial whose failure is digested."""
         super().__init__(**options)
 
     def on_step_begin(self) -> None:
@@ -109,13 +104,15 @@ class FailingTrials(TuneController):  # type: ignore[misc]
                 del self._examined[trial]
                 self._node_was_full[trial] = bool(answer)
                 self._process_trial_failure(trial, died)
+                self._node_was_full.pop(trial, None)
 
     def _actor_started(self, tracked_actor: Any, log: str = "STARTED") -> None:
         trial = self._actor_to_trial[tracked_actor]
         self._attempt_begins(trial)
         self._printed[trial.trial_id] = self._log_size(trial)
         super()._actor_started(tracked_actor, log)
-        node = self._hosts.node(trial.temporary_state.ray_actor._actor_id.hex())
+        self._note_start(trial)
+        node, _ = self._attempts[trial.trial_id]
         if node not in ("", _here()):
             self._kills.started(node)
 
@@ -126,6 +123,7 @@ class FailingTrials(TuneController):  # type: ignore[misc]
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         if RESULT_DUPLICATE not in result:
             self._watch.reported(trial.trial_id, result[TRAINING_ITERATION])
+            self._note_report(trial)
         return super()._process_trial_result(trial, result)
 
     # --- what a failure leads to ---
@@ -163,11 +161,14 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         failure = self._failure(trial, exception)
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
-        found = verdict(rules, failure, ours.failures, reducible)
+        alone = self._note_failure(trial, exception, failure)
+        found = verdict(rules, failure, ours.failures, reducible, alone)
+        if alone and found.action == "fail":
+            failure = replace(failure, message=f"{failure.message}; the latest {LOSSES} that were lost had this trial")
         failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")
         self.recorder.failed_attempt(trial.trial_id, failure)
         if found.action == "retry":
-            self._try_again(trial, exception, ours.micro_batch)
+            self._try_again(trial, exception, ours.micro_batch, back_off(ours.failures))
             return
         super()._process_trial_failure(trial, exception)
         if found.action == "stop":
@@ -198,7 +199,7 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         raise NotImplementedError
 
     def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:
-        full = self._node_was_full.pop(trial, False)
+        full = self._node_was_full.get(trial, False)
         if isinstance(exception, RayActorError) and exception.actor_id:
             full = full or (whereabouts(exception.actor_id).node == _here() and self._gauge.was_full())
         return failure_of(
@@ -237,8 +238,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         values = merge(self.plan.spec.params, config) | ({} if reduced is None else {"micro_batch": reduced})
         return self.plan.trainable.micro_batch(values)
 
-    def _try_again(self, trial: RayTrial, exception: BaseException, micro_batch: int | None) -> None:
-        """Queues the trial, which goes on from its latest checkpoint in another process."""
+    def _try_again(self, trial: RayTrial, exception: BaseException, micro_batch: int | None, after: float) -> None:
+        """Queues the trial ``after`` so many seconds; it goes on from its latest checkpoint in another process."""
         self._cached_trial_decisions.pop(trial.trial_id, None)
         self._queued_trial_decisions.pop(trial.trial_id, None)
         trial.set_config(with_micro_batch(trial.config, micro_batch))
@@ -246,5 +247,8 @@ class FailingTrials(TuneController):  # type: ignore[misc]
         if trial.trial_id in self.recorder.course.paused:  # it died on its way to pause
             self._set_trial_status(trial, RayTrial.PAUSED)
             self.recorder.paused(trial.trial_id)
+        elif after:
+            self._set_trial_status(trial, RayTrial.PAUSED)
+            self._held[trial] = time.monotonic() + after
         else:
             self._set_trial_status(trial, RayTrial.PENDING)

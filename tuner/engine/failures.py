@@ -80,6 +80,7 @@ _GPU_WORDS = re.compile(
 _HOST_WORDS = re.compile(
     r"DefaultCPUAllocator: (can't|not enough)|[Cc]annot allocate memory|DataLoader.*out of.*memory"
 )
+PREEMPTED = "its node was taken back (preempted)"
 _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
 
 
@@ -177,7 +178,7 @@ def _cause(error: BaseException) -> BaseException:
 def _of_process(error: RayActorError, memory_was_full: bool, log: str) -> tuple[FailureKind, str]:
     text = " ".join(str(error).split())
     if error.preempted or "DRAIN_PREEMPTED" in text:
-        return "node lost", "its node was taken back (preempted)"
+        return "node lost", PREEMPTED
     if re.search(r"\bnode (has )?died|node was (terminated|drained|removed)|raylet.* died", text):
         return "node lost", "its node died"
     if isinstance(error, Unreachable) and "worker process has died" not in text:

@@ -55,6 +55,8 @@ class Live:
         recorder.storing.attempt(lambda: write_json(recorder.results.folder, LIVE, written))
 
     def _state(self, trial: RayTrial) -> str:
+        if trial in self._controller._held:
+            return "held"
         if trial.status == RayTrial.PENDING:
             return "starting" if trial in self._controller._trial_to_actor else "queued"
         return str(trial.status).lower()

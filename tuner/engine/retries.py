@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from ray.tune import Stopper
 
 from tuner.engine.control import Control
+from tuner.engine.failures import PREEMPTED
 from tuner.engine.ledger import Ledger
+from tuner.engine.nodes import LOSSES
 from tuner.failure import Failure, FailureKind
 from tuner.spec.failures import Failures
 
@@ -17,6 +20,8 @@ MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""
 
 MEMORY: tuple[FailureKind, ...] = ("GPU memory", "host memory")
+FIRST_WAIT_S, LONGEST_WAIT_S = 30.0, 600.0
+"""Before a trial that lost a second node after the same report is tried again; twice as long each time."""
 COUNTED: tuple[FailureKind, ...] = ("exception", "data", "process died", *MEMORY)
 """What uses up ``failures.retries``."""
 
@@ -30,16 +35,19 @@ class Verdict:
     """With which it is tried again; None: as before."""
 
 
-def verdict(rules: Failures, failure: Failure, before: Sequence[Failure], micro_batch: int | None) -> Verdict:
+def verdict(
+    rules: Failures, failure: Failure, before: Sequence[Failure], micro_batch: int | None, alone: bool = False
+) -> Verdict:
     """What ``rules`` say to ``failure`` of a trial that failed ``before``, in order.
 
-    ``micro_batch``: the one that the attempt had; None where the trainable declares none.
+    ``micro_batch``: the one that the attempt had; None where the trainable declares none. ``alone``: whether the latest
+    nodes that were lost had the trial on them, each one (`tuner.engine.nodes`).
     """
     retry, fail = Verdict("retry"), Verdict("fail")
     before = before[max((i + 1 for i, past in enumerate(before) if past.final), default=0) :]
     match failure.kind:
         case "node lost":
-            return retry
+            return fail if alone and len(_losses([*before, failure])) >= LOSSES else retry
         case "bad report":
             return fail
         case "NaN":
@@ -55,6 +63,19 @@ def verdict(rules: Failures, failure: Failure, before: Sequence[Failure], micro_
             return fail
     used = sum(f.kind in COUNTED and f.micro_batch is None for f in before)
     return retry if used < rules.retries else fail
+
+
+def back_off(failures: Sequence[Failure]) -> float:
+    """Seconds until a trial that failed so, in order, is tried again: it waits if it lost two in a row."""
+    again = len(_losses(failures)) - 1
+    return min(FIRST_WAIT_S * 2 ** (again - 1), LONGEST_WAIT_S) if again > 0 else 0.0
+
+
+def _losses(failures: Sequence[Failure]) -> list[Failure]:
+    """The latest failures, if they are losses of nodes after the same report. No trial causes a preemption."""
+    latest = failures[-1]
+    same = takewhile(lambda past: (past.kind, past.step) == ("node lost", latest.step), reversed(failures))
+    return [past for past in same if past.message != PREEMPTED]
 
 
 def _since_reduction(failures: Sequence[Failure]) -> list[Failure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from tuner.machine import Node
 from tuner.plan import Plan
@@ -19,24 +20,31 @@ UNCOUNTED = ("node:", "object_store_memory")
 
 def nodes() -> tuple[Node, ...]:
     """The nodes of the connected cluster that are alive."""
+    return tuple(nodes_by_id().values())
+
+
+def nodes_by_id() -> dict[str, Node]:
+    """The nodes of the connected cluster that are alive, by Ray's ids."""
     import ray
 
-    return tuple(
-        Node(
+    return {
+        node["NodeID"]: Node(
             node["NodeManagerHostname"],
             {k: v for k, v in node["Resources"].items() if not k.startswith(UNCOUNTED)},
             is_head=HEAD in node["Resources"],
         )
         for node in ray.nodes()
         if node["Alive"]
-    )
+    }
 
 
 class Room:
     """The slots of a plan on the nodes that are there now. The Ray that a search starts for itself has one node."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, aside: Collection[str]) -> None:
+        """``aside``: the nodes that are put aside, by Ray's ids; it may grow."""
         self._plan = plan
+        self._aside = aside
         self._slots = plan.slots
         self._next_look = 0.0
 
@@ -46,5 +54,6 @@ class Room:
         starts nodes for what waits."""
         if self._plan.cluster.address is not None and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_EVERY_S
-            self._slots = max(1, self._plan.slots_on(nodes()))
+            there = tuple(node for node_id, node in nodes_by_id().items() if node_id not in self._aside)
+            self._slots = max(1, self._plan.slots_on(there))
         return self._slots

@@ -13,8 +13,9 @@ from tuner.spec.quantities import Seconds, duration
 class Failures(Model):
     """What becomes of a trial that fails: it goes on from its last checkpoint in another process, or ends.
 
-    A lost node or a preemption is never counted; a metric that is NaN, missing or no number is never tried again; nor
-    is an exception that comes back with the same words after the same report.
+    A lost node or a preemption is not counted, unless the trial loses one node after another; a metric that is NaN,
+    missing or no number is never tried again; nor is an exception that comes back with the same words after the same
+    report.
     """
 
     retries: Annotated[int, Field(ge=0)] = 2
