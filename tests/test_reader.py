@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from tuner.machine import Cluster, Node
 from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.spec.document import MAX_DEPTH, dotted, dump_yaml, read_yaml
+from tuner.spec.importing import user_code
 from tuner.spec.reader import Experiment, load_experiment
+from tuner.trainable import load_trainable
 
 SMALL = """\
 trainable: t.py:train
@@ -695,3 +698,45 @@ def test_pyyaml_agrees_on_what_is_dumped(folder: Path) -> None:
     """Other programs read experiment.yaml too."""
     assert yaml.safe_load(dump_yaml(FULL, [])) == FULL
     assert os.listdir(folder) == ["t.py"]
+
+
+def test_the_parent_of_an_experiments_folder_comes_after_the_installed_packages(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user_folder / "up/down").mkdir(parents=True)
+    (user_folder / "work").mkdir()
+    monkeypatch.chdir(user_folder / "work")
+    (user_folder / "up/colorsys.py").write_text("raise SystemError('planted')\n")
+    (user_folder / "up/only_there.py").write_text("")
+    (user_folder / "up/down/beside.py").write_text("import colorsys\nimport only_there\ndef train(config): ...\n")
+    file = user_folder / "up/down/e.yaml"
+    file.write_text(SMALL)
+    before = list(sys.path)
+    sys.modules.pop("colorsys", None)
+    roots = load_experiment(file).roots
+    trainable = load_trainable("beside:train", roots)
+    assert sys.path == before
+    assert trainable.module.__file__ == str(file.with_name("beside.py"))
+    with user_code(roots):
+        assert sys.path[:2] == [str(user_folder / "work"), str(file.parent)]
+        assert sys.path[-1] == str(user_folder / "up")
+
+
+def test_a_parent_that_anybody_may_write_to_is_not_looked_in(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user_folder / "up/down").mkdir(parents=True)
+    (user_folder / "up").chmod(0o1777)
+    (user_folder / "up/space.yaml").write_text("x: {uniform: [0, 1]}\n")
+    file = user_folder / "up/down/e.yaml"
+    file.write_text(SMALL.replace("{lr: {uniform: [0, 1]}}", "space.yaml"))
+    with pytest.raises(InputError) as caught:
+        load_experiment(file)
+    (problem,) = caught.value.problems
+    assert problem.message == f"no file 'space.yaml'; looked in {user_folder}, {file.parent}"
+
+
+def test_a_comment_holds_nothing_that_cannot_be_read_back() -> None:
+    text = dump_yaml({"a": 1}, ["# \x1b[33mred\x1b[0m\x85 \ud800 ü\nnext"])
+    assert text.splitlines()[0].decode() == "# \\x1b[33mred\\x1b[0m \\ud800 ü next"
+    assert read_yaml(text.decode(), "x").value == {"a": 1}

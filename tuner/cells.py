@@ -11,10 +11,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_FORMULA = "=+-@"
+"""Text that begins with one of these is a formula to a spreadsheet, which may send what it finds elsewhere."""
+
+
 def cell(value: Any) -> str:
     """Text of a configuration value, from which `cell_value` reads the same value again."""
     if isinstance(value, str):
-        return value if value and cell_value(value) == value and value.isprintable() else json.dumps(value)
+        plain = value and value[0] not in _FORMULA and cell_value(value) == value and value.isprintable()
+        return value if plain else json.dumps(value)
     return json.dumps(value, default=repr)
 
 

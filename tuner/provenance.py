@@ -90,7 +90,11 @@ def _git(folder: Path) -> dict[str, str] | None:
     def git(*arguments: str) -> str | None:
         try:
             done = subprocess.run(
-                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=20
+                ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=20,
             )
         except (FileNotFoundError, subprocess.TimeoutExpired):
             return None
@@ -99,7 +103,7 @@ def _git(folder: Path) -> dict[str, str] | None:
     commit = git("rev-parse", "HEAD")
     if commit is None:
         return None
-    diff = git("diff", "HEAD") or ""
+    diff = git("diff", "--no-ext-diff", "--no-textconv", "HEAD") or ""  # no program that the repository names
     return {"commit": commit.strip(), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else ""}
 
 

@@ -55,7 +55,9 @@ def test_two_experiments_are_compared(files: Path) -> None:
     assert "figure: out/comparison.png" in done.stderr
     assert "completes 20 trials" in done.stderr
     assert (files / "out/comparison.png").stat().st_size > 10_000
-    assert "regret" in (files / "out/comparison.html").read_text()
+    page = (files / "out/comparison.html").read_text()
+    assert "regret" in page
+    assert "default-src 'none'; img-src data:" in page  # nothing that a name or value smuggles in runs or loads
 
 
 def test_json_is_one_document_and_one_seed_has_no_spread(files: Path) -> None:

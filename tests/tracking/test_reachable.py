@@ -121,3 +121,21 @@ def test_wandb_without_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(EnvironmentFailure, match="not logged in: run wandb login"):
         check_reachable(tracking, folder, print)
     check_reachable(Tracking(wandb=WandbTracking(mode="offline")), folder, print)
+
+
+def test_a_database_of_optuna_is_not_taken_for_mlflows(tmp_path: Path) -> None:
+    """Both have alembic's table; MLflow would put its own beside the study's."""
+    import optuna
+
+    uri = f"sqlite:///{tmp_path}/study.db"
+    optuna.create_study(storage=uri)
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        before = list(database.execute("select name from sqlite_master order by name"))
+        assert ("alembic_version",) in before
+    with pytest.raises(
+        EnvironmentFailure, match=r"is a database of Optuna, not MLflow's; correct tracking\.mlflow\.uri"
+    ):
+        check_reachable(Tracking(mlflow=MlflowTracking(uri=uri)), RunFolder.at(tmp_path), print)
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        assert list(database.execute("select name from sqlite_master order by name")) == before
+    database.close()

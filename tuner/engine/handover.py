@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tuner.spec.importing import search_path
+
 MAX_GROWTH_BYTES = 512 * 2**20
 """Host memory a process may keep above what it held after its first trial."""
 MAX_GPU_BYTES = 16 * 2**20
@@ -95,7 +97,8 @@ class Process:
         os.environ.update(self.environment | thread_environment(cpu))
         threadpool_limits(threads(cpu))  # of libraries that are loaded, as numpy's: they read the environment before
         os.chdir(working_directory if working_directory.is_dir() else self.directory)
-        sys.path[:] = [str(root) for root in roots] + [p for p in self.path if p not in set(map(str, roots))]
+        front, back = search_path(roots)
+        sys.path[:] = [*front, *(folder for folder in self.path if folder not in front + back), *back]
         sys.argv[:] = self.arguments
         warnings.filters[:] = self.filters  # type: ignore[index]
         root = logging.getLogger()

@@ -140,7 +140,9 @@ def page(comparison: Comparison, picture: bytes, table: str, notes: Sequence[str
     data = base64.b64encode(picture).decode()
     lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>body {{ max-width: 76rem; margin: 2rem auto; padding: 0 1rem; font: 15px/1.5 system-ui, sans-serif; }}
 img {{ max-width: 100%; }} pre {{ overflow-x: auto; }}</style></head><body>
 <h1>{title}</h1><img alt="normalised regret against virtual time" src="data:image/png;base64,{data}">

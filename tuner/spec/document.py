@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from tuner.errors import InputError, Place, Problem, did_you_mean, shortened
+from tuner.printable import printable
 
 Path = tuple[str | int, ...]
 
@@ -316,7 +317,7 @@ def unknown_key(place: Place, path: Path, known: list[str]) -> Problem:
 
 def dump_yaml(value: Any, header: list[str]) -> bytes:
     """``value`` as YAML that `read_yaml` reads back the same, below the comment lines of ``header``."""
-    comments = "".join(" ".join(line.split()) + "\n" for line in header)
+    comments = "".join(printable(" ".join(line.split())) + "\n" for line in header)
     return (comments + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)).encode()
 
 

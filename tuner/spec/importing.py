@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,8 +38,9 @@ def no_exit() -> Iterator[None]:
 @contextlib.contextmanager
 def user_code(roots: tuple[Path, ...]) -> Iterator[None]:
     """`no_exit`, where the user's code finds its modules in ``roots``, as a script does, and prints to stderr."""
-    added = [str(root) for root in roots if str(root) not in sys.path]
-    sys.path[:0] = added
+    front, back = search_path(roots)
+    added = [folder for folder in front + back if folder not in sys.path]
+    sys.path[:] = [*(f for f in front if f in added), *sys.path, *(f for f in back if f in added)]
     try:
         with contextlib.redirect_stdout(sys.stderr), no_exit():
             yield
@@ -47,6 +48,16 @@ def user_code(roots: tuple[Path, ...]) -> Iterator[None]:
         for folder in added:
             with contextlib.suppress(ValueError):
                 sys.path.remove(folder)
+
+
+def search_path(roots: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """The folders of ``roots`` in which Python looks before the installed packages, as for a script, and after them.
+
+    The parent of the experiment's folder comes after them: a file there must not stand for a package.
+    """
+    folders = [str(root) for root in roots]
+    parents = int(len(roots) > 1 and roots[-1] == roots[-2].parent)
+    return folders[: len(folders) - parents], folders[len(folders) - parents :]
 
 
 def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | None = None) -> Any:

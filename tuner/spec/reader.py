@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,8 +94,13 @@ def _roots(file: Path | None) -> tuple[Path, ...]:
     folders = [Path.cwd()]
     if file is not None:
         folder = file.resolve().parent
-        folders += [folder, folder.parent]
+        folders += [folder, *([] if _anybody_writes(folder.parent) else [folder.parent])]
     return tuple(dict.fromkeys(folders))
+
+
+def _anybody_writes(folder: Path) -> bool:
+    """Whether all users of this machine may put files there, as in /tmp."""
+    return folder.is_dir() and bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
 def _default_name(file: Path | None) -> str:

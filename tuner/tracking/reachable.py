@@ -84,7 +84,9 @@ def _database_problem(uri: str, storage: RunFolder) -> str:
         return f"needs the package {error.name}: pip install it"
     except SQLAlchemyError as error:
         return str(error).strip().split("\n")[0]
-    return "is a database, but not MLflow's" if tables and "alembic_version" not in tables else ""
+    if not tables or {"experiments", "runs"} <= set(tables):
+        return ""
+    return "is a database of Optuna, not MLflow's" if "studies" in tables else "is a database, but not MLflow's"
 
 
 def check_wandb(mode: str) -> None:

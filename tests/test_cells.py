@@ -1,0 +1,18 @@
+"""Text in a table is read back the same, and is no formula to a spreadsheet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.cells import cell, cell_value
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1+1", "-a", "@SUM(1)", "a", "", "1", "null", '"q"', "a\nb", "-1"])
+def test_text_is_read_back_and_is_no_formula(text: str) -> None:
+    assert cell_value(cell(text)) == text
+    assert cell(text)[0] not in "=+-@"
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, [1, "=x"], {"a": None}, True])
+def test_other_values_are_read_back(value: object) -> None:
+    assert cell_value(cell(value)) == value
