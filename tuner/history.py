@@ -9,6 +9,7 @@ from typing import Any
 from tuner.events import Event
 from tuner.failure import Failure
 from tuner.journal import JournalReader
+from tuner.redaction import recorded
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
 from tuner.trial import Report, Segment, Status, Trial
@@ -105,9 +106,9 @@ class History:
             return False
         match what:
             case "began":
-                self.results.begin_again(event["spec"])
+                self.results.begin_again(recorded(event["spec"]))
             case "extended":
-                self.results.spec = event["spec"]
+                self.results.spec = recorded(event["spec"])
             case "reopened":
                 pass
             case "trial":

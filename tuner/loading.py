@@ -13,7 +13,7 @@ from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.history import journalled
 from tuner.journal import JOURNAL, first_event, last_event
 from tuner.lock import LOCK
-from tuner.redaction import without_secrets
+from tuner.redaction import recorded
 from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
 from tuner.spec.document import read_yaml
 from tuner.spec.objective import read_objectives
@@ -189,11 +189,7 @@ def spec_of(value: Any) -> dict[str, Any]:
     """The experiment of a run, as a file or its journal has it. Raises ValueError where readers could not use it."""
     checked(Spec, value)
     read_objectives(value["objective"])
-    spec: dict[str, Any] = value
-    match spec.get("tracking"):
-        case {"mlflow": {"uri": str(uri)} as mlflow}:  # earlier versions recorded passwords
-            mlflow["uri"] = without_secrets(uri)
-    return spec
+    return recorded(value)
 
 
 def _report_at(trial: Trial, step: int) -> Report:

@@ -6,6 +6,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterable
+from typing import Any
 
 HIDDEN = "***"
 
@@ -49,6 +50,14 @@ def without_secrets(uri: str) -> str:
     kept = [pair for pair in options.split("&") if not _is_secret(*pair.partition("=")[::2])]
     user = f"{user}@" if user else ""
     return f"{scheme}{mark}{user}{place}{question if kept != [''] and kept else ''}{'&'.join(kept)}"
+
+
+def recorded(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec that a run recorded; one of an earlier version may hold a password, which is taken out."""
+    match spec.get("tracking"):
+        case {"mlflow": {"uri": str(uri)} as mlflow}:
+            mlflow["uri"] = without_secrets(uri)
+    return spec
 
 
 def with_password(uri: str) -> str:
