@@ -24,6 +24,7 @@ from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.machine import free_port
 from tuner.redaction import has_secret
+from tuner.signing import key_file
 from tuner.spec.document import read_yaml
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class ClusterFile:
 
     def _known_hosts(self) -> Path:
         """Raises EnvironmentFailure where its folder cannot be made."""
-        file = Path(_KNOWN_HOSTS.format(re.sub(r"[^\w.-]", "_", Path(self.file).stem))).expanduser()
+        file = key_file().with_name(f"known_hosts-{re.sub(r'[^A-Za-z0-9_.-]', '_', Path(self.file).stem)}")
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -131,7 +132,6 @@ class ClusterFile:
         return EnvironmentFailure(f"{at}: {' '.join(said.split()) or 'no answer'}; is it up?")
 
 
-_KNOWN_HOSTS = "~/.config/tuner/known_hosts-{}"
 _CHANGED = re.compile(r"Offending \S+ key in (.+):(\d+)")
 _USER, _HOST = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*"), re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*")
 """What ssh takes for no option."""
