@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.chronicle import Chronicle, Moment, unit_of
+from tuner.report.chronicle import Chronicle, Moment, Stretch, unit_of
 from tuner.report.style import (
     BLUE,
     GREY,
@@ -22,9 +22,10 @@ from tuner.report.style import (
     objective_label,
     view,
 )
+from tuner.report.thinning import MOST_TRIALS, course, spread
 from tuner.results import ResultSet
 from tuner.spec.quantities import duration
-from tuner.trial import Status, Trial
+from tuner.trial import Report, Status, Trial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -36,6 +37,10 @@ _LANE, _LEAST_LANES = 26, 180
 
 _MOST = 620
 """Pixels of the timeline at most."""
+
+
+MOST_BARS = 2000
+"""Stays of trials on workers that the timeline draws at most."""
 
 
 def time_axis(seconds: float) -> tuple[float, str]:
@@ -53,7 +58,7 @@ def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
     import plotly.graph_objects as go
 
     objective, (unit, unit_name) = results.objectives[0], time_axis(told.elapsed)
-    best = told.incumbents
+    best = spread(told.incumbents, MOST_TRIALS)
     x = [moment.seconds / unit for moment in best]
     y = [objective.sign * moment.point[0] for moment in best]
     hover = [f"trial {named(results.get(m.trial))}, report {m.step}" for m in best]
@@ -61,11 +66,12 @@ def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
     for moment in told.moments:
         if moment.trial not in own or moment.point[0] > own[moment.trial].point[0]:
             own[moment.trial] = moment
-    every = [objective.sign * moment.point[0] for moment in own.values()]
+    dots = spread([*own.values()], MOST_TRIALS)
+    every = [objective.sign * moment.point[0] for moment in dots]
     others = go.Scatter(
-        x=[moment.seconds / unit for moment in own.values()],
+        x=[moment.seconds / unit for moment in dots],
         y=every,
-        text=[named(results.get(trial)) for trial in own],
+        text=[named(results.get(moment.trial)) for moment in dots],
         mode="markers",
         name="each trial's best",
         marker={"color": GREY, "size": 5, "opacity": 0.5},
@@ -87,7 +93,8 @@ def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
         {"title": {"text": f"time of the search ({unit_name})"}, "rangemode": "tozero"},
         {"title": {"text": objective_label(objective)}, "range": extent},
     )
-    return drawn, f"{len(best)} times a report was better than all before it."
+    some = f" Dots: {len(dots)} of the {len(own)} trials." if len(dots) < len(own) else ""
+    return drawn, f"{len(best)} times a report was better than all before it.{some}"
 
 
 def front(results: ResultSet) -> tuple[go.Figure, str]:
@@ -100,6 +107,8 @@ def front(results: ResultSet) -> tuple[go.Figure, str]:
     values = {trial.id: results.values(trial.best) for trial in trials if trial.best}
     rest, best = ([t for t in trials if (t.id in on_front) is side] for side in (False, True))
     best.sort(key=lambda trial: values[trial.id][first.metric])
+    count = len(trials)
+    rest, best = spread(rest, MOST_TRIALS), spread(best, MOST_TRIALS)
 
     def points(chosen: Sequence[Trial], name: str, **style: Any) -> Any:
         return go.Scatter(
@@ -125,6 +134,7 @@ def front(results: ResultSet) -> tuple[go.Figure, str]:
     titles = [{"title": {"text": objective_label(objective)}} for objective in (first, second)]
     left_out = [objective.metric for objective in more[1:]]
     told = f" Not shown: {', '.join(left_out)}." if left_out else ""
+    told += f" Drawn are {len(rest) + len(best)} of {count} trials." if len(rest) + len(best) < count else ""
     return figure(traces, *titles), f"Each trial stands where its best report in {first.metric} was.{told}"
 
 
@@ -136,8 +146,8 @@ def _fate(trial: Trial) -> tuple[float, str]:
     return (math.inf, trial.status) if trial.status not in order else (1e9 + order.index(trial.status), trial.status)
 
 
-def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
-    """Every curve, one trace for all that came to the same rung; and how many values lie outside of the axis.
+def learning_curves(results: ResultSet, trials: Sequence[Trial]) -> tuple[go.Figure, int] | None:
+    """The curves of ``trials``, one trace for all that came to the same rung; how many values lie outside of the axis.
 
     None where nothing was reported.
     """
@@ -146,37 +156,38 @@ def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
 
     unit, metric, objective = unit_of(results), results.metric, results.objectives[0]
     fates: dict[tuple[float, str], list[Trial]] = {}
-    for trial in results.trials:
+    for trial in trials:
         if trial.reports:
             fates.setdefault(_fate(trial), []).append(trial)
     if not fates:
         return None
     traces, every = [], []
     rungs = itertools.cycle([ORANGE, *(c for c in PALETTE[2:6] if c != ORANGE)])
-    for (_, name), trials in sorted(fates.items()):
-        rows = [row for trial in trials for row in _curve(trial, unit, metric)]
+    for (_, name), alike in sorted(fates.items()):
+        rows = [row for trial in alike for row in _curve(course(trial.reports, len(trials)), trial, unit, metric)]
         every += [y for _, y, _ in rows]
         columns = np.array(rows, np.float32).T
         colour = STATUS_COLOURS.get(name) or next(rungs)
-        lone = all(len(trial.reports) == 1 for trial in trials)
+        lone = all(len(trial.reports) == 1 for trial in alike)
         traces.append(
             go.Scatter(
                 x=columns[0],
                 y=columns[1],
                 customdata=columns[2],
-                name=f"{name} ({len(trials)})",
+                name=f"{name} ({len(alike)})",
                 mode="markers" if lone else "lines",
                 line={"color": colour, "width": 1.2},
                 marker={"color": colour, "size": 5},
-                opacity=0.75 if len(results.trials) < 100 else 0.5,
+                opacity=0.75 if len(trials) < 100 else 0.5,
                 hovertemplate=f"trial #%{{customdata}}<br>{label(unit)} %{{x}}: %{{y:.6g}}<extra>{name}</extra>",
             )
         )
     if (best := results.best) is not None and not results.has_front:
+        points = [*_curve(course(best.reports, 10), best, unit, metric)]
         traces.append(
             go.Scatter(
-                x=[epoch for epoch, _, _ in _curve(best, unit, metric)],
-                y=[value for _, value, _ in _curve(best, unit, metric)],
+                x=[epoch for epoch, _, _ in points],
+                y=[value for _, value, _ in points],
                 name=f"the best, #{best.number}",
                 mode="lines+markers",
                 line={"color": VERMILLION, "width": 3},
@@ -193,10 +204,10 @@ def learning_curves(results: ResultSet) -> tuple[go.Figure, int] | None:
     ), hidden
 
 
-def _curve(trial: Trial, unit: str, metric: str) -> Iterator[tuple[float, float, float]]:
+def _curve(reports: Sequence[Report], trial: Trial, unit: str, metric: str) -> Iterator[tuple[float, float, float]]:
     """Epoch, value and the trial's number, with a gap before it, and where it went back to another one's checkpoint."""
     before = math.inf
-    for report in trial.reports:
+    for report in reports:
         epoch = report.progress(unit)
         if epoch <= before:
             yield (math.nan,) * 3
@@ -215,7 +226,8 @@ def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
 
     unit, unit_name = time_axis(told.elapsed)
     by_status: dict[str, list[Any]] = {}
-    for stretch in told.stretches:
+    longest = sorted(told.stretches, key=lambda stretch: stretch.begin - stretch.end)[:MOST_BARS]
+    for stretch in longest:
         trial = results.get(stretch.trial)
         by_status.setdefault(trial.status if trial else "pending", []).append((stretch, trial))
     traces = [
@@ -241,7 +253,8 @@ def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
         barmode="overlay",
         bargap=0.15,
     )
-    return drawn, _idle(told, lanes)
+    some = f" Drawn are the {MOST_BARS} longest of {len(told.stretches)} stays." * (len(longest) < len(told.stretches))
+    return drawn, _idle(told, lanes) + some
 
 
 def _slots(results: ResultSet, told: Chronicle) -> int:
@@ -253,9 +266,12 @@ def _idle(told: Chronicle, lanes: int) -> str:
     """How much of the workers' time went into trials, and the longest time that one stood idle."""
     gaps: list[tuple[float, float]] = []
     busy = 0.0
+    by_lane: dict[int, list[Stretch]] = {}
+    for stretch in told.stretches:
+        by_lane.setdefault(stretch.lane, []).append(stretch)
     for lane in range(lanes):
         until = 0.0
-        for stretch in (s for s in told.stretches if s.lane == lane):
+        for stretch in by_lane.get(lane, []):
             gaps.append((stretch.begin - until, until))
             busy += stretch.end - stretch.begin
             until = stretch.end

@@ -19,6 +19,10 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-s
 """What the page may load: nothing from anywhere else, whatever a configuration or an error text holds."""
 
 
+_LONGEST = 2000
+"""Characters of a cell at most."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of the page: a heading, a caption, figures, and other HTML."""
@@ -101,7 +105,8 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
 def _cell(value: Any, words: bool) -> str:
     if is_number(value):
         return f'<td class="number" data-value="{float(value)!r}">{escape(number(value))}</td>'
-    return f"<td{' class=words' * words}>{escape('' if value is None else str(value))}</td>"
+    text = "" if value is None else str(value)
+    return f"<td{' class=words' * words}>{escape(text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…')}</td>"
 
 
 def bullets(lines: Iterable[str], kind: str = "") -> str:

@@ -17,6 +17,7 @@ from tuner.report.importance import LEAST_TRIALS, Importance, importance
 from tuner.report.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
 from tuner.report.style import outside
 from tuner.report.terminal import config_lines, failed_attempts, objectives_line, saved, savings, status_line, trust
+from tuner.report.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
 from tuner.report.verdict import ranked, state, verdict
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.spec.quantities import duration
@@ -24,6 +25,12 @@ from tuner.trial import Trial
 
 SLICES = 12
 """Parameters that have a slice plot at most: those that matter most."""
+
+MOST_FRONT = 100
+"""Rows of the table of a Pareto front at most."""
+
+MOST_FAILURES = 500
+"""Rows of the table of failed attempts at most."""
 
 _AXIS_WIDTH = 100
 """Pixels between two parallel coordinates at least."""
@@ -75,8 +82,10 @@ def _saved(results: ResultSet) -> str:
 
 def _configuration(results: ResultSet) -> Section:
     if results.has_front:
-        title = f"Pareto front of {objectives_line(results)}"
-        return Section("configuration", title, html=table(_rows(results, results.front), words=["why it ended"]))
+        title, front = f"Pareto front of {objectives_line(results)}", results.front
+        some = f"The first {MOST_FRONT} of {len(front)} trials." if len(front) > MOST_FRONT else ""
+        rows = table(_rows(results, front[:MOST_FRONT]), words=["why it ended"])
+        return Section("configuration", title, some, html=rows)
     best = results.best
     if best is None:
         return Section("configuration", "Best configuration", "There is none: no trial has a result.")
@@ -95,11 +104,13 @@ def _progress(results: ResultSet, told: Chronicle) -> Section:
 
 
 def _curves(results: ResultSet) -> Section:
-    title, drawn = "Learning curves", learning_curves(results)
+    trials = shown(results)
+    title, drawn = "Learning curves", learning_curves(results, trials)
     if drawn is None:
         return Section("curves", title, "No trial has reported.")
     what = "One line a trial, by the rung that it came to; click a name to hide its lines."
-    return Section("curves", title, what + outside(drawn[1]), [drawn[0]])
+    what += outside(drawn[1]) + left_out(results, len(trials)) + thinned(results, len(trials))
+    return Section("curves", title, what, [drawn[0]])
 
 
 def _importance(results: ResultSet, found: Importance | None, count: int) -> Section:
@@ -125,14 +136,16 @@ def _parameters(
         return [Section(name, title, why) for name, title in titles.items()]
     by_share = sorted(axes, key=lambda axis: -found.shares.get(axis.name, 0.0)) if found else list(axes)
     left_out = f" Shown are the {SLICES} that matter most of {len(axes)}." if len(axes) > SLICES else ""
+    uprights = [axis for axis in axes if axis in by_share[:MOST_AXES]]
     each = "Blue: trials that completed; hollow orange: trials that were stopped early or have not ended, with the best"
     return [
         Section(
             "parallel",
             "Parallel coordinates",
-            f"One line a trial, through its parameters to {results.metric}; click a name to hide its lines.",
-            [parallel(results, trials, axes)],
-            least_width=_AXIS_WIDTH * (len(axes) + 1),
+            f"One line a trial, through its parameters to {results.metric}; click a name to hide its lines."
+            f"{_lines(len(trials), len(axes))}",
+            [parallel(results, trials, uprights)],
+            least_width=_AXIS_WIDTH * (len(uprights) + 1),
         ),
         Section(
             "slices",
@@ -142,6 +155,13 @@ def _parameters(
         ),
         _contour(results, trials, axes, found),
     ]
+
+
+def _lines(trials: int, axes: int) -> str:
+    """What of it is not in the parallel coordinates."""
+    drawn = len(dotted(trials, MOST_TRIALS))
+    some = f" Lines: {drawn} of the {trials} trials, the best and an even choice of the others." * (drawn < trials)
+    return some + f" Shown are the {MOST_AXES} parameters that matter most of {axes}." * (axes > MOST_AXES)
 
 
 def _sampled(count: int) -> str:
@@ -179,13 +199,13 @@ def _timeline(results: ResultSet, told: Chronicle) -> Section:
 
 
 def _trials(results: ResultSet) -> Section:
-    every = [*results.rank(results.trials), *(trial for trial in results.trials if trial.best is None)]
-    if not every:
+    if not results.trials:
         return Section("trials", "Trials", "No trial has started.")
-    text = "Best first; click a heading to sort."
-    return Section(
-        "trials", "Trials", text, html=table(_rows(results, every), id_="trial-table", words=["why it ended"])
-    )
+    parameters = {name for trial in results.trials for name, _ in flat(trial.config)}
+    trials = shown(results, max(10, min(MOST_TRIALS, MOST_CELLS // (len(parameters) + 10))))
+    text = f"Best first; click a heading to sort.{left_out(results, len(trials))}"
+    rows = _rows(results, trials)
+    return Section("trials", "Trials", text, html=table(rows, id_="trial-table", words=["why it ended"]))
 
 
 def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
@@ -219,9 +239,12 @@ def _failures(results: ResultSet) -> Section:
             rows.append([trial.number, trial.id, failure.step, failure.kind, failure.message, then, log])
         if trial.status == "failed" and not trial.failures:
             rows.append([trial.number, trial.id, trial.steps, "", trial.reason, "given up", log])
-    if len(rows) == 1:
+    head, *failures = rows
+    if not failures:
         return Section("failures", "Failures", "No attempt at a trial failed.")
-    return Section("failures", "Failures", html=table(rows, id_="failure-table", words=["what it met"]))
+    some = cut(len(failures), MOST_FAILURES)
+    made = table([head, *failures[-MOST_FAILURES:]], id_="failure-table", words=["what it met"])
+    return Section("failures", "Failures", some, html=made)
 
 
 def _provenance(results: ResultSet, told: Chronicle) -> Section:

@@ -10,6 +10,7 @@ from tuner.report.axes import Axis
 from tuner.report.curves import named
 from tuner.report.importance import Importance
 from tuner.report.style import BLUE, GREY, ORANGE, SCALE, SKY, figure, label, view
+from tuner.report.thinning import MOST_TRIALS
 from tuner.results import ResultSet
 from tuner.spec.values import number
 from tuner.trial import Trial
@@ -34,10 +35,10 @@ MOST_DOTS = 300
 """Trials that a figure shows as dots: a browser takes its time with each, and in a small one more hide each other."""
 
 
-def dotted(count: int) -> list[int]:
-    """Ranks of the trials that are shown as dots: the best third of `MOST_DOTS`, and of the others every so many."""
-    best = MOST_DOTS // 3
-    every = max(1, math.ceil((count - best) / (MOST_DOTS - best)))
+def dotted(count: int, most: int = MOST_DOTS) -> list[int]:
+    """Ranks of the trials that are shown, as dots: the best third of ``most``, and of the others every so many."""
+    best = most // 3
+    every = max(1, math.ceil((count - best) / (most - best)))
     return [rank for rank in range(count) if rank < best or (rank - best) % every == 0]
 
 
@@ -75,12 +76,12 @@ def parallel(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis]) 
     last = Axis(objective.metric, tuple(min(max(value, low), high) for value in found), low, high)
     every = [*axes, last]
     groups = _groups(len(trials))
-    traces = []
+    traces, drawn = [], dotted(len(trials), MOST_TRIALS)
     for (name, first, end), (colour, width) in reversed(list(zip(groups, _STROKES, strict=False))):
         xs: list[float | None] = []
         ys: list[float | None] = []
         numbers: list[int | None] = []
-        for i in range(first, end):
+        for i in (rank for rank in drawn if first <= rank < end):
             xs += [*range(len(every)), None]
             ys += [*(_height(axis, i) for axis in every), None]
             numbers += [*[trials[i].number] * len(every), None]
