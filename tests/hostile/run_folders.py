@@ -22,7 +22,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +43,9 @@ from tuner.trial import Report, Segment, Trial
 
 LIMIT_S, PATIENCE_S = 5.0, 60.0
 """Processor time that a verb may take, and seconds that it may take on a busy machine."""
+
+BATCH = 250
+"""Cases that one child runs, unless it dies."""
 
 SMALL = ("experiment.yaml", "provenance.json", "lineage.json", "failures.json", "live.json")
 FILES = (*SMALL, "trials.csv", "results.parquet", "run.lock", "journal.jsonl", "best/config.json", "best/metrics.json")
@@ -542,16 +544,18 @@ def chosen(number: int) -> tuple[str, ...]:
     return QUICK[number % len(QUICK)], QUICK[(number // len(QUICK) + number + 1) % len(QUICK)]
 
 
-def search(numbers: Sequence[int]) -> Iterator[str]:
-    """What is wrong in these cases, a line each."""
+def search(numbers: Sequence[int], done: Callable[[int], None] = lambda count: None) -> Iterator[str]:
+    """What is wrong in these cases, a line each. ``done`` gets how many of them have been tried."""
     with tempfile.TemporaryDirectory() as folder:
         scratch, whole = Path(folder), Path(folder) / "whole"
         made(whole)
         warm(whole, scratch)
-        every = [task for number in numbers for task in tasks(number, whole, scratch, chosen(number))]
-        for i in range(0, len(every), 500):
-            for line in outcomes(every[i : i + 500]):
+        for first in range(0, len(numbers), BATCH):
+            some = numbers[first : first + BATCH]
+            every = [task for number in some for task in tasks(number, whole, scratch, chosen(number))]
+            for line in outcomes(every):
                 yield f"{line} [{what(int(line.split()[0]), whole, scratch)}]"
+            done(first + len(some))
 
 
 def run_all() -> None:
@@ -562,10 +566,14 @@ def run_all() -> None:
     given = options.parse_args()
     os.nice(19)
     wrong = 0
-    for line in search(range(given.first, given.first + given.cases)):
+
+    def tell(count: int) -> None:
+        print(f"{count} cases from {given.first} on", flush=True)
+
+    for line in search(range(given.first, given.first + given.cases), tell):
         print(line.encode("utf-8", "backslashreplace").decode(), flush=True)
         wrong += 1
-    print(f"{given.cases} cases from {given.first} on, {wrong} wrong, {time.process_time():.0f} s")
+    print(f"{given.cases} cases from {given.first} on, {wrong} wrong")
 
 
 if __name__ == "__main__":
