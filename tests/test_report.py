@@ -164,6 +164,16 @@ def test_importance_finds_what_matters(asha: ResultSet) -> None:
     assert importance(asha, ranked(asha)[: LEAST_TRIALS - 1]) is None
 
 
+def test_importance_of_very_many_trials_is_that_of_an_even_choice(
+    asha: ResultSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.report.importance._MOST", 30)
+    found = importance(asha, ranked(asha))
+    assert found is not None
+    assert 20 <= found.trials <= 30
+    assert next(iter(found.shares)) == "lr"
+
+
 def test_axes_are_those_of_the_search_space(asha: ResultSet) -> None:
     axes = {axis.name: axis for axis in axes_of(asha, asha.trials)}
     assert list(axes) == list(SPEC["search_space"])

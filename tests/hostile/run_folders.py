@@ -44,7 +44,7 @@ from tuner.trial import Report, Segment, Trial
 LIMIT_S, PATIENCE_S = 5.0, 60.0
 """Processor time that a verb may take, and seconds that it may take on a busy machine."""
 
-BATCH = 250
+BATCH = 50
 """Cases that one child runs, unless it dies."""
 
 SMALL = ("experiment.yaml", "provenance.json", "lineage.json", "failures.json", "live.json")

@@ -120,8 +120,9 @@ def _importance(results: ResultSet, found: Importance | None, count: int) -> Sec
         same = "All trials have the same parameters: there is nothing to compare."
         return Section("importance", title, few if count < LEAST_TRIALS else same)
     of = f" (first objective: {results.metric})" if results.has_front else ""
+    some = f", an even choice of {count} by rank" if found.trials < count else ""
     text = (
-        f"How much each parameter separates the best {found.top} of {found.trials} trials from all of them{of}: "
+        f"How much each parameter separates the best {found.top} of {found.trials} trials{some} from all of them{of}: "
         f"PED-ANOVA (Watanabe et al. 2023), as Optuna computes it. Early-stopped trials count with their best value."
     )
     return Section("importance", title, text, [importance_bars(found)])

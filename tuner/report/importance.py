@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.report.axes import Axis, axes_of
+from tuner.report.thinning import spread
 from tuner.results import ResultSet
 from tuner.trial import Trial
 
@@ -18,6 +19,10 @@ _LEAST_TOP = 5
 
 _TOP = 0.1
 """gamma' in Watanabe et al. (2023): the share of trials that counts as the best; at least `_LEAST_TOP`."""
+
+
+_MOST = 5000
+"""Trials that are compared at most, evenly chosen by rank: Optuna copies each, and more tell no more."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,20 @@ def importance(results: ResultSet, trials: Sequence[Trial]) -> Importance | None
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    top = max(_LEAST_TOP, round(_TOP * len(trials)))
+    ranks = spread(range(len(trials)), _MOST)
+    top = max(_LEAST_TOP, round(_TOP * len(ranks)))
     logging = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         study = optuna.create_study(direction="minimize")
     finally:
         optuna.logging.set_verbosity(logging)
-    study.add_trials(_frozen(axes, i) for i in range(len(trials)))
+    study.add_trials(_frozen(axes, rank) for rank in ranks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of branches of the space that few trials took: their share is small
-        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=top / len(trials)))
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=top / len(ranks)))
     ordered = sorted(found.items(), key=lambda item: -item[1])
-    return Importance({name: float(share) for name, share in ordered}, len(trials), top)
+    return Importance({name: float(share) for name, share in ordered}, len(ranks), top)
 
 
 def _frozen(axes: Sequence[Axis], rank: int) -> object:
