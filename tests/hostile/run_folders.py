@@ -460,7 +460,7 @@ def complaint(words: list[str]) -> str:
         return f"exit status {status}"
     if status and not told.strip():
         return f"exit status {status} without a word"
-    return f"{len(told)} characters" if len(told) > 2_000_000 else ""
+    return f"an error of {len(told)} characters" if status and len(told) > 100_000 else ""
 
 
 def outcomes(tasks: Sequence[tuple[str, Callable[[], str]]]) -> Iterator[str]:
