@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tuner.spec.objective import read_objectives
+from tuner.stored import is_spec
 
 Event = dict[str, Any]
 
@@ -56,7 +56,7 @@ def is_event(value: Any) -> bool:
         return False
     if not _tells(value, _FIELDS.get(value["what"], {})):
         return False
-    if value["what"] in ("began", "extended") and not _has_objectives(value["spec"]):
+    if value["what"] in ("began", "extended") and not is_spec(value["spec"]):
         return False
     if value["what"] == "ended" and value["status"] not in ("completed", "stopped", "failed"):
         return False
@@ -67,14 +67,6 @@ def is_event(value: Any) -> bool:
         segment is None
         or (isinstance(segment, dict) and segment.keys() == _SEGMENT.keys() and _tells(segment, _SEGMENT))
     )
-
-
-def _has_objectives(spec: Event) -> bool:
-    try:
-        read_objectives(spec["objective"])
-    except (KeyError, ValueError):
-        return False
-    return True
 
 
 def _tells(value: Event, fields: dict[str, type | tuple[type, ...]]) -> bool:

@@ -12,6 +12,7 @@ from tuner.journal import JournalReader
 from tuner.redaction import recorded
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
+from tuner.stored import Provenance, usable
 from tuner.trial import Report, Segment, Status, Trial
 
 INTERRUPTED = "interrupted"
@@ -104,6 +105,8 @@ class History:
         what, trial_id = event["what"], event.get("trial", "")
         if "trial" in event and what not in ("suggested", "trial") and self.results.get(trial_id) is None:
             return False
+        if not self.results.spec and what not in ("began", "extended"):
+            return False  # what the trials were compared by is lost
         match what:
             case "began":
                 self.results.begin_again(recorded(event["spec"]))
@@ -194,7 +197,7 @@ def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[History, 
     last: Event = {"what": ""}
     for last in reader.new():
         if last["what"] == "began" and not history.results.provenance:
-            history.results.provenance = dict(last["provenance"])
+            history.results.provenance, _ = usable(Provenance, last["provenance"])
         history.apply(last)
     if not reader.damage:  # else the end may be among what cannot be read
         standing(history.results, last)

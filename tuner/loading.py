@@ -7,7 +7,6 @@ import csv
 import difflib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.history import journalled
@@ -16,9 +15,8 @@ from tuner.lock import LOCK
 from tuner.redaction import recorded
 from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
 from tuner.spec.document import read_yaml
-from tuner.spec.objective import read_objectives
 from tuner.storage import STORAGE, RunFolder, reason
-from tuner.stored import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, Spec, checked, mapping
+from tuner.stored import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, mapping, spec_of
 from tuner.tables import read_failures, read_lineage, read_reports, read_trials
 from tuner.trial import Report, Trial
 from tuner.untrusted import parsed
@@ -116,13 +114,14 @@ def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
         return results
     history, reader = journalled(folder, results.provenance)
     told = history.results
+    damage = reader.damage or ("" if told.spec else "it does not tell an experiment that can be used")
     told.spec = told.spec or results.spec
     if not told.spec:
         raise EnvironmentFailure(results.unreadable[0])
     told.unreadable = results.unreadable
-    if not reader.damage:
+    if not damage:
         return told
-    told.unreadable.append(f"{folder.shown}: the journal: {reader.damage}")
+    told.unreadable.append(f"{folder.shown}: the journal: {damage}")
     results.provenance = told.provenance
     behind = sum(len(t.reports) for t in results.trials) <= sum(len(t.reports) for t in told.trials)
     return told if behind or not results.spec else results
@@ -156,7 +155,8 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
 
     bests: list[tuple[Trial, Report]] = []
     with reading(EXPERIMENT):
-        results.spec = spec_of(read_yaml(folder.read(EXPERIMENT, MAX_CONFIG_BYTES).decode(), EXPERIMENT).value)
+        text = folder.read(EXPERIMENT, MAX_CONFIG_BYTES).decode()
+        results.spec = recorded(spec_of(read_yaml(text, EXPERIMENT).value))
     with reading(PROVENANCE):
         results.provenance, wrong = mapping(Provenance, folder.read(PROVENANCE, MAX_CONFIG_BYTES))
         problems += [f"{folder.shown}: {PROVENANCE}: {text}: it is left out" for text in wrong]
@@ -183,13 +183,6 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
 def _line(error: Exception) -> str:
     """What an error says, in one line that a terminal can hold."""
     return _short(" ".join(str(error).split()))
-
-
-def spec_of(value: Any) -> dict[str, Any]:
-    """The experiment of a run, as a file or its journal has it. Raises ValueError where readers could not use it."""
-    checked(Spec, value)
-    read_objectives(value["objective"])
-    return recorded(value)
 
 
 def _report_at(trial: Trial, step: int) -> Report:

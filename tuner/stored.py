@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from tuner.spec.objective import read_objectives
 from tuner.untrusted import parsed
 
 MAX_CONFIG_BYTES = 8 * 2**20
@@ -194,12 +195,33 @@ def checked(shape: type[Shape], value: Any) -> Shape:
         raise ValueError(_told(error)[0]) from None
 
 
+def spec_of(value: Any) -> Mapping:
+    """The experiment of a run, as a file has it. Raises ValueError where readers could not use it."""
+    checked(Spec, value)
+    read_objectives(value["objective"])
+    spec: Mapping = value
+    return spec
+
+
+def is_spec(value: Any) -> bool:
+    """Whether `spec_of` takes it."""
+    try:
+        spec_of(value)
+    except ValueError:
+        return False
+    return True
+
+
 def mapping(shape: type[BaseModel], data: bytes) -> tuple[Mapping, list[str]]:
     """The mapping that a JSON file holds, without the keys that are not as ``shape`` says; and a line for each of them.
 
     Raises ValueError where it is no JSON mapping.
     """
-    value = checked(Mapping, parsed(data))
+    return usable(shape, checked(Mapping, parsed(data)))
+
+
+def usable(shape: type[BaseModel], value: Mapping) -> tuple[Mapping, list[str]]:
+    """``value`` without the keys that are not as ``shape`` says; and a line for each of them."""
     try:
         shape.model_validate(value)
     except ValidationError as error:

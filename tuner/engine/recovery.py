@@ -20,6 +20,7 @@ from tuner.history import History, reopened_by, standing, state_of
 from tuner.journal import JournalReader, rewrite
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
+from tuner.stored import Provenance, usable
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Stock:
         """Takes account of the next event of the journal."""
         match event["what"]:
             case "began":
-                self.results.provenance = self.results.provenance or dict(event["provenance"])
+                self.results.provenance = self.results.provenance or usable(Provenance, event["provenance"])[0]
                 self.request, self.tail = event.get("request", ""), []
                 if self.snapshot and self.snapshot.number < event["n"]:
                     self.snapshot = None  # of the journal before this one
