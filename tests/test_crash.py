@@ -247,7 +247,7 @@ def test_a_searcher_that_raises_while_the_journal_is_played_is_named_too(
     monkeypatch.delitem(sys.modules, "mine")
     with pytest.raises(Crashed, match=r"^searcher Mine \(search.class_path\) raised OSError: no licence .*mine\.py"):
         resume("r", say=quiet)
-    assert explain(last_known(RunFolder.at("runs/r"))).state == "interrupted"
+    check_interrupted("searcher Mine (search.class_path) raised KeyError: 'the fifth'", ended=4)
 
 
 class Broken:

@@ -19,8 +19,8 @@ from tuner.why import explain
 
 STEPS = [
     "tuner.resumption.prepare",
-    "tuner.resumption.write_experiment",
     "tuner.engine.recovery.recover",
+    "tuner.resumption.write_experiment",
     "tuner.resumption.search",
     "tuner.engine.recorder.Recorder.leave",
 ]

@@ -193,9 +193,9 @@ def _go_on(
     from tuner.engine.recovery import recover
 
     known = stock.results
+    recovered = recover(stock, lambda: new_course(plan), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal
-    recovered = recover(stock, lambda: new_course(plan), anew)
     for notice in recovered.notices:
         say(f"NOTICE: {notice}")
     control = Control(elapsed_before=recovered.elapsed)

@@ -254,7 +254,7 @@ def _outcome(results: ResultSet, control: Control, say: Say) -> ResultSet:
     if control.fatal:
         ended = results.provenance.get("interrupted") is False
         if not ended and not isinstance(control.fatal, InputError) and resume not in str(control.fatal):
-            say(f"the run is interrupted; to go on where the search was: {resume}")
+            say(f"the run is interrupted; to continue it: {resume}")
         raise control.fatal
     if control.interrupted:
         over = len(results.trials) - results.count("paused") - results.count("pending")
