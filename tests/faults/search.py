@@ -134,6 +134,12 @@ class Search:
         return self
 
 
+def check_never_taken_back(search: Search) -> None:
+    """No trial reported anything twice: each went on from its latest checkpoint."""
+    reported = [(event["trial"], event["step"]) for event in search.events("reported")]
+    assert len(reported) == len(set(reported))
+
+
 def outcome(run: Path) -> list[Any]:
     """What a search found: of each trial its configuration, status and reports."""
     from tuner import load_run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.search import EPOCHS, TRIAL, Search, check_complete, experiment, outcome
+from tests.faults.search import EPOCHS, TRIAL, Search, check_complete, check_never_taken_back, experiment, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -23,29 +23,40 @@ needs_root = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("program", ["raylet", "gcs_server"])
-def test_rays_processes_die(tmp_path: Path, program: str) -> None:
-    """The search comes to its end without them, or says so and can be resumed."""
+def test_rays_processes_die(tmp_path: Path, whole: Any, program: str) -> None:
+    """The search says so, where Ray itself would wait for a minute, and can be resumed."""
     search = Search(tmp_path).start(experiment(seconds=0.2))
     search.until(lambda: search.reports() >= 6)
     (pid,) = search.children(program)
     os.kill(pid, signal.SIGKILL)
-    status, said = search.wait(200)
-    if status != 0:
-        assert status == 4, said
-        assert f"resume {search.run}" in said
-        assert "Traceback" not in said
-        search.finish()
+    status, said = search.wait(45)
+    assert status == 4, said
+    assert f"Ray's process {program} died" in said
+    assert f"resume {search.run}" in said
+    assert "Traceback" not in said
+    search.finish()
     check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
 
 
-def test_a_trials_process_dies(tmp_path: Path) -> None:
-    search = Search(tmp_path).start(experiment(seconds=0.2))
-    search.until(lambda: search.reports() >= 6)
+def _trains(search: Search) -> bool:
+    """Whether a trial is on its way to its next report."""
+    last = search.events()[-1]
+    return search.reports() >= 6 and last["what"] == "reported" and last["decision"] == "continue"
+
+
+def test_a_trials_process_dies(tmp_path: Path, whole: Any) -> None:
+    search = Search(tmp_path).start(experiment(seconds=0.5))
+    search.until(lambda: bool(search.events()) and _trains(search))
     (pid,) = search.children(*TRIAL)
     os.kill(pid, signal.SIGKILL)
     status, said = search.wait()
     assert status == 0, said
     check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+    (failed,) = search.events("failed attempt")
+    assert (failed["kind"], failed["retried"]) == ("process died", True)
+    check_never_taken_back(search)
 
 
 @pytest.fixture
@@ -102,8 +113,8 @@ def test_the_storage_turns_read_only(tmp_path: Path, small_disk: Path) -> None:
     check_complete(search.run)
 
 
-def test_the_clock_jumps_by_an_hour(tmp_path: Path) -> None:
-    """In the driver, where budgets are counted; and back again."""
+def test_the_clock_jumps_by_an_hour(tmp_path: Path, whole: Any) -> None:
+    """In the driver, where budgets and silence are counted, and in the trials' processes; and back again."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, time\n"
         "real, jump = time.time, os.environ['JUMP']\n"
@@ -117,7 +128,8 @@ def test_the_clock_jumps_by_an_hour(tmp_path: Path) -> None:
     jump = tmp_path / "jump"
     search = Search(tmp_path, environment={"JUMP": str(jump)})
     search.environment["PYTHONPATH"] += f":{tmp_path}"
-    search.start(experiment(seconds=0.1, budget={"trials": 8, "wall_clock": "30m"}))
+    limits: dict[str, Any] = {"budget": {"trials": 8, "wall_clock": "30m"}, "failures": {"hang_after": "5m"}}
+    search.start(experiment(seconds=0.1, **limits))
     search.until(lambda: search.reports() >= 6)
     jump.write_text("3600")
     search.until(lambda: search.reports() >= 14)
@@ -125,4 +137,6 @@ def test_the_clock_jumps_by_an_hour(tmp_path: Path) -> None:
     status, said = search.wait()
     assert status == 0, said
     check_complete(search.run)
-    assert [len(reports) for *_, reports, _ in outcome(search.run)]
+    assert outcome(search.run) == whole("tpe")
+    assert search.events("failed attempt") == []
+    assert max(event["elapsed"] for event in search.events()) < 1800

@@ -8,17 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.search import EPOCHS, TOY, Search, check_complete, experiment, outcome
+from tests.faults.search import EPOCHS, TOY, Search, check_complete, check_never_taken_back, experiment, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    ran = Search(tmp_path_factory.mktemp("whole")).start(experiment())
-    status, said = ran.wait()
-    assert status == 0, said
-    return outcome(ran.run)
 
 
 def misbehaving(folder: Path, how: str, **failures: Any) -> dict[str, Any]:
@@ -43,7 +35,7 @@ def memory_used() -> float:
     ],
 )
 def test_it_goes_on_from_its_checkpoint(
-    tmp_path: Path, whole: list[Any], how: str, kind: str, failures: dict[str, Any]
+    tmp_path: Path, whole: Any, how: str, kind: str, failures: dict[str, Any]
 ) -> None:
     environment = {}
     if how == "hogs memory":  # Ray ends the largest trial when so much of the machine's memory is used
@@ -56,16 +48,17 @@ def test_it_goes_on_from_its_checkpoint(
     assert status == 0, said
     assert (tmp_path / "it happened").exists()
     check_complete(search.run)
-    assert outcome(search.run) == whole
+    assert outcome(search.run) == whole("tpe")
     told = json.loads((search.run / "failures.json").read_text())
     ((failure,),) = told.values()
     assert (failure["kind"], failure["step"]) == (kind, 4)
+    check_never_taken_back(search)
     if kind == "hung":
         logs = [path.read_text() for path in search.run.glob("ray/*/output.log")]
         assert any("_misbehave" in text for text in logs), "no stack in the log"
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, whole: list[Any]) -> None:
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, whole: Any) -> None:
     search = Search(tmp_path).start(experiment(seconds=0.2))
     search.until(lambda: search.reports() >= 4).kill()
     latest = max(search.run.glob("ray/*/checkpoint_*/weights.bin"), key=lambda path: path.stat().st_mtime_ns)
@@ -75,4 +68,4 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, whole: list[Any]) -
     search.finish()
     assert "weights.bin" in search.said
     check_complete(search.run)
-    assert outcome(search.run) == whole
+    assert outcome(search.run) == whole("tpe")
