@@ -22,7 +22,7 @@ from tuner import load_run, resume, run
 from tuner.cli import cli
 from tuner.engine.control import Control
 from tuner.engine.recorder import Listener, Recorder
-from tuner.engine.recovery import STATE
+from tuner.engine.snapshot import STATE
 from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.journal import read_journal
 from tuner.loading import last_known

@@ -68,8 +68,7 @@ def test_a_process_that_ray_starts_outlives_the_terminal_and_nothing_is_lost_mea
         with _without_hangups():
             child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
             os.kill(os.getpid(), signal.SIGHUP)
-            assert not control.interrupted
-        assert control.interrupted
+        assert control.interrupted  # whether it waited, or another thread of this process took it
     child.send_signal(signal.SIGHUP)
     child.communicate(b"\n")
     assert child.returncode == 0

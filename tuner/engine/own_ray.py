@@ -141,7 +141,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _without_hangups() -> Iterator[None]:
     """Within: processes start that no SIGHUP ends, which comes to all of them where the terminal of the search is gone.
 
-    Ray does the same with SIGINT. A signal that comes meanwhile waits, and is this process's own afterwards.
+    Ray does the same with SIGINT. A signal that comes meanwhile is not lost to this process.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
