@@ -123,6 +123,8 @@ def owner(cls: type, name: str) -> type | None:
 def attributes(cls: type) -> frozenset[str]:
     """What objects of ``cls`` get in its methods, or by annotation."""
     body = definition(cls.__module__, cls.__qualname__)
+    if body is None and "__init__" in vars(cls):  # it says that it is of another module
+        body = definition(vars(cls)["__init__"].__module__, cls.__qualname__)
     stored = {
         node.attr
         for node in (ast.walk(body) if body else ())
@@ -301,6 +303,8 @@ class Reader:
             known = ATTRIBUTES.get(f"{home.__name__}:{name}")
             found = resolved(known) if known else getattr(home, name, None)
             return found if isinstance(found, ModuleType | type) else None
+        if (found := made(home, name)) is not None:
+            return found
         for path, known in ATTRIBUTES.items():
             of, _, attribute = path.rpartition(".")
             if ":" in of and attribute == name and issubclass(home, resolved(of)):
@@ -332,6 +336,18 @@ def declared(cls: type, name: str) -> Any:
                 targets = inner.targets if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Name) else []
                 if any(isinstance(one, ast.Attribute) and one.attr == name for one in targets):
                     return named(given.get(inner.value.id), base.__module__)
+    return None
+
+
+@functools.cache
+def made(cls: type, name: str) -> Any:
+    """The class of ours of which a class of ours makes an attribute."""
+    for base in cls.__mro__:
+        body = definition(base.__module__, base.__qualname__) if base.__module__.startswith("tuner") else None
+        for node in ast.walk(body) if body else ():
+            called = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+            if called and any(isinstance(one, ast.Attribute) and one.attr == name for one in node.targets):
+                return named(called.func, base.__module__)
     return None
 
 

@@ -1,0 +1,92 @@
+"""What the processes that Ray starts ahead of trials are told, and that trials take them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tuner.engine.own_ray import PRELOAD, PRESTART, _environment, _of_workers
+from tuner.machine import Cluster, Node, this_machine
+from tuner.plan import Plan
+from tuner.planning import make_plan
+from tuner.spec.reader import load_experiment
+
+ROOT = Path(__file__).parents[1]
+MACHINE = Cluster((Node("a", {"CPU": 4.0, "GPU": 1.0, "memory": 8 * 2.0**30}),))
+
+
+@pytest.fixture(autouse=True)
+def folder(user_folder: Path) -> Path:
+    (user_folder / "t_ahead.py").write_text("def train(config): raise SystemExit('a trial ran')\n")
+    return user_folder
+
+
+def plan(**resources: Any) -> Plan:
+    written = {
+        "trainable": "t_ahead.py:train",
+        "search_space": {"x": {"uniform": [0.0, 1.0]}},
+        "objective": {"metric": "score", "mode": "max"},
+        "resources": {"gpu": 0, **resources},
+    }
+    return make_plan(load_experiment(written), MACHINE)
+
+
+def test_where_each_is_to_run_a_trial_they_import_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    told = _of_workers(plan(cpu=1))
+    assert told[PRELOAD] == "tuner.engine.process"
+    assert told["OMP_NUM_THREADS"] == "1"
+    assert PRESTART not in told
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    assert _of_workers(plan(cpu=0.5))[PRELOAD] == "tuner.engine.process,torch"
+
+
+@pytest.mark.parametrize("resources", [{"cpu": 2}, {"cpu": 1, "gpu": 1}, {"cpu": 1, "max_concurrent_trials": 3}])
+def test_where_some_would_be_in_vain_none_is_started(resources: dict[str, Any]) -> None:
+    told = _of_workers(plan(**resources))
+    assert told[PRESTART] == "0"
+    assert PRELOAD not in told
+    assert told["OMP_NUM_THREADS"] == str(resources["cpu"])
+
+
+def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_KNOWN", "1")
+    monkeypatch.delenv("T_NEW", raising=False)
+    with _environment({"T_KNOWN": "2", "T_NEW": "3"}):
+        assert (os.environ["T_KNOWN"], os.environ["T_NEW"]) == ("2", "3")
+    assert os.environ["T_KNOWN"] == "1"
+    assert "T_NEW" not in os.environ
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_trials_run_in_the_processes_that_were_started_ahead(folder: Path) -> None:
+    cpus = int(this_machine().nodes[0].resources["CPU"])
+    (folder / "t_workers.py").write_text("""
+def train(config):
+    from pathlib import Path
+    import ray
+    from ray import tune
+    logs = Path(ray._private.worker._global_node.get_logs_dir_path())
+    tune.report({"score": 1.0, "workers": len(list(logs.glob("worker-*.out")))})
+""")
+    (folder / "e.yaml").write_text(f"""
+name: ahead
+trainable: t_workers.py:train
+search_space: {{x: {{uniform: [0.0, 1.0]}}}}
+objective: {{metric: score, mode: max}}
+budget: {{trials: {3 * cpus}}}
+resources: {{cpu: 1, gpu: 0}}
+""")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tuner", "run", "e.yaml", "--name", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert pd.read_parquet(folder / "runs/run/results.parquet")["workers"].max() == cpus
