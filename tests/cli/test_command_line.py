@@ -108,3 +108,21 @@ def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
     loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert not loaded & {"torch", "ray", "pandas", "pyarrow", "optuna"}
     assert "Example: python -m tuner" in done.stdout
+
+
+def test_validate_loads_only_what_the_trainable_does(tmp_path: Path) -> None:
+    (tmp_path / "nothing.py").write_text("def train(config): ...\n")
+    (tmp_path / "e.yaml").write_text("""
+trainable: nothing.py:train
+search_space: {x: {uniform: [0.0, 1.0]}}
+objective: {metric: score, mode: max}
+search: {kind: optuna}
+scheduler: {kind: asha, max_t: 9}
+tracking: {mlflow: {}}
+""")
+    command = [sys.executable, "-X", "importtime", "-m", "tuner", "validate", "e.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not loaded & {"torch", "ray", "mlflow", "pandas", "pyarrow", "optuna", "scipy"}
+    assert "optuna" in done.stdout
