@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,16 +80,14 @@ def _ray() -> Iterator[None]:
     before = os.environ.get("PYTHONPATH")
     # workers import tuner from this checkout, installed or not, and the Ray of this process (scripts/on_ray)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # Ray 2.56 announces what it changes for trials without a GPU
-        ray.init(
-            address="local",
-            num_cpus=2,
-            num_gpus=0,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+    ray.init(
+        address="local",
+        num_cpus=2,
+        num_gpus=0,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     try:
         yield
     finally:
