@@ -82,7 +82,7 @@ PAIRINGS: list[Pairing] = [
 ]
 
 
-HEARD = {"grid": frozenset[str](), "random": frozenset({"end"}), "hyperopt": frozenset({"end"})}
+HEARD = {"grid": frozenset[str](), "random": frozenset({"end"})}
 """What searchers listen to, of those that do not hear of reports too (tests/test_covering.py asks them)."""
 
 
