@@ -18,8 +18,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from ray import cloudpickle
 
 import tuner.journal
-from tuner.encoding import NotOurs, Opaque, opened
-from tuner.errors import EnvironmentFailure
+from tuner.encoding import Opaque, opened
+from tuner.errors import EnvironmentFailure, InputError
 from tuner.journal import JournalReader, JournalWriter, first_event, last_event, read_journal, rewrite
 from tuner.storage import RunFolder
 
@@ -228,6 +228,16 @@ def test_depth_is_damage(tmp_path: Path) -> None:
     assert read_journal(RunFolder.at(tmp_path)).damage == "1 damaged line"
 
 
+def test_a_file_of_nothing_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner.journal, "_LONGEST_LINE", 1 << 23)
+    folder = written(local(tmp_path))
+    os.truncate(tmp_path / "run/journal.jsonl", 1 << 40)
+    journal = read_journal(folder)
+    assert [event["n"] for event in journal.events] == [1, 2, 3, 4]
+    assert journal.damage == "1 damaged line"
+    assert last_event(folder) is None
+
+
 class Armed:
     """Does something when it is unpickled."""
 
@@ -253,7 +263,7 @@ def test_reading_opens_no_pickle_and_opening_only_the_users_own(tmp_path: Path) 
     assert not boom.exists()
     for config in others:
         assert isinstance(config["x"], Opaque)
-        with pytest.raises(NotOurs, match="--trust"):
+        with pytest.raises(InputError, match="--trust"):
             opened(config, trust=False)
     assert not boom.exists()
     opened(ours, trust=False)

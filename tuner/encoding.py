@@ -21,10 +21,6 @@ _TAG = re.compile(rf"(?:{_PICKLED}|{_TUPLE})'*")
 _PLAIN = (type(None), bool, int, float, str)
 
 
-class NotOurs(InputError):
-    """A Python object was pickled by somebody else, and opening it can run any code."""
-
-
 @dataclass(frozen=True)
 class Opaque:
     """A Python object that JSON cannot hold, still pickled."""
@@ -37,13 +33,16 @@ class Opaque:
         return "<Python object>"
 
     def open(self, trust: bool) -> Any:
-        """The object. Raises NotOurs where another user pickled it, unless ``trust``, InputError where it cannot be."""
+        """The object. Raises InputError where it cannot be opened, or must not be.
+
+        It must not be where another user pickled it, as that can run any code, unless ``trust``.
+        """
         try:
             data = base64.b64decode(self.pickled, validate=True)
         except (binascii.Error, ValueError):
             raise InputError("a Python object of the journal is damaged") from None
         if not trust and not is_ours(data, self.signature):
-            raise NotOurs(
+            raise InputError(
                 "it holds Python objects that another user or machine pickled, and opening them can run any code; "
                 "if you trust whoever wrote this run folder: --trust"
             )

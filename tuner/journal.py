@@ -39,6 +39,9 @@ SEGMENT_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 22
 """How much of a file is read at a time."""
 
+_LONGEST_LINE = 1 << 28
+"""Bytes: a trial that a recovery writes down as one event may have a million reports. More than that is no line."""
+
 
 class JournalWriter:
     """Appends events after those that are there.
@@ -286,6 +289,9 @@ class JournalReader:
                     yield piece[:end]
                 if len(piece) >= left or not piece:
                     return
+                if not end and wanted > _LONGEST_LINE:
+                    self.damaged += 1
+                    return
                 wanted *= 1 if end else 2  # a line longer than a piece
 
 
@@ -322,7 +328,7 @@ def _tails(folder: RunFolder) -> Iterator[tuple[int, bytes]]:
         while True:
             data = os.pread(file, wanted, max(0, size - wanted))
             yield size - len(data) + data.rfind(b"\n") + 1, data
-            if wanted >= size:
+            if wanted >= min(size, _LONGEST_LINE):
                 return
             wanted *= 8
 

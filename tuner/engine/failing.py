@@ -238,7 +238,9 @@ class FailingTrials(PlacedTrials):
         values = merge(self.plan.spec.params, config) | ({} if reduced is None else {"micro_batch": reduced})
         return self.plan.trainable.micro_batch(values)
 
-    def _try_again(self, trial: RayTrial, exception: BaseException, micro_batch: int | None, after: float) -> None:
+    def _try_again(
+        self, trial: RayTrial, exception: BaseException, micro_batch: int | None, after: float = 0.0
+    ) -> None:
         """Queues the trial ``after`` so many seconds; it goes on from its latest checkpoint in another process."""
         self._cached_trial_decisions.pop(trial.trial_id, None)
         self._queued_trial_decisions.pop(trial.trial_id, None)
