@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -145,9 +146,13 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     more = len(known) - _MOST_NAMES
     listed = ", ".join(known[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
     few = len(known) <= _MOST_COMPARED and len(name) <= _MOST_COMPARED
-    short = [other for other in known if len(other) <= _MOST_COMPARED] if few else []
-    nearest = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
-    return f"allowed: {listed}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+    nearest = _nearest(name, tuple(other for other in known if len(other) <= _MOST_COMPARED)) if few else ""
+    return f"allowed: {listed}" + (f"; did you mean {nearest!r}?" if nearest else "")
+
+
+@functools.lru_cache(4096)  # the same name is unknown in every configuration that a check draws
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), "")
 
 
 def shortened(text: str, length: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.algorithms import pairing_problems
 from tuner.configuration import Configuration, merge
-from tuner.errors import InputError, Problem
+from tuner.errors import MOST_PROBLEMS, InputError, Problem
 from tuner.machine import Cluster, describe
 from tuner.plan import Plan
 from tuner.spec.importing import text_of
@@ -117,6 +117,8 @@ def _config_problems(experiment: Experiment, trainable: Trainable, samples: list
             name = ".".join(path)
             text = f"{name}: {message}" if path and not _holds(experiment.document.value, (*where, *path)) else message
             problems.setdefault(path, experiment.problem((*where, *path), text))
+        if len(problems) > MOST_PROBLEMS:  # more are not told
+            break
     return list(problems.values())
 
 
