@@ -97,6 +97,21 @@ def test_the_disk_is_full(tmp_path: Path, small_disk: Path) -> None:
 
 
 @needs_root
+def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
+    search = Search(tmp_path, small_disk / "runs").start({**spec(), "failures": {"storage_patience": "5m"}})
+    search.until(lambda: search.reports() >= 6)
+    with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1 << 16))
+    search.until(lambda: "cannot be used" in search._said.read_text())
+    (small_disk / "ballast").unlink()
+    status, said = search.wait()
+    assert status == 0, said
+    assert "can be used again" in said
+    check_complete(search.run)
+
+
+@needs_root
 def test_the_storage_turns_read_only(tmp_path: Path, small_disk: Path) -> None:
     """As the kernel does it after an error of the disk."""
     search = Search(tmp_path, small_disk / "runs").start(spec())
