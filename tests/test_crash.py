@@ -250,6 +250,33 @@ def test_a_searcher_that_raises_while_the_journal_is_played_is_named_too(
     check_interrupted("searcher Mine (search.class_path) raised KeyError: 'the fifth'", ended=4)
 
 
+def test_a_searcher_with_state_outside_of_its_snapshot_can_be_resumed(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It suggests something else after its snapshot: the whole journal is played instead."""
+    shared = SEARCHER.replace("count = 0", "count = [0]").replace("self.count", "self.count[0]")
+    (user_folder / "mine.py").write_text(TRAINABLE + shared)
+    save, saved = Recorder._save, []
+
+    def save_once(recorder: Recorder, *arguments: Any, **options: Any) -> None:
+        if not saved:
+            save(recorder, *arguments, **options)
+        saved.append(recorder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.engine.recorder.SAVE_EVERY_S", 0.0)
+        patch.setattr(Recorder, "_save", save_once)
+        patch.setattr("tuner.runner._leave", lambda *arguments: None)  # it is killed
+        with pytest.raises(Crashed):
+            begin(**THEIRS)
+    assert (user_folder / "runs/r" / STATE).exists()
+    monkeypatch.delitem(sys.modules, "mine")
+    (user_folder / "mended").touch()
+    results = resume("r", say=quiet)
+    assert [trial.config["x"] for trial in results.trials] == [number / 10 for number in range(1, TRIALS + 1)]
+    assert all(trial.has_ended for trial in results.trials)
+
+
 class Broken:
     """A listener of the user's that raises in one of its methods, at the third trial where that knows one."""
 

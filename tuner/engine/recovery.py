@@ -7,6 +7,7 @@ have together, as a new journal and its snapshot, before anything else happens.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -131,8 +132,9 @@ def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) 
     """
     results, snapshot = stock.results, stock.snapshot
     if snapshot and not anew and not _extended(stock.tail):
-        elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
-        return Recovered(results, snapshot.course, elapsed, stock.notices)
+        with contextlib.suppress(Diverged):  # a searcher may keep state outside of its pickle: then all is played
+            elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
+            return Recovered(results, snapshot.course, elapsed, stock.notices)
 
     def events() -> Iterator[Event]:
         return _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
