@@ -325,7 +325,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, make: str) -> None:
     folder, place, target = RunFolder.at(tmp_path), tmp_path / LOCK, tmp_path / "precious"
     target.write_text("stays")
     {"link": lambda: place.symlink_to(target), "folder": place.mkdir, "pipe": lambda: os.mkfifo(place)}[make]()
-    with pytest.raises(EnvironmentFailure, match=r"run\.lock is no regular file"), locked(folder):
+    with pytest.raises(EnvironmentFailure, match=r"run\.lock: a link or no regular file"), locked(folder):
         pass
     assert holder(folder) is None
     assert target.read_text() == "stays"

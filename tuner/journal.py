@@ -26,7 +26,7 @@ from tuner.encoding import decoded, encoded
 from tuner.errors import EnvironmentFailure
 from tuner.events import Event, is_event
 from tuner.lock import Lock
-from tuner.storage import RunFolder
+from tuner.storage import RunFolder, open_own
 
 JOURNAL = "journal"
 """Name of the folder of segments, and, with ``.jsonl``, of the local file."""
@@ -76,6 +76,8 @@ class JournalWriter:
             self._lock.renew()
         due = now or self._tail.failing or time.monotonic() >= self._synced + SYNC_EVERY_S
         if self._tail.waiting and due:
+            if self._lock:
+                self._lock.check()  # what another process writes by now must not be written over
             self._tail.sync()
             self._synced = time.monotonic()
 
@@ -89,11 +91,7 @@ class _FileTail:
     """The end of a local file."""
 
     def __init__(self, folder: RunFolder, size: int) -> None:
-        path = folder.local_path / f"{JOURNAL}.jsonl"
-        try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise EnvironmentFailure(f"{path} cannot be written: {error.strerror}") from None
+        self._file = open_own(folder.local_path / f"{JOURNAL}.jsonl", os.O_WRONLY | os.O_CREAT)
         os.ftruncate(self._file, size)
         self._safe = size
         """Bytes that are on the disk."""

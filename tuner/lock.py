@@ -18,7 +18,6 @@ import errno
 import json
 import os
 import socket
-import stat
 import threading
 import time
 import uuid
@@ -26,7 +25,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError, LockLost
-from tuner.storage import RunFolder
+from tuner.storage import RunFolder, open_own
 from tuner.untrusted import parsed
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class _FileLock(Lock):
     def __init__(self, folder: RunFolder, name: str) -> None:
         super().__init__(folder, name)
         self._path = folder.local_path / name
-        self._file = _opened(folder / name, os.O_RDWR | os.O_CREAT)
+        self._file = open_own((folder / name).local_path, os.O_RDWR | os.O_CREAT)
         try:
             self._acquire()
             os.ftruncate(self._file, 0)
@@ -265,7 +264,7 @@ def _locked_by(place: RunFolder) -> dict[str, Any] | None:
     import fcntl
 
     try:
-        file = _opened(place, os.O_RDONLY)
+        file = open_own(place.local_path, os.O_RDONLY)
     except (OSError, EnvironmentFailure):
         return None
     try:
@@ -277,24 +276,6 @@ def _locked_by(place: RunFolder) -> dict[str, Any] | None:
     finally:
         os.close(file)
     return None
-
-
-def _opened(place: RunFolder, flags: int) -> int:
-    """The file, opened. Raises EnvironmentFailure where there is something else in its place."""
-    try:
-        file = os.open(place.local_path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise _no_file(place) from None
-        raise
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise _no_file(place)
-    return file
-
-
-def _no_file(place: RunFolder) -> EnvironmentFailure:
-    return EnvironmentFailure(f"{place.shown} is no regular file (a link, a folder or a device): delete it")
 
 
 def _unusable(place: RunFolder, error: OSError) -> EnvironmentFailure:
