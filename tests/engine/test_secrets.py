@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.engine.test_run import search
+from tuner import run as search
 from tuner.cli import cli
 
 SECRET = "TOPSECRET"
@@ -29,14 +29,16 @@ def test_no_secret_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
     monkeypatch.setattr(sys, "argv", COMMAND)
     for name in ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY"):
         monkeypatch.setenv(name, SECRET)
-    results = search(
-        tmp_path,
-        "quadratic",
-        {"x": {"uniform": [0, 1]}},
-        params={"epochs": 1},
-        budget={"trials": 1},
-        tracking={"mlflow": {}, "tensorboard": {}},
-    )
+    experiment = {
+        "trainable": f"{Path(__file__).parent}/toys.py:quadratic",
+        "search_space": {"x": {"uniform": [0, 1]}},
+        "objective": {"metric": "score", "mode": "max"},
+        "params": {"epochs": 1},
+        "budget": {"trials": 1},
+        "resources": {"gpu": 0},
+        "tracking": {"mlflow": {}, "tensorboard": {}},
+    }
+    results = search(experiment, storage=tmp_path, name="run")
     run = str(results.folder.local_path)
     for verb in ("show", "report", "track", "why"):
         done = CliRunner().invoke(cli, [verb, run])
