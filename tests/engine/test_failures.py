@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.test_run import by_config, experiment
 from tuner import load_run, run
-from tuner.engine.recovery import load_state
+from tuner.engine.snapshot import read_snapshot
 from tuner.journal import read_journal
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
@@ -132,9 +132,9 @@ def test_a_metric_that_becomes_nan_may_stop_the_trial_with_what_it_had(tmp_path:
     (trial,) = results.trials
     assert (trial.status, trial.steps) == ("stopped", 3)
     assert trial.reason == "report 4: score is nan (failures.on_nan: stop)"
-    found = load_state(RunFolder.at(tmp_path / "run"))
+    found, _ = read_snapshot(RunFolder.at(tmp_path / "run"))
     assert found is not None
-    (told,) = found[3].searcher._study.trials
+    (told,) = found.course.searcher._study.trials
     assert (told.state.name, told.value) == ("COMPLETE", 6.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tuner import load_run, resume, run
 from tuner.engine.recorder import Listener
-from tuner.engine.recovery import load_state
+from tuner.engine.snapshot import read_snapshot
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
@@ -122,9 +122,9 @@ def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     space = {"how": {"choice": ["raise", "nan", "exit", "fine"]}}
     block = {"kind": "optuna", "sampler": "tpe", "seed": 1}
     results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10}, failures={"retries": 1})
-    found = load_state(RunFolder.at(tmp_path / "run"))
+    found, _ = read_snapshot(RunFolder.at(tmp_path / "run"))
     assert found is not None
-    state = found[3].searcher
+    state = found.course.searcher
     states = Counter(trial.state.name for trial in state._study.trials)
     assert states == {"FAIL": results.count("failed"), "COMPLETE": results.count("completed")}
     assert results.count("failed") > 0
