@@ -213,14 +213,14 @@ def test_a_checkpoint_is_on_the_disk_before_another_takes_its_place(
 def test_a_disk_that_does_not_take_a_checkpoint_is_the_trials_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fsync(descriptor: int) -> None:
+    def sync(path: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     reported = tmp_path / "reported"
     reported.mkdir()
     session = Session(tmp_path / "storage")
     saving = Saving(session, 1, Fifo())
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr("tuner.manifest._sync", sync)
     session.report({"epoch": 1}, Checkpoint.from_directory(str(reported)))
     with pytest.raises(OSError, match="Input/output"):
         saving.settle()
@@ -253,6 +253,7 @@ def test_folders_that_cannot_be_synced_are_no_error_but_a_broken_disk_is(
 def test_a_checkpoint_that_only_its_node_reads_as_damaged_stays(folder: RunFolder) -> None:
     latest = SimpleNamespace(checkpoint=Checkpoint.from_directory(folder.path))
     metadata = SimpleNamespace(checkpoint_manager=SimpleNamespace(latest_checkpoint_result=latest))
-    recorder = SimpleNamespace(results=SimpleNamespace(trial=lambda trial_id: None))  # nothing may be recorded
+    results = SimpleNamespace(trial=lambda trial_id: None)  # nothing may be recorded
+    recorder = SimpleNamespace(results=results, damage_of=damage)
     assert not passed_over(SimpleNamespace(trial_id="a", run_metadata=metadata), recorder)  # type: ignore[arg-type]
     assert damage(folder) == ""

@@ -215,7 +215,8 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     made._cached_trial_decisions = {}
     made._is_examined = lambda trial, exception: False
     made._lacks_room = lambda: False
-    made._try_again = lambda trial, exception, micro_batch: said.append("tried again")
+    made._try_again = lambda trial, exception, micro_batch, after=0.0: said.append("tried again")
+    made._attempts = {}
     made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
     made._failure = lambda trial, exception: failure_of(exception)
     made._micro_batch = lambda trial: None

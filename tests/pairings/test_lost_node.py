@@ -18,7 +18,8 @@ import json, os, sys, time
 from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
-from tuner import run
+from tuner import load_run, run
+from tuner.errors import NoUsableResult
 
 how, folder, event, trials = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
@@ -101,7 +102,8 @@ import json, os, sys
 from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
-from tuner import run
+from tuner import load_run, run
+from tuner.errors import NoUsableResult
 
 folder, sick, dies = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "dies"
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
@@ -129,7 +131,10 @@ experiment = {
     "resources": {"gpu": 0},
 }
 said = []
-results = run(experiment, storage=folder, name="run", listeners=[Sabotage()], say=said.append)
+try:
+    results = run(experiment, storage=folder, name="run", listeners=[Sabotage()], say=said.append)
+except NoUsableResult:
+    results = load_run(folder / "run")
 found = [[t.status, [r.metrics["node"] for r in t.reports], [f.message for f in t.failures]] for t in results.trials]
 print("FOUND", json.dumps([[node.node_id for node in nodes], found, said]), flush=True)
 os._exit(0)

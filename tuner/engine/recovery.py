@@ -34,6 +34,8 @@ class Stock:
     """The events after the snapshot."""
     request: str = ""
     """By which the search was made longer that has not come to its end since; empty where there is none."""
+    held: float = 0.0
+    """Seconds for which processes held the resources of a trial, as the last event tells."""
     notices: list[str] = field(default_factory=list)
     """What the user should know of how it was recovered."""
     trust: bool = False
@@ -41,6 +43,7 @@ class Stock:
 
     def note(self, event: Event) -> None:
         """Takes account of the next event of the journal."""
+        self.held = event.get("held", self.held)
         match event["what"]:
             case "began":
                 self.results.provenance = self.results.provenance or usable(Provenance, event["provenance"])[0]
@@ -114,7 +117,7 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
-    events.append({"what": "recovered", "elapsed": elapsed})
+    events.append({"what": "recovered", "elapsed": elapsed, "held": stock.held})
     events += [last] if last["what"] == "left" else []  # the run had come to its end
     stock.snapshot, stock.tail = None, []
     if course:
