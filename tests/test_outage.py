@@ -24,6 +24,7 @@ from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
 from tuner.engine.recorder import Recorder
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
+from tuner.failure import Failure
 from tuner.journal import JournalWriter, read_journal
 from tuner.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision
@@ -204,11 +205,16 @@ def test_a_storage_that_fails_damages_no_checkpoint(search: Search) -> None:
 def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     """Ray's control loop as ours, of which nothing runs; what it would do it says."""
     made: Any = object.__new__(Controller)
+
+    def failed_attempt(trial_id: str, failure: Failure) -> None:
+        results.trial(trial_id).failures.append(failure)
+        said.append(f"{failure.kind}: {failure.message}")
+
     made.control = Control()
     made.recorder = SimpleNamespace(
         storing=storing,
         results=results,
-        failed_attempt=lambda trial_id, failure: said.append(f"{failure.kind}: {failure.message}"),
+        failed_attempt=failed_attempt,
         discard_unreported=lambda trial: said.append("discarded"),
     )
     made._room_lacks = ""
