@@ -290,12 +290,15 @@ def test_when_failures_end_the_search(stop_after: int | str | None, failed: int,
     assert (stopper.stop_all(), control.stop_reason) == (bool(reason), reason)
 
 
-def test_a_trial_that_is_reopened_has_neither_failed_nor_ended() -> None:
+@pytest.mark.parametrize(
+    "reopened", [{"what": "extended", "spec": {}, "reopened": ["a"]}, {"what": "reopened", "trial": "a"}]
+)
+def test_a_trial_that_is_reopened_has_neither_failed_nor_ended(reopened: dict[str, Any]) -> None:
     ledger = Ledger((Objective(metric="score", mode="max"),), None)
     for status in ("failed", "completed"):
         ledger.note({"what": "ended", "trial": "a", "status": status})
         assert (ledger.failed, ledger.ended) == (int(status == "failed"), 1)
-        ledger.note({"what": "reopened", "trial": "a"})
+        ledger.note(reopened)
         assert (ledger.failed, ledger.ended) == (0, 0)
 
 

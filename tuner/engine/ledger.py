@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.events import Event
+from tuner.history import reopened_by
 from tuner.spec.objective import Objective
 
 REPORTS = "training_iteration"
@@ -52,8 +53,8 @@ class Ledger:
                 if event["status"] == "completed":
                     self._completed += 1
                     self._completed_epochs += self.epoch(event["trial"])
-            case "reopened":
-                self.failed -= self._ends.pop(event["trial"], "") == "failed"
+        for trial_id in reopened_by(event):
+            self.failed -= self._ends.pop(trial_id, "") == "failed"
 
     @property
     def ended(self) -> int:
