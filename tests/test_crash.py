@@ -23,7 +23,7 @@ from tuner.cli import cli
 from tuner.engine.control import Control
 from tuner.engine.recorder import Listener, Recorder
 from tuner.engine.snapshot import STATE
-from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, TunerError
+from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, LockLost, TunerError
 from tuner.journal import read_journal
 from tuner.loading import last_known
 from tuner.plan import Plan
@@ -354,3 +354,34 @@ def test_prepare_that_raises_is_named_with_its_line(user_folder: Path) -> None:
     with pytest.raises(InputError, match=r"^mine.py:train: prepare: KeyError: 'data' \(.*/mine.py, line 4\)$"):
         begin()
     assert not Path("runs/r").exists()
+
+
+def test_killed_after_its_last_event_it_is_known_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException): ...
+
+    def kill(*arguments: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr("tuner.engine.recorder.write_json", kill)  # provenance.json
+    with pytest.raises(Killed):
+        begin()
+    known = last_known(RunFolder.at("runs/r"))
+    assert known.provenance["interrupted"] is False
+    assert explain(known).state == "finished"
+    with pytest.raises(InputError, match="nothing to resume"):
+        resume("r", say=quiet)
+
+
+def test_a_search_whose_run_was_taken_over_writes_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TakeOver:
+        def reported(self, trial: Trial, report: Report) -> None:
+            if trial.number == 3:
+                Path("runs/r/run.lock").write_text('{"owner": "b"}')
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arguments: None
+
+    monkeypatch.setattr("tuner.lock.CHECK_EVERY_S", 0.0)
+    with pytest.raises(LockLost):
+        run(EXPERIMENT, name="r", say=quiet, listeners=[TakeOver()])
+    assert not Path("runs/r/report.html").exists()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_crash import TRIALS, begin, loop, quiet, without_ray  # noqa: F401 - the fixture
+from tests.test_crash import TRIALS, begin, loop, quiet, tuner, without_ray  # noqa: F401 - the fixture
 from tuner import extend, load_run, resume, retry
 from tuner.errors import InputError
 from tuner.journal import JournalWriter, read_journal
@@ -108,7 +108,10 @@ def test_another_request_is_another_extension(monkeypatch: pytest.MonkeyPatch) -
 def test_resume_continues_what_an_extension_began(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     begin()
     killed(monkeypatch, step, lambda: extend("r", trials="+2", say=quiet))
-    assert explain(last_known(RunFolder.at("runs/r"))).state != "finished"
+    known = last_known(RunFolder.at("runs/r"))
+    assert explain(known).state == "dead"
+    assert known.unreadable == []
+    assert "damaged" not in tuner("list")
     assert len(resume("r", say=quiet).trials) == TRIALS + 2
     assert load_run("r").provenance["trials"] == TRIALS + 2
 

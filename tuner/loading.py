@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.history import journalled
+from tuner.history import journalled, standing
 from tuner.journal import JOURNAL, first_event, last_event
 from tuner.lock import LOCK
 from tuner.redaction import recorded
@@ -111,6 +111,7 @@ def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
             raise EnvironmentFailure(results.unreadable[0])
         return results
     if last["what"] == "left" and not results.unreadable:
+        standing(results, last)
         return results
     history, reader = journalled(folder, results.provenance)
     told = history.results

@@ -243,7 +243,7 @@ def _leave(recorder: Recorder, results: ResultSet, control: Control, listeners: 
         except KeyboardInterrupt:  # the journal has all that could be written
             control.interrupted = True
     with contextlib.suppress(KeyboardInterrupt):  # the search is over, and `report` writes its page again
-        attempt(lambda: _write_page(results, control.say))
+        attempt(functools.partial(stored, lambda: _write_page(results, control.say)))
     for listener in listeners:
         attempt(functools.partial(listener.finished, results))
 

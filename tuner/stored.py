@@ -134,7 +134,8 @@ class Provenance(_Shape):
     python: str = ""
     packages: dict[str, str] = {}
     git: _Git | None = None
-    interrupted: bool = False
+    interrupted: bool | None = None
+    interrupted_by: str = ""
     ended_by: str | None = None
     elapsed_s: Seconds | None = None
 
