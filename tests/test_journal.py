@@ -32,6 +32,34 @@ EVENTS: list[dict[str, Any]] = [
     {"what": "ended", "trial": "a", "status": "stopped", "reason": "ä\nb", "rung": None},
 ]
 
+STATE = {
+    "number": 1,
+    "config": {"lr": 0.1},
+    "status": "paused",
+    "reason": "",
+    "rung": None,
+    "micro_batch": None,
+    "host": "h",
+    "reports": [[1, 1.0, 2.0, {"loss": 1.0}, "ray/a/checkpoint_1"]],
+    "segments": [{"after": 1, "config": {}, "donor": None, "donor_step": 0}],
+    "failures": [{"kind": "hung", "message": "m", "step": 1, "micro_batch": None, "final": False}],
+}
+"""Of an event "trial"."""
+WRONG: list[tuple[str, Any]] = [
+    ("number", "x"),
+    ("config", 5),
+    ("status", ["paused"]),
+    ("status", "gone"),
+    ("host", []),
+    ("reports", [[1, 1.0, 2.0, {"loss": 1.0}, "../../x"]]),
+    ("reports", [["s", None, None, {}, None]]),
+    ("reports", [5]),
+    ("reports", [[1]]),
+    ("segments", [{"after": "x"}]),
+    ("failures", [5]),
+    ("failures", [{"kind": 1}]),
+]
+
 
 def remote(folder: Path) -> RunFolder:
     """A folder of a file system that is not this machine's own."""
@@ -213,6 +241,14 @@ def test_what_is_left_of_the_old_journal_is_passed_over(tmp_path: Path, monkeypa
         {"n": 1, "what": "reported", **REPORT, "metrics": {}, "checkpoint": "ray/a/../../x"},
         {"n": 1, "what": "reported", **REPORT, "metrics": {}, "checkpoint": "/etc"},
         {"n": 1, "what": "reported", **REPORT, "metrics": {}, "segment": {"after": 1}},
+        {"n": 1, "what": "extended", "spec": SPEC, "reopened": 5},
+        {"n": 1, "what": "extended", "spec": SPEC, "reopened": [["a"]]},
+        {"n": 1, "what": "left", "interrupted": True, "reason": 5},
+        {"n": 1, "what": "left", "interrupted": True, "elapsed": "x"},
+        {"n": 1, "what": "left", "interrupted": True, "elapsed": math.inf},
+        {"n": 1, "what": "started", "trial": "a", "host": ["h"]},
+        {"n": 1, "what": "trial", "trial": "a", "state": {}},
+        *({"n": 1, "what": "trial", "trial": "a", "state": STATE | {name: wrong}} for name, wrong in WRONG),
     ],
 )
 def test_what_is_no_event_is_damage_though_its_checksum_is_right(event: Any, tmp_path: Path) -> None:
@@ -220,6 +256,11 @@ def test_what_is_no_event_is_damage_though_its_checksum_is_right(event: Any, tmp
     journal = read_journal(RunFolder.at(tmp_path))
     assert [e["n"] for e in journal.events] == [2]
     assert journal.damage == "1 damaged line; events 1 are lost"
+
+
+def test_a_whole_trial_is_an_event(tmp_path: Path) -> None:
+    tmp_path.joinpath("journal.jsonl").write_bytes(line({"n": 1, "what": "trial", "trial": "a", "state": STATE}))
+    assert read_journal(RunFolder.at(tmp_path)).damage == ""
 
 
 def test_depth_is_damage(tmp_path: Path) -> None:

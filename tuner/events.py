@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
-from tuner.stored import is_spec
+from tuner.stored import MAX_SECONDS, is_id, is_spec
+from tuner.trial import Status
 
 Event = dict[str, Any]
-
-_TRIAL_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
-"""A trial's id is the name of its folder too."""
 
 _CHECKPOINT = re.compile(r"ray/[0-9A-Za-z_-]{1,100}/[0-9A-Za-z_-][0-9A-Za-z_.-]*")
 """Below the run folder, so that what is deleted or copied is a trial's own."""
 
 _NUMBER, _TEXT_OR_NONE, _WHOLE_OR_NONE = (int, float), (str, type(None)), (int, type(None))
 
-_FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+_Types = dict[str, type | tuple[type, ...]]
+
+_FIELDS: dict[str, _Types] = {
     "began": {"spec": dict, "provenance": dict},
     "extended": {"spec": dict},
     "suggested": {"trial": str, "config": dict},
@@ -42,12 +43,38 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
 }
 """Of each kind its fields that are never absent. A kind that is not here is of another version, and changes nothing."""
 
-_SEGMENT: dict[str, type | tuple[type, ...]] = {
-    "after": int,
-    "config": dict,
-    "donor": _TEXT_OR_NONE,
-    "donor_step": int,
+_OPTIONAL: _Types = {
+    "host": str,
+    "reason": str,
+    "request": str,
+    "reopened": list,
+    "decision": str,
+    "micro_batch": _WHOLE_OR_NONE,
+    "elapsed": _NUMBER,
+    "held": _NUMBER,
 }
+"""What an event may tell besides."""
+
+_SEGMENT: _Types = {"after": int, "config": dict, "donor": _TEXT_OR_NONE, "donor_step": int}
+
+_FAILURE: _Types = {"kind": str, "message": str, "step": int, "micro_batch": _WHOLE_OR_NONE, "final": bool}
+
+_REPORT: _Types = {name: kinds for name, kinds in _FIELDS["reported"].items() if name != "trial"}
+"""In the order in which the event "trial" has them."""
+
+_STATE: _Types = {
+    "number": int,
+    "config": dict,
+    "status": str,
+    "reason": str,
+    "rung": _WHOLE_OR_NONE,
+    "micro_batch": _WHOLE_OR_NONE,
+    "host": str,
+    "reports": list,
+    "segments": list,
+    "failures": list,
+}
+"""Of the event "trial"."""
 
 
 def is_event(value: Any) -> bool:
@@ -56,18 +83,50 @@ def is_event(value: Any) -> bool:
         return False
     if not _tells(value, _FIELDS.get(value["what"], {})):
         return False
+    if not all(isinstance(value[name], kinds) for name, kinds in _OPTIONAL.items() if name in value):
+        return False
+    if not all(0 <= value[name] <= MAX_SECONDS for name in ("elapsed", "held") if name in value):
+        return False
+    if not all(isinstance(trial_id, str) for trial_id in value.get("reopened", ())):
+        return False
     if value["what"] in ("began", "extended") and not is_spec(value["spec"]):
         return False
     if value["what"] == "ended" and value["status"] not in ("completed", "stopped", "failed"):
         return False
-    if "trial" in value and not (isinstance(value["trial"], str) and _TRIAL_ID.fullmatch(value["trial"])):
+    if value["what"] == "trial" and not _is_state(value["state"]):
         return False
-    checkpoint, segment = value.get("checkpoint"), value.get("segment")
-    return (checkpoint is None or bool(_CHECKPOINT.fullmatch(checkpoint))) and (
-        segment is None
-        or (isinstance(segment, dict) and segment.keys() == _SEGMENT.keys() and _tells(segment, _SEGMENT))
+    if "trial" in value and not (isinstance(value["trial"], str) and is_id(value["trial"])):
+        return False
+    return _is_checkpoint(value.get("checkpoint")) and (
+        value.get("segment") is None or _has(value["segment"], _SEGMENT)
     )
 
 
-def _tells(value: Event, fields: dict[str, type | tuple[type, ...]]) -> bool:
+def _is_state(state: Event) -> bool:
+    return (
+        _has(state, _STATE)
+        and state["status"] in get_args(Status)
+        and all(map(_is_report, state["reports"]))
+        and all(_has(segment, _SEGMENT) for segment in state["segments"])
+        and all(_has(failure, _FAILURE) for failure in state["failures"])
+    )
+
+
+def _is_report(values: Any) -> bool:
+    if not isinstance(values, list) or len(values) != len(_REPORT):
+        return False
+    report = dict(zip(_REPORT, values, strict=True))
+    return _tells(report, _REPORT) and _is_checkpoint(report["checkpoint"])
+
+
+def _is_checkpoint(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and _CHECKPOINT.fullmatch(value) is not None)
+
+
+def _has(value: Any, fields: _Types) -> bool:
+    """Whether ``value`` is a mapping of these ``fields`` and no others."""
+    return isinstance(value, dict) and value.keys() == fields.keys() and _tells(value, fields)
+
+
+def _tells(value: Mapping[str, Any], fields: _Types) -> bool:
     return all(name in value and isinstance(value[name], kinds) for name, kinds in fields.items())
