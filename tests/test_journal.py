@@ -18,9 +18,11 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from ray import cloudpickle
 
 import tuner.journal
+import tuner.lock
 from tuner.encoding import Opaque, opened
-from tuner.errors import EnvironmentFailure, InputError
+from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.journal import JournalReader, JournalWriter, first_event, last_event, read_journal, rewrite
+from tuner.lock import LOCK, locked
 from tuner.storage import RunFolder
 
 SPEC = {"objective": {"metric": "loss", "mode": "min"}}
@@ -395,3 +397,25 @@ def test_a_store_that_fails_for_a_while_loses_no_event(tmp_path: Path, monkeypat
     monkeypatch.setattr(RunFolder, "write", write)
     journal.sync()  # at once, though it is not time yet
     assert numbers(folder) == list(range(1, 8))
+
+
+def test_who_lost_the_lock_writes_over_nothing_of_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner.lock, "CHECK_EVERY_S", 0.0)
+    folder = local(tmp_path)
+    folder.create()
+    with locked(folder) as lock:
+        elder = JournalWriter(folder, lock)
+        elder.append("asked", more=True)
+        elder.sync(now=True)
+        (tmp_path / "run" / LOCK).write_text(json.dumps({"owner": "another"}))
+        successor = JournalWriter(folder)
+        successor.append("asked", more=False)
+        successor.close()
+        elder.append("paused", trial="a")
+        with pytest.raises(LockLost):
+            elder.sync()
+    journal = read_journal(folder)
+    assert not journal.damage
+    assert [event.get("more") for event in journal.events] == [True, False]

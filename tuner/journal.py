@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.encoding import decoded, encoded
-from tuner.errors import EnvironmentFailure
+from tuner.errors import EnvironmentFailure, LockLost
 from tuner.events import Event, is_event
 from tuner.lock import Lock
 from tuner.storage import RunFolder, open_own
@@ -54,7 +54,7 @@ class JournalWriter:
         self._lock = lock
         event, size = _end(folder)
         self._number: int = event["n"] if event else 0
-        self._tail = _FileTail(folder, size) if folder.is_local else _SegmentTail(folder)
+        self._tail = _FileTail(folder, size, lock) if folder.is_local else _SegmentTail(folder)
         self._synced = time.monotonic()
 
     @property
@@ -90,9 +90,10 @@ class JournalWriter:
 class _FileTail:
     """The end of a local file."""
 
-    def __init__(self, folder: RunFolder, size: int) -> None:
+    def __init__(self, folder: RunFolder, size: int, lock: Lock | None) -> None:
         self._file = open_own(folder.local_path / f"{JOURNAL}.jsonl", os.O_WRONLY | os.O_CREAT)
         os.ftruncate(self._file, size)
+        self._lock = lock
         self._safe = size
         """Bytes that are on the disk."""
         self.waiting = bytearray()
@@ -105,12 +106,13 @@ class _FileTail:
         return self._written < len(self.waiting)
 
     def add(self, number: int, line: bytes) -> None:
+        was_failing = self.failing
         self.waiting += line
-        if self._written == len(self.waiting) - len(line):  # else the storage fails, and `sync` says so
-            try:
+        if not was_failing:
+            with contextlib.suppress(OSError, LockLost):  # `sync` raises them
+                if self._lock:
+                    self._lock.renew()  # else it could write over what another process writes by now
                 self._write()
-            except OSError:
-                return
 
     def _write(self) -> None:
         while self.failing:
