@@ -292,6 +292,21 @@ def test_a_searcher_that_suggests_something_else_is_told_what_ran(tmp_path: Path
     assert len(again.course.searcher._study.trials) == len(killed.results.trials)
 
 
+def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_something_else(tmp_path: Path) -> None:
+    pair = SEARCHES[0], SCHEDULERS[0]
+    Search(RunFolder.at(tmp_path), pair).begin().go_on(until=40, save_after=20)
+    lines = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    lines[8] = b"x" + lines[8]
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(lines))
+    suggest = Course.suggest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Course, "suggest", lambda course, trial_id: {**suggest(course, trial_id), "x": 0.123})
+        again = Search(RunFolder.at(tmp_path), pair).resume()
+    assert any("events 9 are lost" in text for text in again.notices)
+    assert any("its further draws are others" in text for text in again.notices)
+    assert len(again.results.trials) > 2
+
+
 def test_a_repeated_report_replaces_and_decides_nothing(tmp_path: Path) -> None:
     search = Search(RunFolder.at(tmp_path), (SEARCHES[0], SCHEDULERS[0])).begin()
     config = search.course.suggest("a")

@@ -113,7 +113,11 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
         course = None if _extended(stock.tail) else snapshot.course
         stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
-        elapsed = _play(stock.tail, History(stock.results), course, elapsed, adopt=holes)
+        elapsed = _play(stock.tail, History(stock.results), None, elapsed)
+        try:
+            _play(stock.tail, None, course, elapsed, adopt=holes)
+        except Diverged:  # what the two have together is played into a new searcher
+            course = None
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
