@@ -17,7 +17,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tuner import lock as module
 from tuner.errors import EnvironmentFailure, InputError, LockLost
-from tuner.lock import LOCK, STALE_AFTER_S, Lock, holder, locked
+from tuner.lock import LOCK, STALE_AFTER_S, Lock, claims_of, holder, locked
 from tuner.storage import RunFolder
 
 
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> RunFolder:
 
 
 def claims(tmp_path: Path) -> list[Path]:
-    return [path for path in (tmp_path / "run" / LOCK).iterdir() if not path.name.startswith(".")]
+    return [path for path in (tmp_path / "run" / claims_of(LOCK)).iterdir() if not path.name.startswith(".")]
 
 
 def age(path: Path, seconds: float) -> None:
@@ -58,7 +58,7 @@ def taken_over(folder: RunFolder, tmp_path: Path) -> None:
     else:
         (claim,) = claims(tmp_path)
         claim.unlink()
-        folder.write(f"{LOCK}/b", other)
+        folder.write(f"{claims_of(LOCK)}/b", other)
 
 
 # --- one at a time ---
@@ -160,7 +160,7 @@ def test_renew_asks_the_storage_now_and_then_only(
 ) -> None:
     with locked(folder) as lock:
         now = time.monotonic()
-        monkeypatch.setattr(module.time, "monotonic", lambda: now)
+        monkeypatch.setattr(module, "_awake", lambda: now)
         lock.check()
         taken_over(folder, tmp_path)
         lock.renew()
@@ -172,7 +172,7 @@ def test_renew_asks_the_storage_now_and_then_only(
 def test_who_lost_it_leaves_the_lock_of_its_successor_alone(folder: RunFolder, tmp_path: Path) -> None:
     with locked(folder):
         taken_over(folder, tmp_path)
-    assert b"4711" in folder.read(LOCK if folder.is_local else f"{LOCK}/b")
+    assert b"4711" in folder.read(LOCK if folder.is_local else f"{claims_of(LOCK)}/b")
 
 
 def test_a_local_lock_whose_file_is_gone_is_lost(tmp_path: Path) -> None:
@@ -329,3 +329,12 @@ def test_what_is_no_file_is_refused(tmp_path: Path, make: str) -> None:
         pass
     assert holder(folder) is None
     assert target.read_text() == "stays"
+
+
+def test_the_lock_of_an_earlier_version_in_an_object_store_is_in_nobodys_way(tmp_path: Path) -> None:
+    folder = remote(tmp_path)
+    folder.create()
+    folder.write(LOCK, json.dumps({"pid": 1, "host": "here", "time": 1.0}).encode())
+    assert holder(folder) is None
+    with locked(folder):
+        assert holder(folder) is not None

@@ -43,7 +43,7 @@ def test_it_is_read_again(folder: RunFolder) -> None:
     snapshot, reason = read_snapshot(folder)
     assert snapshot is not None
     assert (snapshot.number, snapshot.elapsed, reason) == (7, 1.5, "")
-    trials = snapshot.trials()
+    assert len(snapshot.trials()) == len(trials := snapshot.trials())
     assert [trial.id for trial in trials] == [f"t{i}" for i in range(1201)]
     assert trials[-1].reports[0].metrics == {"score": 1}
 

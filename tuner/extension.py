@@ -70,8 +70,8 @@ def survivors(results: ResultSet, higher: bool) -> list[str]:
     return [
         trial.id
         for trial in results.trials
-        if any(report.checkpoint and results.folder.exists(report.checkpoint) for report in trial.reports)
-        and ((higher and _was_complete(trial.status, trial.reason)) or trial.reason.startswith("budget."))
+        if ((higher and _was_complete(trial.status, trial.reason)) or trial.reason.startswith("budget."))
+        and any(report.checkpoint and results.folder.exists(report.checkpoint) for report in trial.reports)
     ]
 
 

@@ -54,12 +54,12 @@ class Lock(abc.ABC):
         self._folder = folder
         self._name = name
         self._owner = uuid.uuid4().hex
-        self._checked = time.monotonic()
+        self._checked = _awake()
         self._lost: LockLost | None = None
 
     def renew(self) -> None:
         """As `check`, but asks the storage every `CHECK_EVERY_S` only. Call it as often as you like."""
-        if self._lost or time.monotonic() >= self._checked + CHECK_EVERY_S:
+        if self._lost or _awake() >= self._checked + CHECK_EVERY_S:
             self.check()
 
     def check(self) -> None:
@@ -68,7 +68,7 @@ class Lock(abc.ABC):
             self._lose()
         if self._lost:
             raise self._lost
-        self._checked = time.monotonic()
+        self._checked = _awake()
 
     @abc.abstractmethod
     def release(self) -> None:
@@ -177,7 +177,7 @@ class _Claim(Lock):
 
     def __init__(self, folder: RunFolder, name: str) -> None:
         super().__init__(folder, name)
-        self._place = folder / name
+        self._place = folder / claims_of(name)
         self._mutex = threading.Lock()
         self._place.filesystem.create_dir(self._place.path)
         self._place.write(self._owner, self._content())
@@ -243,17 +243,20 @@ class _Claim(Lock):
         return _content_of(self._place, _latest(claims)) if claims else b""
 
 
+def claims_of(name: str) -> str:
+    """Name of the folder in which an object store holds the claims on the lock ``name``."""
+    return f"{name}.d"  # earlier versions had one object of the lock's own name
+
+
 def holder(folder: RunFolder) -> dict[str, Any] | None:
     """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does, or none is known.
 
     Only looks: the folder may be one in which this process may not write. In an object store it therefore compares the
     store's clock with that of this host, as good as that is; `locked` does not.
     """
-    place = folder / LOCK
-    if not folder.exists(LOCK):
-        return None
     if folder.is_local:
-        return _locked_by(place)
+        return _locked_by(folder / LOCK) if folder.exists(LOCK) else None
+    place = folder / claims_of(LOCK)
     claims = _claims(place)
     if not claims or time.time() - claims[_latest(claims)].mtime_ns / 1e9 > STALE_AFTER_S:
         return None

@@ -165,3 +165,22 @@ def test_a_follower_that_dies_does_not_hurt_the_search(tmp_path: Path, monkeypat
     tracking.close()
     (notice,) = said
     assert notice.startswith("NOTICE: not all was sent: the process that sends it has died")
+
+
+def test_a_storage_that_fails_for_a_while_does_not_end_what_follows(
+    journal: JournalWriter, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(journal, "a")
+    over, steps, step = threading.Event(), [0], Follower.step
+
+    def stepped(follower: Follower) -> None:
+        steps[0] += 1
+        if steps[0] == 1:
+            raise OSError("503 SlowDown")
+        step(follower)
+        over.set()
+
+    monkeypatch.setattr(Follower, "step", stepped)
+    monkeypatch.setattr("tuner.tracking.follower._EVERY_S", 0.01)
+    assert follow(made_up_run(tmp_path).folder, over, print) == ""
+    assert children(database).keys() == {"a"}

@@ -77,9 +77,11 @@ def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | No
         number, elapsed, course = pickle.load(stream)
     except Exception as error:  # noqa: BLE001 (the objects' own code may raise anything)
         return None, f"cannot be read: {type(error).__name__}: {error}"
+    first = stream.tell()
 
     def trials() -> list[Trial]:
         found: list[Trial] = []
+        stream.seek(first)
         try:
             while stream.tell() < len(content):
                 found.extend(pickle.load(stream))

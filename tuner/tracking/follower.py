@@ -174,8 +174,9 @@ def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None])
     ) as lock:  # another one may still be sending what a killed search left
         follower = Follower(folder, say)
         while not over.wait(_EVERY_S):
-            lock.renew()
-            follower.step()
+            with contextlib.suppress(OSError):  # a storage that fails for a while is read on when it is back
+                lock.renew()
+                follower.step()
         return follower.finish()
 
 
