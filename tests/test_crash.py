@@ -368,6 +368,8 @@ def test_killed_after_its_last_event_it_is_known_to_have_ended(monkeypatch: pyte
     known = last_known(RunFolder.at("runs/r"))
     assert known.provenance["interrupted"] is False
     assert explain(known).state == "finished"
+    (row,) = json.loads(CliRunner().invoke(cli, ["list", "--json"]).stdout)
+    assert row["state"] == "finished"
     with pytest.raises(InputError, match="nothing to resume"):
         resume("r", say=quiet)
 

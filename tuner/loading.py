@@ -131,10 +131,18 @@ def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
 def at_a_glance(folder: RunFolder) -> ResultSet:
     """What a run came to, read in milliseconds: of each trial the best report alone.
 
-    As trials.csv has it, which is some seconds behind where the search runs or was killed. `ResultSet.unreadable` says
-    what cannot be read.
+    As trials.csv has it, which is some seconds behind where the search runs or was killed; whether it has ended is the
+    last event's to say. `ResultSet.unreadable` says what cannot be read.
     """
-    return _read(folder, reports=False)
+    results = _read(folder, reports=False)
+    try:
+        last = last_event(folder)
+    except EnvironmentFailure as error:
+        results.unreadable.append(str(error))
+        return results
+    if last:
+        standing(results, last)
+    return results
 
 
 def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
