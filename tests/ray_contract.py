@@ -48,7 +48,7 @@ ATTRIBUTES = {
 
 RETURNS = {
     "ray.tune.experiment.config_parser:_create_trial_from_spec": "ray.tune.experiment:Trial",
-    "tuner.engine.token:_core": "ray._raylet",
+    "tuner.engine.token:core": "ray._raylet",
 }
 """The class, or the module, of what functions return that are not annotated with it."""
 
@@ -269,7 +269,7 @@ class Reader:
         if not isinstance(node.func, ast.Attribute) or not ast.unparse(node.func).startswith("mock.patch."):
             return
         home = self.type_of(node.args[0], types)
-        names = [word.arg for word in node.keywords if word.arg]
+        names = [word.arg for word in node.keywords if word.arg and node.func.attr == "multiple"]
         names += [str(item.value) for item in node.args[1:2] if isinstance(item, ast.Constant)]
         for name in names if is_rays(home) else ():
             self.rely(home, name, ".".join((self.module.__name__, *path)))

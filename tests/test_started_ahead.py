@@ -10,8 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
+from tuner.engine import own_ray
 from tuner.engine.own_ray import PRELOAD, PRESTART, _environment, _of_workers
 from tuner.machine import Cluster, Node, this_machine
 from tuner.plan import Plan
@@ -65,17 +67,38 @@ def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "T_NEW" not in os.environ
 
 
+def test_the_process_in_place_of_an_agent_ends_with_its_parent(tmp_path: Path) -> None:
+    """Killed, as a raylet may be, so that it can end nobody itself."""
+    text = f"""
+import os, subprocess
+told = os.environ | {{"RAY_RAYLET_PID": str(os.getpid())}}
+print(subprocess.Popen({own_ray._IDLE.split()!r}, env=told).pid, flush=True)
+input()
+"""
+    command = [sys.executable, "-c", text]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    with parent:
+        assert parent.stdout is not None
+        idle = psutil.Process(int(parent.stdout.readline()))
+        assert idle.is_running()
+        parent.kill()
+        parent.wait()
+        assert psutil.wait_procs([idle], timeout=30)[0] == [idle]
+
+
 @pytest.mark.processes
 @pytest.mark.timeout(300)
-def test_trials_run_in_the_processes_that_were_started_ahead(folder: Path) -> None:
+def test_a_search_starts_no_agent_and_trials_run_in_the_processes_that_were_started_ahead(folder: Path) -> None:
     cpus = int(this_machine().nodes[0].resources["CPU"])
     (folder / "t_workers.py").write_text("""
 def train(config):
     from pathlib import Path
+    import psutil
     import ray
     from ray import tune
+    agents = [process for process in psutil.Process().parent().children() if "DashboardAgent" in str(process.cmdline())]
     logs = Path(ray._private.worker._global_node.get_logs_dir_path())
-    tune.report({"score": 1.0, "workers": len(list(logs.glob("worker-*.out")))})
+    tune.report({"score": 1.0, "agents": len(agents), "workers": len(list(logs.glob("worker-*.out")))})
 """)
     (folder / "e.yaml").write_text(f"""
 name: ahead
@@ -89,4 +112,6 @@ resources: {{cpu: 1, gpu: 0}}
     command = [sys.executable, "-m", "tuner", "run", "e.yaml", "--name", "run"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert pd.read_parquet(folder / "runs/run/results.parquet")["workers"].max() == cpus
+    reports = pd.read_parquet(folder / "runs/run/results.parquet")
+    assert reports["workers"].max() == cpus
+    assert reports["agents"].max() == 0

@@ -8,13 +8,16 @@ import logging
 import os
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
-from tuner.engine.token import MODE, make_token, require_token
+from tuner.engine.token import MODE, core, make_token, require_token
 from tuner.errors import EnvironmentFailure
 from tuner.plan import Plan
 
@@ -27,6 +30,11 @@ _SLOW = ("torch",)
 """Imported ahead in a trial's process if the trainable has imported them here."""
 
 _VITAL = ("gcs_server", "raylet")
+
+_AGENT = "--dashboard_agent_command="
+
+_IDLE = subprocess.list2cmdline([sys.executable, "-IS", str(Path(__file__).with_name("placeholder.py"))])
+"""Runs `tuner.engine.placeholder` without importing anything else."""
 
 
 def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
@@ -77,23 +85,41 @@ def private_folder() -> Path:
 def _only_what_a_search_uses() -> Iterator[None]:
     """Within: Ray starts without the processes that serve people and autoscalers, for which `ray.init` has no option.
 
-    Left out are the dashboard's server (which runs for Ray's usage statistics even when no dashboard is asked for), the
-    autoscaler's monitor and the log monitor: three interpreters, whose imports hold up the start of the first trial on
-    a small machine. The agent of a node asks for any port instead of 52365: where another Ray of the machine has that
-    one, Ray waits for it for 3.4 s before it starts a worker. Measured on 2 cores with Ray 2.60, `ray.init` to the
-    first answers of two actors, and `ray.shutdown`: 3.7 s and 1.2 s as it comes, 2.9 s and 0.2 s like this (3 rounds).
+    Left out are the dashboard's server (which runs for Ray's usage statistics even when no dashboard is asked for), its
+    agent, the autoscaler's monitor and the log monitor: four interpreters, whose imports hold up the start of the first
+    trial on a small machine. Measured on 2 cores with Ray 2.60, `ray.init` to the first answers of two actors, and
+    `ray.shutdown`: 3.7 s and 1.2 s as it comes, 2.9 s and 0.2 s without the servers (3 rounds). The agent alone is 1.0
+    of the 3.1 s of CPU that are left without them (2 rounds).
     """
-    from ray._private import node, parameter
+    from ray._private import node, parameter, services, utils
 
-    parameters, start_api_server = parameter.RayParams, node.Node.start_api_server
-    parameter.RayParams = functools.partial(
-        parameters, no_monitor=True, include_log_monitor=False, dashboard_agent_listen_port=0
-    )
-    node.Node.start_api_server = lambda self, **options: None
-    try:
+    parameters = functools.partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
+    with (
+        mock.patch.object(parameter, "RayParams", parameters),
+        mock.patch.object(node.Node, "start_api_server", return_value=None),
+        mock.patch.object(services, "start_ray_process", functools.partial(_start, services.start_ray_process)),
+        # of an agent that is not started: to ask is to import what it needs, 0.1 s
+        mock.patch.object(utils, "get_dashboard_dependency_error", return_value=ImportError("not asked for")),
+    ):
         yield
-    finally:
-        parameter.RayParams, node.Node.start_api_server = parameters, start_api_server
+
+
+def _start(start: Callable[..., Any], command: list[str], process_type: str, *arguments: Any, **options: Any) -> Any:
+    """Ray's ``start_ray_process``, but that a raylet gets an idle process where it wants the dashboard's agent.
+
+    It does not start without one, nor before it knows the ports at which one can be asked: they are given as none, as
+    the agent itself does where Ray is installed without a dashboard.
+    """
+    from ray._private.ray_constants import PROCESS_TYPE_RAYLET
+
+    if process_type == PROCESS_TYPE_RAYLET:
+        rays = core()
+        ports = rays.METRICS_AGENT_PORT_NAME, rays.METRICS_EXPORT_PORT_NAME, rays.DASHBOARD_AGENT_LISTEN_PORT_NAME
+        told = dict(word.split("=", 1) for word in command if "=" in word)
+        for port in ports:
+            rays.persist_port(told["--session_dir"], told["--node_id"], port, -1)
+        command = [_AGENT + _IDLE if word.startswith(_AGENT) else word for word in command]
+    return start(command, process_type, *arguments, **options)
 
 
 @contextlib.contextmanager

@@ -81,18 +81,19 @@ def token_header() -> dict[str, str]:
     from ray.exceptions import AuthenticationError
 
     try:
-        return dict(_core().AuthenticationTokenLoader.instance().get_token_for_http_header())
+        return dict(core().AuthenticationTokenLoader.instance().get_token_for_http_header())
     except AuthenticationError:
         return {}
 
 
 def _set(mode: str) -> None:
     os.environ[MODE] = mode
-    _core().Config.initialize("")  # the environment was read when Ray was imported
-    _core().AuthenticationTokenLoader.instance().reset_cache()
+    core().Config.initialize("")  # the environment was read when Ray was imported
+    core().AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _core() -> Any:
+def core() -> Any:
+    """Ray's compiled part, which has no annotations."""
     import ray._raylet
 
     return ray._raylet
