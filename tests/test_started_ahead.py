@@ -43,11 +43,11 @@ def plan(**resources: Any) -> Plan:
 def test_where_each_is_to_run_a_trial_they_import_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     told = _of_workers(plan(cpu=1))
-    assert told[PRELOAD] == "tuner.engine.process"
+    assert told[PRELOAD] == "tuner.engine.preloaded"
     assert told["OMP_NUM_THREADS"] == "1"
     assert PRESTART not in told
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    assert _of_workers(plan(cpu=0.5))[PRELOAD] == "tuner.engine.process,torch"
+    assert _of_workers(plan(cpu=0.5))[PRELOAD] == "tuner.engine.preloaded,torch"
 
 
 @pytest.mark.parametrize("resources", [{"cpu": 2}, {"cpu": 1, "gpu": 1}, {"cpu": 1, "max_concurrent_trials": 3}])
@@ -65,6 +65,20 @@ def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (os.environ["T_KNOWN"], os.environ["T_NEW"]) == ("2", "3")
     assert os.environ["T_KNOWN"] == "1"
     assert "T_NEW" not in os.environ
+
+
+def test_what_they_import_is_not_searched_for_garbage_and_a_trial_is() -> None:
+    text = """
+import gc, sys
+import tuner.engine.preloaded
+assert "tuner.engine.process" in sys.modules
+assert gc.isenabled()
+print(gc.get_stats()[2]["collections"], gc.get_freeze_count(), *gc.get_threshold())
+"""
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    full, frozen, *threshold = map(int, done.stdout.split())
+    assert (full, threshold) == (0, [700, 10, 10])
+    assert frozen > 100_000
 
 
 def test_the_process_in_place_of_an_agent_ends_with_its_parent(tmp_path: Path) -> None:

@@ -110,6 +110,14 @@ def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
     assert "Example: python -m tuner" in done.stdout
 
 
+@pytest.mark.parametrize(("verb", "rarely"), [("run", True), ("validate", True), ("replay", False), ("best", False)])
+def test_garbage_is_looked_for_rarely_where_no_training_runs(verb: str, rarely: bool) -> None:
+    """One that leaves cycles with a GPU's memory in them is to be as in its trial."""
+    text = f"import gc, tuner.cli as c; c.cli.get_command(None, {verb!r}); print(gc.get_threshold() == c.RARELY)"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{rarely}\n"
+
+
 def test_validate_loads_only_what_the_trainable_does(tmp_path: Path) -> None:
     (tmp_path / "nothing.py").write_text("def train(config): ...\n")
     (tmp_path / "e.yaml").write_text("""

@@ -147,7 +147,7 @@ def _of_workers(plan: Plan) -> dict[str, str]:
     environment = thread_environment(plan.spec.resources.cpu) | {"PL_DISABLE_FORK": "1"}  # the latter as Ray Tune does
     if plan.request.get("GPU") or plan.slots < int(plan.cluster.nodes[0].resources["CPU"]):
         return environment | {PRESTART: "0"}
-    modules = ["tuner.engine.process", *(name for name in _SLOW if name in sys.modules)]
+    modules = ["tuner.engine.preloaded", *(name for name in _SLOW if name in sys.modules)]
     return environment | {PRELOAD: ",".join(modules)}
 
 
