@@ -6,6 +6,8 @@ import copy
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,25 @@ def test_importance_finds_what_matters(asha: ResultSet) -> None:
     assert "momentum" in found.shares  # there for one optimizer only
     assert sum(found.shares.values()) == pytest.approx(1)
     assert importance(asha, ranked(asha)[: LEAST_TRIALS - 1]) is None
+
+
+def test_importance_loads_no_scikit_learn_and_who_wants_it_later_has_it() -> None:
+    text = """
+import sys, tempfile, pathlib, optuna
+from tests.benchmarks.made_up_run import made_up_run
+from tuner.report.importance import importance
+from tuner.report.verdict import ranked
+with tempfile.TemporaryDirectory() as folder:
+    results = made_up_run(pathlib.Path(folder) / "asha", 40, 9)
+assert importance(results, ranked(results)) is not None
+assert "sklearn" not in sys.modules
+optuna.importance.FanovaImportanceEvaluator()
+assert "sklearn" in sys.modules
+assert importance(results, ranked(results)) is not None
+"""
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_importance_of_very_many_trials_is_that_of_an_even_choice(

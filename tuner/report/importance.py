@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.report.axes import Axis, axes_of
 from tuner.report.thinning import spread
@@ -48,7 +51,9 @@ def importance(results: ResultSet, trials: Sequence[Trial]) -> Importance | None
     if len(trials) < LEAST_TRIALS or not axes:
         return None
     import optuna
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    with _without_scikit_learn():
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     ranks = spread(range(len(trials)), _MOST)
     top = max(_LEAST_TOP, round(_TOP * len(ranks)))
@@ -64,6 +69,27 @@ def importance(results: ResultSet, trials: Sequence[Trial]) -> Importance | None
         found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=top / len(ranks)))
     ordered = sorted(found.items(), key=lambda item: -item[1])
     return Importance({name: float(share) for name, share in ordered}, len(ranks), top)
+
+
+@contextlib.contextmanager
+def _without_scikit_learn() -> Iterator[None]:
+    """Within: optuna.importance is imported as if scikit-learn, 1 s of CPU, were not there: PED-ANOVA needs none of it.
+
+    Whoever imports it later gets it whole.
+    """
+    if "sklearn" in sys.modules or "optuna.importance" in sys.modules:
+        yield
+        return
+    import optuna
+
+    missing: Any = None
+    sys.modules["sklearn"], imports_when_used = missing, optuna.importance
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name == "sklearn" or name.startswith("optuna.importance")]:
+            del sys.modules[name]
+        optuna.importance = imports_when_used
 
 
 def _frozen(axes: Sequence[Axis], rank: int) -> object:
