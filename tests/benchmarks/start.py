@@ -1,22 +1,23 @@
 """What a command costs besides its trials: two checkouts of tuner, side by side.
 
     git worktree add /tmp/before 44f1e2e
-    python tests/benchmarks/start.py /tmp/before . [--repeats 5]
+    python tests/benchmarks/start.py /tmp/before . [--repeats 3] [--only run]
 
 60 trials that report twice and do nothing else; the sides take turns. Of each command: seconds to the first report,
 seconds in all, and the CPU seconds of all its processes to the first report and in all, which depend less on what else
-the machine does. Ratios are of the second checkout to the first, median and range.
+the machine does. Ratios are of the second checkout to the first, median and range. Linux only. No round begins after
+`--minutes`: what is not measured then is not shown.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -40,48 +41,35 @@ COMMANDS = {"run": ["run", "e.yaml"], "validate": ["validate", "e.yaml"], "--hel
 
 
 def measure(command: list[str], folder: Path, checkout: Path) -> dict[str, float]:
-    """Seconds of one command, and CPU seconds of it and its descendants."""
+    """Seconds of one command, and CPU seconds of it and its descendants, each as last seen."""
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve())}
-    begun, first = time.perf_counter(), {}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tuner", *command],
-        cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    begun, found = time.perf_counter(), {}
     used: dict[int, float] = {}
-
-    def read() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "takes the lead" in line and not first:
-                first.update(first_s=time.perf_counter() - begun, first_cpu_s=sum(used.values()))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    root = psutil.Process(process.pid)
-    while process.poll() is None:
-        try:
-            family = [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            break
-        for member in family:
-            try:
-                spent = member.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            used[member.pid] = spent.user + spent.system
-        time.sleep(0.02)
-    status = process.wait()
-    reader.join()
-    assert status == 0, command
-    return {**first, "all_s": time.perf_counter() - begun, "all_cpu_s": sum(used.values())}
+    with (folder / "stderr").open("w") as stderr, (folder / "stderr").open() as told:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tuner", *command],
+            cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=stderr,
+        )  # fmt: skip
+        while process.poll() is None:
+            for member in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    spent = member.cpu_times()
+                    used[member.pid] = spent.user + spent.system
+            if not found and "takes the lead" in told.read():
+                found = {"first_s": time.perf_counter() - begun, "first_cpu_s": sum(used.values())}
+            time.sleep(0.05)
+    assert process.returncode == 0, (folder / "stderr").read_text()
+    return {**found, "all_s": time.perf_counter() - begun, "all_cpu_s": sum(used.values())}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkouts", nargs=2, type=Path, metavar="CHECKOUT")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=7.0)
     parser.add_argument("--only", choices=COMMANDS)
     given = parser.parse_args()
+    until = time.monotonic() + 60 * given.minutes
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "nothing.py").write_text(TRAINABLE)
@@ -90,9 +78,12 @@ def main() -> None:
             if given.only in (None, name):
                 rounds = []
                 for number in range(given.repeats):
+                    if time.monotonic() > until:
+                        break
                     both = [(side, measure(command, folder, side)) for side in given.checkouts[:: 1 - 2 * (number % 2)]]
                     rounds.append(dict(both))
-                show(name, [[one[side] for one in rounds] for side in given.checkouts])
+                if rounds:
+                    show(name, [[one[side] for one in rounds] for side in given.checkouts])
 
 
 def show(name: str, sides: list[list[dict[str, float]]]) -> None:
