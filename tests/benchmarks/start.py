@@ -7,6 +7,9 @@
 seconds in all, and the CPU seconds of all its processes to the first report and in all, which depend less on what else
 the machine does. Ratios are of the second checkout to the first, median and range. Linux only. No round begins after
 `--minutes`: what is not measured then is not shown.
+
+Given on 2 busy cores, 44f1e2e against what has no agent of the dashboard (2 rounds of `run`): first report 0.52 of the
+seconds (0.51 to 0.53) and 0.55 of the CPU (0.54 to 0.55); in all 0.49 (0.47 to 0.51) and 0.56 (0.55 to 0.57).
 """
 
 from __future__ import annotations
