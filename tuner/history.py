@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -141,8 +142,10 @@ class History:
         metrics = event["metrics"]
         if not all(isinstance(metrics.get(o.metric), (int, float)) for o in self.results.objectives):
             return False  # it was written for another objective
-        values = event["step"], event["seconds"], event["timestamp"], metrics, event["checkpoint"]
-        self.reported(Report(event["trial"], *values), Segment(**event["segment"]) if "segment" in event else None)
+        trial_id = self.results.trial(event["trial"]).id  # what all reports have in common is kept once
+        metrics = {sys.intern(name): value for name, value in metrics.items()}
+        report = Report(trial_id, event["step"], event["seconds"], event["timestamp"], metrics, event["checkpoint"])
+        self.reported(report, Segment(**event["segment"]) if "segment" in event else None)
         return True
 
     def _restore(self, event: Event) -> bool:

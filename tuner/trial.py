@@ -11,9 +11,9 @@ from tuner.failure import Failure
 Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Report:
-    """One call of ``ray.tune.report``."""
+    """One call of ``ray.tune.report``. A large search has millions of them."""
 
     trial_id: str
     step: int
@@ -39,7 +39,7 @@ class Report:
         return found if math.isfinite(found) else float(self.step)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of a trial's course with one configuration (population-based training changes it in mid-course)."""
 
@@ -52,7 +52,7 @@ class Segment:
     """The donor's report that came with that checkpoint."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Trial:
     """One configuration and what became of it."""
 

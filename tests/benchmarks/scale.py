@@ -2,8 +2,8 @@
 
     python tests/benchmarks/scale.py [--trials 100000] [--no-browser]
 
-Each part runs in a process of its own, on the real recorder, journal, tables, snapshot, random search and ASHA (rungs at
-5, 15 and 45 epochs, max_t 45: 11 reports a trial), with 8 trials at a time. Stand-ins take the place of Ray's trials
+Each part runs in a process of its own, on the real recorder, journal, tables, snapshot, random search and ASHA (rungs
+at 5 and 15 epochs, max_t 45: 11 reports a trial), with 8 trials at a time. Stand-ins take the place of Ray's trials
 alone, and the checkpoints that are reported are not there. No part waits for anything but the disk.
 
 - search: its driver, which dies with 8 trials running.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from typing import Any
 
 from tuner.events import Event
@@ -9,6 +11,31 @@ from tuner.history import reopened_by
 from tuner.spec.objective import Objective
 
 REPORTS = "training_iteration"
+
+
+class _Steps:
+    """A trial's reports: the number of each, and the epoch and the seconds of the trial then. 24 bytes a report."""
+
+    __slots__ = ("epochs", "seconds", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.epochs, self.seconds = array("d"), array("d")
+
+    def get(self, step: int) -> tuple[float, float] | None:
+        """Epoch and seconds at a report; None where there is none."""
+        i = bisect_left(self.steps, step)
+        return (self.epochs[i], self.seconds[i]) if i < len(self.steps) and self.steps[i] == step else None
+
+    def put(self, step: int, epoch: float, seconds: float) -> None:
+        """A report, in the place of one of the same number."""
+        i = bisect_left(self.steps, step)
+        if i < len(self.steps) and self.steps[i] == step:
+            self.epochs[i], self.seconds[i] = epoch, seconds
+        else:
+            self.steps.insert(i, step)
+            self.epochs.insert(i, epoch)
+            self.seconds.insert(i, seconds)
 
 
 class Ledger:
@@ -30,8 +57,8 @@ class Ledger:
         self._front: list[tuple[float, ...]] = []
         self._fruitful: set[str] = set()
         """Trials that made a new best."""
-        self._at: dict[str, dict[int, tuple[float, float]]] = {}
-        """Of each trial and report: epoch and seconds of the trial."""
+        self._at: dict[str, _Steps] = {}
+        """By trial."""
         self._base: dict[str, float] = {}
         """Of each trial that went on from another one's checkpoint and has not reported since: the epoch of that."""
         self._completed, self._completed_epochs = 0, 0.0
@@ -68,7 +95,7 @@ class Ledger:
     def epoch(self, trial_id: str) -> float:
         """How far the trial has come."""
         at = self._at.get(trial_id)
-        return self._base.get(trial_id, at[next(reversed(at))][0] if at else 0.0)
+        return self._base.get(trial_id, at.epochs[-1] if at else 0.0)
 
     @property
     def seconds_per_epoch(self) -> float:
@@ -87,14 +114,14 @@ class Ledger:
     def _reported(
         self, trial_id: str, step: int, seconds: float, metrics: dict[str, Any], segment: dict[str, Any] | None
     ) -> None:
-        at = self._at.setdefault(trial_id, {})
+        at = self._at.setdefault(trial_id, _Steps())
         epoch = float(step if self._name == REPORTS else metrics.get(self._name, step))
-        epoch_before, seconds_before = at.get(step - 1, (0.0, 0.0))
-        if step not in at:
+        epoch_before, seconds_before = at.get(step - 1) or (0.0, 0.0)
+        if at.get(step) is None:
             self.epochs += max(0.0, epoch - self._base.pop(trial_id, epoch_before))
         self.seconds += max(0.0, seconds - seconds_before)
         self.held = max(self.held, self.seconds)
-        at[step] = epoch, seconds
+        at.put(step, epoch, seconds)
         if segment is not None and segment["donor"] is not None and self._name != REPORTS:
             self._base[trial_id] = self._taken(segment["donor"], segment["donor_step"])
         self._compare(trial_id, metrics)
@@ -102,7 +129,9 @@ class Ledger:
     def _taken(self, donor: str, step: int) -> float:
         """The epoch of the donor's checkpoint of report ``step``; of one that it took over itself, that one's."""
         at = self._at[donor]
-        return self.epoch(donor) if step == next(reversed(at)) else at[step][0]
+        if step == at.steps[-1]:
+            return self.epoch(donor)
+        return at.epochs[at.steps.index(step)]
 
     def _compare(self, trial_id: str, metrics: dict[str, Any]) -> None:
         """Whether the trial made a new best: a value, or with several objectives a point, that no other reaches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,4 +27,4 @@ def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{name}/")
         else:
             plain = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
-            yield f"{prefix}{name}", value.item() if plain else value
+            yield sys.intern(f"{prefix}{name}"), value.item() if plain else value  # one name for all reports

@@ -26,7 +26,7 @@ from tuner.trial import Trial
 
 STATE = "state.pkl"
 
-_FORMAT = 1
+_FORMAT = 2
 """Counts the changes of classes whose objects are in it."""
 
 _TRIALS_AT_ONCE = 500

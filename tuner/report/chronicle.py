@@ -13,7 +13,7 @@ from tuner.events import Event
 from tuner.results import ResultSet
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Moment:
     """A report, and where the search stood with it."""
 
@@ -27,7 +27,7 @@ class Moment:
     """The values of the objectives, each to be made large."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Stretch:
     """An uninterrupted stay of a trial on a worker."""
 
