@@ -293,3 +293,13 @@ def test_a_table_obeys_the_same_rule(run: ResultSet, tmp_path: Path, precious: P
         CliRunner().invoke(cli, ["table", str(run.folder.local_path), "-o", str(tmp_path / "t.parquet")]).exit_code == 0
     )
     assert (tmp_path / "target.parquet").read_bytes()[:4] == b"PAR1"
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_folders_of_folders_are_listed_at_once(tmp_path: Path, bucket: str, local: bool) -> None:
+    folder = RunFolder.at(tmp_path / "ray" if local else bucket.replace("?", "/ray?"))
+    assert folder.subfolders() == {}
+    for name in ("a/checkpoint_1/model/weights", "a/checkpoint_2/weights", "a/output.log", "b/output.log", "state"):
+        (folder / name).parent.filesystem.create_dir((folder / name).parent.path, recursive=True)
+        folder.write(name, b"x")
+    assert folder.subfolders() == {"a": ["checkpoint_1", "checkpoint_2"]}

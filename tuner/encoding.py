@@ -77,6 +77,11 @@ def encoded(value: Any) -> Any:
     return {_PICKLED: [signature(data), base64.b64encode(data).decode()]}
 
 
+def may_be_encoded(text: bytes) -> bool:
+    """Whether the JSON ``text`` may hold what `decoded` changes: most lines of a journal do not."""
+    return b'"__' in text
+
+
 def decoded(value: dict[str, Any]) -> Any:
     """Of a JSON object, whose parts are decoded already, the value that it stands for (a ``json`` ``object_hook``)."""
     match value:

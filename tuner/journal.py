@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.encoding import decoded, encoded
+from tuner.encoding import decoded, encoded, may_be_encoded
 from tuner.errors import EnvironmentFailure, LockLost
 from tuner.events import Event, is_event
 from tuner.lock import Lock
@@ -33,8 +33,8 @@ JOURNAL = "journal"
 
 SYNC_EVERY_S = 2.0
 
-SEGMENT_BYTES = 1 << 20
-"""A million reports are some 350 such objects; while events come, half of one is uploaded every `SYNC_EVERY_S`."""
+SEGMENT_BYTES = 1 << 21
+"""A million reports are some 200 such objects; while events come, half of one is uploaded every `SYNC_EVERY_S`."""
 
 _PIECE_BYTES = 1 << 22
 """How much of a file is read at a time."""
@@ -375,7 +375,7 @@ def _parsed(line: bytes) -> Event | None:
     if checksum != b"%08x" % zlib.crc32(text):
         return None
     try:
-        event = json.loads(text, object_hook=decoded)
+        event = json.loads(text, object_hook=decoded) if may_be_encoded(text) else json.loads(text)
     except (ValueError, RecursionError):
         return None
     return event if is_event(event) else None

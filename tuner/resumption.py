@@ -173,8 +173,10 @@ def _reopened(
     params, _ = prepare(plan, known.folder, say)
     known.spec = resolved_spec(plan, params)
     journal = JournalWriter(known.folder)
-    journal.append("extended", spec=known.spec, request=request, reopened=list(trials))
+    change = {"spec": known.spec, "request": request, "reopened": list(trials)}
+    journal.append("extended", **change)
     journal.close()
+    stock.extended({"what": "extended", **change, "n": journal.number})
     return _go_on(stock, plan, params, lock, listeners, say, anew=True)
 
 

@@ -188,6 +188,19 @@ class RunFolder:
         infos = self.filesystem.get_file_info(FileSelector(self.path))
         return sorted(info.base_name for info in infos if info.type == FileType.Directory)
 
+    def subfolders(self) -> dict[str, list[str]]:
+        """Of each folder in it that holds folders: their names. An object store is asked once, a thousand at a time."""
+        from pyarrow.fs import FileSelector, FileType
+
+        if self.is_local:
+            return {name: names for name in self.folders() if (names := (self / name).folders())}
+        found: dict[str, set[str]] = {}
+        for info in self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True, recursive=True)):
+            parts = info.path[len(self.path) :].strip("/").split("/")
+            if len(parts) > 2 or (len(parts) == 2 and info.type == FileType.Directory):
+                found.setdefault(parts[0], set()).add(parts[1])
+        return {name: sorted(names) for name, names in found.items()}
+
     def copy_to(self, target: RunFolder) -> None:
         """Copies all files, with their folders, to ``target``."""
         from pyarrow.fs import copy_files

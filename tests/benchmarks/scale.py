@@ -6,6 +6,8 @@ Each part runs in a process of its own, on the real recorder, journal, tables, s
 at 5 and 15 epochs, max_t 45: 11 reports a trial), with 8 trials at a time. Stand-ins take the place of Ray's trials
 alone, and the checkpoints that are reported are not there. No part waits for anything but the disk.
 
+- controller: what the driver keeps of each trial on Ray's own control loop, over the last three quarters of 2,000
+  trials whose processes are stand-ins (`tests.faults.stand_ins`). Needs Ray; only with --controller.
 - search: its driver, which dies with 8 trials running.
 - take up: what `resume` does before Ray starts, and what the driver writes when the search ends.
 - requests: what take_stock and `Recorder.begin` ask of an object store that holds the same journal.
@@ -15,6 +17,7 @@ alone, and the checkpoints that are reported are not there. No part waits for an
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import resource
@@ -251,6 +254,50 @@ def requests(path: Path, trials: int) -> dict[str, Any]:
     return told | {"requests in all": sum(filesystem.requests.values()), "steps (s)": spent}
 
 
+def controller(path: Path, trials: int) -> dict[str, Any]:
+    """Memory by trial of a whole search."""
+    import ray
+
+    from tests.faults.test_model import Place, experiment, watched
+    from tuner import runner
+    from tuner.engine.session import cluster_at
+    from tuner.lock import locked
+    from tuner.planning import make_plan
+    from tuner.spec.reader import load_experiment
+
+    class Memory:
+        """Reads the memory of this process when a quarter of the trials have ended, and at the end."""
+
+        def __init__(self) -> None:
+            self.ended_trials, self.reports, self.at = 0, 0, dict[int, tuple[int, int]]()
+
+        def started(self, results: Any) -> None: ...
+        def retried(self, trial: Any, failure: Any) -> None: ...
+        def tick(self) -> None: ...
+        def finished(self, results: Any) -> None: ...
+        def reported(self, trial: Any, report: Any) -> None:
+            self.reports += 1
+
+        def ended(self, trial: Any) -> None:
+            self.ended_trials += 1
+            if self.ended_trials in (trials // 4, trials):
+                gc.collect()
+                pages = int(Path("/proc/self/statm").read_text().split()[1])
+                self.at[self.ended_trials] = pages * resource.getpagesize(), self.reports
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    place, memory = Place(path.parent, local=True), Memory()
+    loaded = load_experiment({**experiment("random asha"), "budget": {"trials": trials}}, [])
+    with watched(place), cluster_at(None) as cluster:
+        plan = make_plan(loaded, cluster)
+        place.folder.create()
+        with locked(place.folder) as lock:
+            runner._begin(plan, dict(plan.spec.params), [], place.folder, [memory], lambda text: None, lock)
+    (first, reported), (last, reports) = memory.at[trials // 4], memory.at[trials]
+    count = trials - trials // 4
+    return {"kB a trial": (last - first) / 1000 / count, "reports a trial": (reports - reported) / count}
+
+
 def page(path: Path, browser: bool) -> dict[str, Any]:
     """The report."""
     from report_page import opened
@@ -273,20 +320,24 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--trials", type=int, default=100_000)
     options.add_argument("--no-browser", action="store_true")
+    options.add_argument("--controller", action="store_true", help="That part alone, with 2,000 trials.")
     options.add_argument("--keep", type=Path, help="Where to keep the run folder.")
-    options.add_argument("--part", choices=["search", "take_up", "requests", "page"], help=argparse.SUPPRESS)
+    options.add_argument(
+        "--part", choices=["controller", "search", "take_up", "requests", "page"], help=argparse.SUPPRESS
+    )
     options.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.part == "page":
         print(json.dumps(page(chosen.run, not chosen.no_browser), ensure_ascii=False))
     elif chosen.part:
-        part = {"search": search, "take_up": take_up, "requests": requests}[chosen.part]
+        part = {"controller": controller, "search": search, "take_up": take_up, "requests": requests}[chosen.part]
         print(json.dumps(part(chosen.run, chosen.trials), ensure_ascii=False))
     else:
         with tempfile.TemporaryDirectory() as scratch:
             run = Path(scratch) / "run"
-            for name in ("search", "requests", "take_up", "page"):
-                command = [sys.executable, __file__, "--part", name, "--run", str(run), "--trials", str(chosen.trials)]
+            trials = 2000 if chosen.controller else chosen.trials
+            for name in ["controller"] if chosen.controller else ["search", "requests", "take_up", "page"]:
+                command = [sys.executable, __file__, "--part", name, "--run", str(run), "--trials", str(trials)]
                 command += ["--no-browser"] * chosen.no_browser
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
@@ -294,7 +345,7 @@ def main() -> None:
                 print(f"{name}:", flush=True)
                 for key, value in json.loads(done.stdout.splitlines()[-1]).items():
                     print(f"  {key}: {_shown(value)}", flush=True)
-            if chosen.keep:
+            if chosen.keep and not chosen.controller:
                 shutil.copytree(run, chosen.keep)
 
 

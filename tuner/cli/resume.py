@@ -53,11 +53,14 @@ def command(
         _as_job(run_, None if storage == STORAGE else storage, address, cluster, exclude, include, as_json)
         return
     from tuner.cli.run import on_screen
-    from tuner.loading import find_run, last_known
+    from tuner.loading import at_a_glance, find_run, last_known
     from tuner.provenance import experiment_of
     from tuner.resumption import move, resume
 
-    known = last_known(find_run(run_, storage))
+    folder = find_run(run_, storage)
+    known = at_a_glance(folder)  # what the screen needs: `resume` reads the journal itself
+    if known.unreadable:
+        known = last_known(folder)
     if project is not None:
         move(known, Path(project))
     on_screen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -32,7 +33,11 @@ from tuner.storage import RunFolder
 from tuner.trial import Report, Segment, Status, Trial
 
 SAVE_EVERY_S = 5.0
-"""How often a running search writes trials.csv and results.parquet; at most 2 % of the time goes into it."""
+"""How often a running search writes its tables and the snapshot; at most 2 % of the time goes into it."""
+
+LONGEST_SAVE_S = 0.3
+"""Processor time of a save above which a running search writes the course alone: the tables, and the trials of the
+snapshot, come at the end. Both are in the journal, and the search stands still while they are written."""
 
 RETURNED = "returned"
 
@@ -73,6 +78,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self._hosts = Hosts()
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
+        self._whole_took = 0.0
+        """Seconds of processor time for the latest save of everything."""
         self._changed = False
         self._decisions: dict[str, Decision | Exploit] = {}
         """Of each trial: what its report that is being digested leads to."""
@@ -254,7 +261,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.storing.attempt(self._sync)
         if self._changed and not self.storing.fails and time.monotonic() >= self._next_save:
             begun = time.monotonic()
-            self.storing.attempt(self._save)
+            self.storing.attempt(self._save if self._whole_took <= LONGEST_SAVE_S else self._save_course)
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
 
     def _sync(self) -> None:
@@ -262,11 +269,20 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def _save(self, snapshot: bool = True) -> None:
         self._journal.sync(now=True)  # what is derived from events comes after them
+        begun = time.thread_time()
         self.results.save()
         if snapshot:
-            number, elapsed = self._journal.number, self._control.elapsed
-            write_snapshot(self.results.folder, Snapshot(number, elapsed, self.course, lambda: self.results.trials))
+            self._write_snapshot(lambda: self.results.trials)
+        self._whole_took = time.thread_time() - begun
         self._changed = False
+
+    def _save_course(self) -> None:
+        self._journal.sync(now=True)
+        self._write_snapshot(None)
+        self._changed = False
+
+    def _write_snapshot(self, trials: Callable[[], list[Trial]] | None) -> None:
+        write_snapshot(self.results.folder, Snapshot(self._journal.number, self._control.elapsed, self.course, trials))
 
     def finish(self) -> None:
         """Settles every trial's status and writes the run folder.

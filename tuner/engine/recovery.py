@@ -40,6 +40,17 @@ class Stock:
     """What the user should know of how it was recovered."""
     trust: bool = False
     """Whether Python objects are opened whoever pickled them."""
+    elapsed: float = 0.0
+    """Seconds of the search, as the journal tells."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Of each trial that ended: the number of the event."""
+    superseded: set[int] = field(default_factory=set)
+    """Numbers of the events that ended trials which were reopened."""
+
+    def extended(self, event: Event) -> None:
+        """Takes account of an event that was appended to the journal after it was read."""
+        History(self.results).apply(event)
+        self.note(event)
 
     def note(self, event: Event) -> None:
         """Takes account of the next event of the journal."""
@@ -47,13 +58,18 @@ class Stock:
         match event["what"]:
             case "began":
                 self.results.provenance = self.results.provenance or usable(Provenance, event["provenance"])[0]
-                self.request, self.tail = event.get("request", ""), []
+                self.request, self.tail, self.elapsed = event.get("request", ""), [], 0.0
+                self.ends, self.superseded = {}, set()
                 if self.snapshot and self.snapshot.number < event["n"]:
                     self.snapshot = None  # of the journal before this one
             case "extended":
                 self.request = event.get("request", "")
             case "left" if not event["interrupted"]:
                 self.request = ""
+            case "ended" | "trial":
+                self.ends[event["trial"]] = event["n"]
+        self.superseded.update(self.ends[trial_id] for trial_id in reopened_by(event) if trial_id in self.ends)
+        self.elapsed = event.get("elapsed", self.elapsed)
         if self.snapshot and event["n"] > self.snapshot.number:
             self.tail.append(event)
 
@@ -90,7 +106,8 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
     if unusable:
         stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
     if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
-        if reader.number == 0 and stock.snapshot is None and (files.trials or not files.spec):
+        whole = stock.snapshot is not None and stock.snapshot.trials is not None
+        if reader.number == 0 and not whole and (files.trials or not files.spec):
             raise InputError(
                 f"{folder.shown}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
                 f"what its tables hold: python -m tuner show {folder.word}"
@@ -107,13 +124,14 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
     ``last``: the last event that is left.
     """
     folder, snapshot = stock.results.folder, stock.snapshot
-    known, elapsed, course = reader.number, 0.0, None
+    known, elapsed, course = reader.number, stock.elapsed, None
     if snapshot:
-        known, elapsed = max(known, snapshot.number), snapshot.elapsed
+        known, elapsed = max(known, snapshot.number), max(elapsed, snapshot.elapsed)
+    if snapshot and snapshot.trials:
         course = None if _extended(stock.tail) else snapshot.course
         stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
-        elapsed = _play(stock.tail, History(stock.results), None, elapsed)
+        elapsed = _play(stock.tail, History(stock.results), None, snapshot.elapsed)
         try:
             _play(stock.tail, None, course, elapsed, adopt=holes)
         except Diverged:  # what the two have together is played into a new searcher
@@ -123,7 +141,8 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
     events.append({"what": "recovered", "elapsed": elapsed, "held": stock.held})
     events += [last] if last["what"] == "left" else []  # the run had come to its end
-    stock.snapshot, stock.tail = None, []
+    stock.snapshot, stock.tail, stock.superseded = None, [], set()
+    stock.ends = {event["trial"]: n for n, event in enumerate(events, known + 1) if event["what"] == "trial"}
     if course:
         stock.snapshot = Snapshot(known + len(events), elapsed, course, lambda: stock.results.trials)
         write_snapshot(folder, stock.snapshot)
@@ -143,15 +162,11 @@ def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) 
             elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
             return Recovered(results, snapshot.course, elapsed, stock.notices)
 
-    def events() -> Iterator[Event]:
-        return _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
-
     def played(adopt: bool) -> Recovered:
-        course, history = new_course(), History(ResultSet(results.folder, results.spec, results.provenance))
-        elapsed = _play(events(), history, course, 0.0, adopt, superseded)
-        return Recovered(history.results, course, elapsed, stock.notices)
+        course, events = new_course(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
+        elapsed = _play(events, None, course, 0.0, adopt, stock.superseded)
+        return Recovered(results, course, elapsed, stock.notices)
 
-    superseded = _superseded(events())
     try:
         return played(adopt=False)
     except Diverged as divergence:
@@ -217,14 +232,3 @@ def _tell(course: Course, event: Event, adopt: bool, superseded: Collection[int]
             course.next(event["more"])
         case "ended" if course.runs(trial_id) and event["n"] not in superseded:
             course.end(trial_id, event["status"] == "failed")
-
-
-def _superseded(events: Iterable[Event]) -> set[int]:
-    """Numbers of the events that ended trials which were reopened."""
-    ends: dict[str, int] = {}
-    found = set[int]()
-    for event in events:
-        if event["what"] in ("ended", "trial"):
-            ends[event["trial"]] = event["n"]
-        found.update(ends[trial_id] for trial_id in reopened_by(event) if trial_id in ends)
-    return found

@@ -60,10 +60,9 @@ class Shelf:
 
     def take_stock(self) -> None:
         """Finds what is on the storage, and forgets the checkpoints that are not there any more."""
+        folders = (self._results.folder / RAY).subfolders()
         for trial in self._results.trials:
-            folder = self._results.folder / RAY / trial.id
-            named = trial.segments or any(report.checkpoint for report in trial.reports)
-            present = folder.folders() if named else []
+            present = folders.get(trial.id, [])
             forget_checkpoints(trial, {f"{RAY}/{trial.id}/{name}" for name in present})
             self._hold(trial.id, [report for report in trial.reports if report.checkpoint])
             for name in present:

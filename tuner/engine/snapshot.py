@@ -40,15 +40,17 @@ class Snapshot:
     elapsed: float
     """Seconds of the search."""
     course: Course
-    trials: Callable[[], list[Trial]]
-    """Loads them: a search whose journal is whole does not need them. Raises InputError where they cannot be read."""
+    trials: Callable[[], list[Trial]] | None
+    """Loads them: a search whose journal is whole does not need them. Raises InputError where they cannot be read.
+
+    None in the snapshot of a large search that runs: to write them would hold it up."""
 
 
 def write_snapshot(folder: RunFolder, snapshot: Snapshot) -> None:
     """Writes ``state.pkl``, whole or not at all."""
     data = io.BytesIO()
     cloudpickle.dump((snapshot.number, snapshot.elapsed, snapshot.course), data)  # a param_space may hold lambdas
-    trials = snapshot.trials()
+    trials = snapshot.trials() if snapshot.trials else []
     for first in range(0, len(trials), _TRIALS_AT_ONCE):
         cloudpickle.dump(trials[first : first + _TRIALS_AT_ONCE], data)
     content = data.getvalue()
@@ -89,7 +91,7 @@ def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | No
             raise InputError(f"{folder.shown}: state.pkl cannot be read: {type(error).__name__}: {error}") from error
         return found
 
-    return Snapshot(number, elapsed, course, trials), ""
+    return Snapshot(number, elapsed, course, trials if stream.tell() < len(content) else None), ""
 
 
 def _head(line: bytes) -> dict[str, Any]:
