@@ -22,6 +22,7 @@ from tuner.engine.controller import Controller
 from tuner.engine.course import Course
 from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
 from tuner.engine.recorder import Recorder
+from tuner.engine.snapshot import read_snapshot
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
 from tuner.failure import Failure
@@ -262,3 +263,19 @@ def test_a_node_that_cannot_write_is_to_blame_only_if_the_driver_can(
     trial = SimpleNamespace(trial_id="t1", status="RUNNING", is_saving=False)
     made._process_trial_failure(trial, RayTaskError("train_for", "traceback", error))
     assert said == expected
+
+
+def test_a_large_search_writes_its_tables_at_the_end(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "LONGEST_SAVE_S", -1.0)
+    search.start().report()
+    assert not (search.place / REPORTS).exists()
+    snapshot, _ = read_snapshot(search.recorder.results.folder)
+    assert snapshot is not None
+    assert (snapshot.number, snapshot.trials) == (2, None)  # what the searcher learned, which no journal tells
+    search.recorder._control.returned = True
+    search.recorder.finish()
+    assert (search.place / REPORTS).exists()
+    snapshot, _ = read_snapshot(search.recorder.results.folder)
+    assert snapshot is not None
+    assert snapshot.trials is not None
+    assert [trial.steps for trial in snapshot.trials()] == [1]

@@ -234,6 +234,24 @@ def test_a_journal_that_lost_its_end_is_stood_in_for_by_the_snapshot(pair: Any, 
     assert outcome(third.go_on().results) == expected
 
 
+@pytest.mark.parametrize("left", [30, 50])
+def test_a_snapshot_without_trials_leaves_the_journal_to_tell_them(left: int, tmp_path: Path) -> None:
+    """As a large search writes it: where the journal lost its end, the search continues from what is left of it."""
+    folder = RunFolder.at(tmp_path)
+    known = Search(folder, PAIRS[0]).begin().go_on(until=60)
+    write_snapshot(folder, Snapshot(60, 7.0, known.course, None))
+    again = Search(folder, PAIRS[0]).resume()
+    assert again.notices == []
+    assert outcome(again.results) == outcome(known.results)
+    journal = folder.local_path / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:left]))
+    again = Search(folder, PAIRS[0]).resume()
+    assert "events after number" in again.notices[0]
+    assert 0 < sum(t.steps for t in again.results.trials) < sum(t.steps for t in known.results.trials)
+    assert read_journal(folder).events[-1]["elapsed"] == 7.0
+    assert len(again.go_on().results.trials) == TRIALS
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids=named)
 @pytest.mark.parametrize("save_after", [None, 20, 50])
 def test_a_damaged_line_costs_what_it_told(pair: Any, save_after: int | None, tmp_path: Path) -> None:
