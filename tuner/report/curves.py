@@ -40,7 +40,7 @@ _MOST = 620
 
 
 MOST_BARS = 2000
-"""Stays of trials on workers that the timeline draws at most."""
+"""Bars of the timeline at most; one for each worker in any case."""
 
 
 def time_axis(seconds: float) -> tuple[float, str]:
@@ -226,17 +226,18 @@ def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
 
     unit, unit_name = time_axis(told.elapsed)
     by_status: dict[str, list[Any]] = {}
-    longest = sorted(told.stretches, key=lambda stretch: stretch.begin - stretch.end)[:MOST_BARS]
-    for stretch in longest:
+    bars = merged(told.stretches)
+    for stretch, count in bars:
         trial = results.get(stretch.trial)
-        by_status.setdefault(trial.status if trial else "pending", []).append((stretch, trial))
+        who = f"trial {named(trial)}" if count == 1 else f"{count} trials in a row, the longest {named(trial)}"
+        by_status.setdefault(trial.status if trial else "pending", []).append((stretch, who))
     traces = [
         go.Bar(
             orientation="h",
             base=[s.begin / unit for s, _ in shown],
             x=[(s.end - s.begin) / unit for s, _ in shown],
             y=[s.lane + 1 for s, _ in shown],
-            text=[f"trial {named(t)}<br>{s.begin:.1f} s to {s.end:.1f} s" for s, t in shown],
+            text=[f"{who}<br>{s.begin:.1f} s to {s.end:.1f} s" for s, who in shown],
             textposition="none",
             name=status,
             marker={"color": STATUS_COLOURS[status], "line": {"width": 0.5, "color": "rgba(255,255,255,.7)"}},
@@ -253,8 +254,28 @@ def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
         barmode="overlay",
         bargap=0.15,
     )
-    some = f" Drawn are the {MOST_BARS} longest of {len(told.stretches)} stays." * (len(longest) < len(told.stretches))
+    count = len(told.stretches)
+    some = f" Drawn are {count} stays, with neighbours as one bar in the colour of the longest." * (len(bars) < count)
     return drawn, _idle(told, lanes) + some
+
+
+def merged(stretches: Sequence[Stretch]) -> list[tuple[Stretch, int]]:
+    """At most `MOST_BARS` bars, each of as many neighbouring stays on its worker as it counts.
+
+    A bar has the trial of its longest stay. As many stays are one bar on each worker, as far as it has them.
+    """
+    every = 1
+    lanes: dict[int, list[Stretch]] = {}
+    for stretch in stretches:
+        lanes.setdefault(stretch.lane, []).append(stretch)
+    while sum(math.ceil(len(stays) / every) for stays in lanes.values()) > max(MOST_BARS, len(lanes)):
+        every += 1
+    groups = [stays[i : i + every] for stays in lanes.values() for i in range(0, len(stays), every)]
+    longest = [max(group, key=lambda stay: stay.end - stay.begin) for group in groups]
+    return [
+        (Stretch(most.trial, group[0].begin, group[-1].end, most.lane), len(group))
+        for group, most in zip(groups, longest, strict=True)
+    ]
 
 
 def _slots(results: ResultSet, told: Chronicle) -> int:
