@@ -35,7 +35,7 @@ from tuner.trial import Report, Segment, Status, Trial
 SAVE_EVERY_S = 5.0
 """How often a running search writes its tables and the snapshot; at most 2 % of the time goes into it."""
 
-LONGEST_SAVE_S = 0.3
+LONGEST_SAVE_S = 0.5
 """Processor time of a save above which a running search writes the course alone: the tables, and the trials of the
 snapshot, come at the end. Both are in the journal, and the search stands still while they are written."""
 
