@@ -12,6 +12,10 @@ alone, and the checkpoints that are reported are not there. No part waits for an
 - take up: what `resume` does before Ray starts, and what the driver writes when the search ends.
 - requests: what take_stock and `Recorder.begin` ask of an object store that holds the same journal.
 - page: the report of the run, written, and opened in headless Chromium.
+
+2 busy cores. controller: 6.9 kB a trial (29.9 before ended trials were released). 20,000 trials, 232,000 reports:
+110 µs a report, 0.38 GB, 90 requests with a snapshot; resume without a snapshot 26 s, of them take_stock 12 s.
+100,000 trials were not measured since.
 """
 
 from __future__ import annotations
