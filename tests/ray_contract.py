@@ -408,6 +408,12 @@ def defined(tree: ast.AST) -> set[str]:
     return names
 
 
+def _signature(thing: Any) -> inspect.Signature:
+    """Without the parameter that Ray adds to the methods of a class as soon as the class becomes an actor's."""
+    found = inspect.signature(thing)
+    return found.replace(parameters=[p for p in found.parameters.values() if p.name != "_ray_trace_ctx"])
+
+
 def fingerprint(path: str) -> str:
     """Signature and hash of the source of a member; of a value the value, of an attribute that it is there."""
     module, _, name = path.partition(":")
@@ -426,7 +432,7 @@ def fingerprint(path: str) -> str:
     if node is not None:
         return described(node, source_of(module))
     try:
-        return re.sub(r" at 0x\w+", "", str(inspect.signature(thing)))  # made by a decorator, or compiled
+        return re.sub(r" at 0x\w+", "", str(_signature(thing)))  # made by a decorator, or compiled
     except (TypeError, ValueError):
         return type(thing).__name__
 

@@ -194,13 +194,13 @@ def trial_of(event: Event) -> Trial | None:
 def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[History, JournalReader]:
     """What the journal of ``folder`` tells; its reader reads on from there.
 
-    ``provenance``: that of the run's file; where it is empty, the journal's own takes its place.
+    ``provenance``: that of the run's file; what it lacks is the journal's to tell.
     """
     reader, history = JournalReader(folder), History(ResultSet(folder, {}, provenance))
     last: Event = {"what": ""}
     for last in reader.new():
-        if last["what"] == "began" and not history.results.provenance:
-            history.results.provenance, _ = usable(Provenance, last["provenance"])
+        if last["what"] == "began":
+            history.results.provenance = usable(Provenance, last["provenance"])[0] | history.results.provenance
         history.apply(last)
     if not reader.damage:  # else the end may be among what cannot be read
         standing(history.results, last)

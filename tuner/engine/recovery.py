@@ -57,7 +57,7 @@ class Stock:
         self.held = event.get("held", self.held)
         match event["what"]:
             case "began":
-                self.results.provenance = self.results.provenance or usable(Provenance, event["provenance"])[0]
+                self.results.provenance = usable(Provenance, event["provenance"])[0] | self.results.provenance
                 self.request, self.tail, self.elapsed = event.get("request", ""), [], 0.0
                 self.ends, self.superseded = {}, set()
                 if self.snapshot and self.snapshot.number < event["n"]:
