@@ -109,7 +109,6 @@ class Search:
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     monkeypatch.setattr(recorder_module, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr("tuner.journal.SYNC_EVERY_S", 0.0)
     return Search(tmp_path, monkeypatch)
 
 
@@ -130,20 +129,6 @@ def test_events_and_deletions_wait_for_the_storage(search: Search) -> None:
     assert [path.exists() for path in checkpoints] == [False] * 31 + [True] * 2
     assert len(search.said) == 2, search.said
     assert search.control.fatal is None
-
-
-def test_no_checkpoint_is_deleted_before_what_follows_it_is_on_the_disk(
-    search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuner.journal.SYNC_EVERY_S", 1e9)
-    monkeypatch.setattr(recorder_module, "SAVE_EVERY_S", 1e9)
-    search.recorder._next_save = 1e18
-    search.start()
-    checkpoints = [search.report() for _ in range(5)]
-    assert all(path.exists() for path in checkpoints)
-    monkeypatch.setattr("tuner.journal.SYNC_EVERY_S", 0.0)
-    search.step()
-    assert [path.exists() for path in checkpoints] == [False] * 3 + [True] * 2
 
 
 def test_tables_are_left_out_meanwhile_and_never_run_ahead_of_the_journal(search: Search) -> None:

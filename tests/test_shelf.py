@@ -59,7 +59,6 @@ class Run:
 
     def kept(self, trial: Trial) -> list[int]:
         """Steps whose checkpoints the trial's reports name; the storage has the same ones."""
-        self.shelf.delete_forgotten()
         named = {report.checkpoint for report in trial.reports if report.checkpoint}
         assert named == {f"ray/{trial.id}/{path.name}" for path in (self.folder / "ray" / trial.id).glob("check*")}
         return [report.step for report in trial.reports if report.checkpoint]
@@ -156,7 +155,6 @@ def test_a_resumed_search_finds_what_is_there(tmp_path: Path) -> None:
     assert [report.step for report in again.own(going)] == [2]
     assert again.copy(going) == f"ray/{going.id}/from_t1"
     assert again.copy(ended) is None
-    again.delete_forgotten()
     assert not (tmp_path / "r/ray" / ended.id / "from_t2").exists()
 
 
@@ -171,23 +169,7 @@ def test_the_copy_of_a_donors_checkpoint_stays_until_there_are_two_of_its_own(tm
     assert run.shelf.copy(trial) == copy
     run.report(trial, 0.4)
     assert run.shelf.copy(trial) is None
-    run.shelf.delete_forgotten()
     assert not (tmp_path / "r" / copy).exists()
-
-
-def test_a_folder_that_was_to_be_deleted_and_is_written_anew_stays(tmp_path: Path) -> None:
-    run = Run(tmp_path / "r")
-    trial = run.add(0.1, 0.2)
-    copy = f"ray/{trial.id}/from_t9"
-    (tmp_path / "r" / copy).mkdir()
-    for _ in range(2):
-        trial.segments = [Segment(0, {}), Segment(trial.steps, {}, "t9", 1)]
-        run.shelf.copied(trial.id, copy)
-        run.report(trial, 0.3)
-        run.report(trial, 0.4)
-    run.shelf.copied(trial.id, copy)
-    run.shelf.delete_forgotten()
-    assert (tmp_path / "r" / copy).exists()
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

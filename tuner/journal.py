@@ -62,11 +62,6 @@ class JournalWriter:
         """Of the latest event."""
         return self._number
 
-    @property
-    def is_safe(self) -> bool:
-        """Whether a power cut would take no event."""
-        return not self._tail.waiting
-
     def append(self, what: str, **fields: Any) -> None:
         """Adds an event. Storage that fails is `sync`'s to tell: until then the event waits in memory."""
         self._number += 1

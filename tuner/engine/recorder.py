@@ -259,15 +259,10 @@ class Recorder(Callback):  # type: ignore[misc]
         for listener in self._listeners:
             listener.tick()
         self.storing.attempt(self._sync)
-        self._tidy()
         if self._changed and not self.storing.fails and time.monotonic() >= self._next_save:
             begun = time.monotonic()
             self.storing.attempt(self._save if self._whole_took <= LONGEST_SAVE_S else self._save_course)
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
-
-    def _tidy(self) -> None:
-        if self._journal.is_safe:
-            self.shelf.delete_forgotten()
 
     def _sync(self) -> None:
         self._journal.sync(now=self.storing.fails)
@@ -328,7 +323,5 @@ class Recorder(Callback):  # type: ignore[misc]
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
         self.results.provenance |= {"interrupted_by": reason, "ended_by": self._control.stop_reason}
         self._write("left", interrupted=interrupted, reason=reason)
-        self.storing.insist(lambda: self._journal.sync(now=True))
-        self._tidy()
         self.storing.insist(self._journal.close)
         self.storing.insist(lambda: write_json(self.results.folder, PROVENANCE, self.results.provenance))

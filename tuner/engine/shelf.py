@@ -6,7 +6,6 @@ Ray deletes none, and the same rules hold for the whole search, while it runs an
 
 from __future__ import annotations
 
-import functools
 import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -54,8 +53,6 @@ class Shelf:
         """Of each trial that went on from another's checkpoint: the copy of it, below the run folder."""
         self._bytes: dict[str, int] = {}
         """By folder below the run folder; empty without ``max_gib``."""
-        self._forgotten: dict[str, None] = {}
-        """Folders below the run folder that are to be deleted, in order."""
         self._told_full = False
         self._told_lack = False
 
@@ -79,7 +76,6 @@ class Shelf:
     def copied(self, trial_id: str, folder: str) -> None:
         """The trial goes on from another's checkpoint, of which ``folder`` is a copy."""
         self._copies[trial_id] = folder
-        self._forgotten.pop(folder, None)  # it was written anew
         self._measure(folder)
 
     def reported(self, trial: Trial, report: Report, replaced: Report | None) -> None:
@@ -91,7 +87,6 @@ class Shelf:
         # a process that was restarted may have written into the folder of the report that it repeats
         held = [other for other in self._held.get(trial.id, []) if other.checkpoint != report.checkpoint]
         self._held[trial.id] = held = [*held, report]
-        self._forgotten.pop(report.checkpoint, None)
         self._measure(report.checkpoint)
         own = self.own(trial)
         if trial.id in self._copies and len(own) > 1:  # until then the copy is what it goes on from in need
@@ -202,15 +197,7 @@ class Shelf:
 
     def _forget(self, folder: str) -> None:
         self._bytes.pop(folder, None)
-        self._forgotten[folder] = None
-
-    def delete_forgotten(self) -> None:
-        """Deletes what may go. Call it when the journal is on the disk: else a power cut could take back the reports
-        for which these checkpoints made room.
-        """
-        for folder in self._forgotten:
-            self._storing.later(functools.partial(self._results.folder.delete, folder))
-        self._forgotten.clear()
+        self._storing.later(lambda: self._results.folder.delete(folder))
 
 
 def forget_checkpoints(trial: Trial, present: set[str]) -> None:
