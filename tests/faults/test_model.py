@@ -3,7 +3,7 @@
 A driver is killed before or after one of its operations on the run folder, whichever: an event, a checkpoint's
 deletion, a snapshot, what recovery writes, what `extend` writes, what is written at the end. Then its files may be hurt
 as well. The next driver takes the run up, and is killed too. In the end the search must have come to what it comes to
-undisturbed; or, where a whole line of the journal was damaged, to an end at which nothing else is missing.
+undisturbed; or, where events of the journal were lost, to an end at which nothing else is missing.
 
     python -m tests.faults.test_model 500
 """
@@ -176,9 +176,10 @@ def hurt(place: Place, rng: random.Random) -> bool:
     file = rng.choice(files) if files else None
     data = file.read_bytes() if file else b""
     if kind == "unsynced" or file is None or not data.endswith(b"\n"):
-        if file is not None and place.local and len(data) > place.safe:
-            file.write_bytes(data[: rng.randint(place.safe, len(data))])
-        return False
+        if file is None or not place.local or len(data) <= place.safe:
+            return False
+        file.write_bytes(data[: rng.randint(place.safe, len(data))])
+        return True  # older checkpoints may have gone in favour of those that the lost events told of
     lines = data.splitlines(keepends=True)
     index = rng.randrange(len(lines))
     position = rng.randrange(len(lines[index]))
@@ -268,7 +269,8 @@ def _compare(results: ResultSet, expected: list[Any], lossy: bool, place: Place,
     if not lossy:
         assert anonymous(outcome(results)) == expected, told
         return
-    assert len(results.trials) == len(expected), told
+    # where damage took even the request of an extension, the same request is a new one
+    assert len(results.trials) in (len(expected), len(expected) + TRIALS // 2), told
     for trial in results.trials:
         assert trial.has_ended, told
         steps = [report.step for report in trial.reports]
