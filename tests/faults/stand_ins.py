@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ray.air.execution._internal.tracked_actor import TrackedActor
+from ray.exceptions import RayTaskError
 from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint
 from ray.tune.result import (
@@ -26,7 +27,8 @@ from ray.tune.result import (
 )
 
 from tuner.engine.failing import ActorManager
-from tuner.manifest import contents, seal
+from tuner.engine.failures import DamagedCheckpoint
+from tuner.manifest import contents, damage, seal
 from tuner.storage import RunFolder
 
 EPOCHS = 9
@@ -44,6 +46,9 @@ class Trial:
         return True
 
     def restore(self, result: _TrainingResult) -> None:
+        path = result.checkpoint.path
+        if problem := damage(RunFolder(result.checkpoint.filesystem, path, path)):  # as a trial's process does
+            raise DamagedCheckpoint(problem)
         with result.checkpoint.filesystem.open_input_stream(f"{result.checkpoint.path}/state.json") as stream:
             self.epoch = json.loads(stream.read())
         self.reports = result.metrics[TRAINING_ITERATION]
@@ -129,7 +134,12 @@ class Actors(ActorManager):  # type: ignore[misc]
         handle, _ = self._live_actors_to_ray_actors_resources[tracked_actor]
 
         def act() -> None:
-            found = getattr(handle.trial, method_name)(*(args or ()), **(kwargs or {}))
+            try:
+                found = getattr(handle.trial, method_name)(*(args or ()), **(kwargs or {}))
+            except DamagedCheckpoint as error:
+                assert on_error is not None
+                on_error(tracked_actor, RayTaskError(method_name, "", error))
+                return
             if on_result:
                 on_result(tracked_actor, found)
 
