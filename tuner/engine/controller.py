@@ -134,8 +134,8 @@ class Controller(FailingTrials):
         """Trials that run at once at most."""
         return self._room.slots
 
-    def get_trial(self, trial_id: str) -> RayTrial:
-        return self._by_id[trial_id]
+    def get_trial(self, trial_id: str) -> RayTrial | None:
+        return self._by_id.get(trial_id)
 
     def checkpoint(self, force: bool = False, wait: bool = False) -> None:
         """Nothing: the journal is what a search is resumed from, and Ray's state would be a second one."""

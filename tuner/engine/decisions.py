@@ -67,7 +67,9 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         if action is None:
             return False
         trial = self.controller.get_trial(action.trial_id)
-        if isinstance(action, Resume) and trial.status == RayTrial.RUNNING:  # its checkpoint is still being saved
+        if trial is None:  # a damaged journal told the scheduler that it waits, and not that it has ended
+            self.course.end(action.trial_id, failed=False)
+        elif isinstance(action, Resume) and trial.status == RayTrial.RUNNING:  # its checkpoint is still being saved
             self.controller._cached_trial_decisions[trial.trial_id] = TrialScheduler.CONTINUE
         elif isinstance(action, Resume):
             self.controller._set_trial_status(trial, RayTrial.PENDING)
@@ -83,9 +85,8 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         is lost, the trial takes the configuration over alone, and continues from its own checkpoint.
         """
         donor = self.controller.get_trial(exploit.donor)
-        source = (
-            reported_checkpoint(donor, donor.last_result) if donor.is_saving else None
-        ) or donor.latest_checkpoint_result
+        source = reported_checkpoint(donor, donor.last_result) if donor and donor.is_saving else None
+        source = source or (donor.latest_checkpoint_result if donor else None)
         if own := reported_checkpoint(trial, result):  # Ray takes note of it only where the trial goes on
             trial.on_checkpoint(own)
         if source is None and own is not None:
