@@ -58,6 +58,11 @@ class Course:
         if self.scheduler:
             self.scheduler.add(trial_id, configuration)
 
+    @property
+    def open(self) -> set[str]:
+        """The trials that were added and have not ended."""
+        return set(self._seen)
+
     def runs(self, trial_id: str) -> bool:
         """Whether the trial was added and has not ended."""
         return trial_id in self._seen

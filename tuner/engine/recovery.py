@@ -160,11 +160,13 @@ def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) 
     if snapshot and not anew and not _extended(stock.tail):
         with contextlib.suppress(Diverged):  # a searcher may keep state outside of its pickle: then all is played
             elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
+            _agree(results, snapshot.course)
             return Recovered(results, snapshot.course, elapsed, stock.notices)
 
     def played(adopt: bool) -> Recovered:
         course, events = new_course(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
         elapsed = _play(events, None, course, 0.0, adopt, stock.superseded)
+        _agree(results, course)
         return Recovered(results, course, elapsed, stock.notices)
 
     try:
@@ -173,6 +175,16 @@ def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) 
         told = f"{divergence}; the searcher learns from all trials, and its further draws are others"
         stock.notices.append(f"{results.folder.shown}: {told}")
         return played(adopt=True)
+
+
+def _agree(results: ResultSet, course: Course) -> None:
+    """Lets ``course`` hold those trials for running that run, where a damaged journal told it otherwise."""
+    running = {trial.id: trial for trial in results.trials if not trial.has_ended}
+    for trial_id in sorted(course.open - running.keys()):
+        known = results.get(trial_id)
+        course.end(trial_id, known is not None and known.status == "failed")
+    for trial_id in sorted(running.keys() - course.open):
+        course.add(trial_id, running[trial_id].first_config)
 
 
 def _extended(events: Iterable[Event]) -> bool:
