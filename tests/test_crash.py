@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from ray.exceptions import GetTimeoutError
 from ray.tune.error import TuneError
 
+from tests.journals import read_journal
 from tuner import load_run, resume, run
 from tuner.cli import cli
 from tuner.engine.control import Control
 from tuner.engine.recorder import Listener, Recorder
 from tuner.engine.snapshot import STATE
 from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, LockLost, TunerError
-from tuner.journal import read_journal
 from tuner.loading import last_known
 from tuner.plan import Plan
 from tuner.results import ResultSet

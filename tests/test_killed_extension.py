@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.journals import read_journal
 from tests.test_crash import TRIALS, begin, loop, quiet, tuner, without_ray  # noqa: F401 - the fixture
 from tuner import extend, load_run, resume, retry
 from tuner.errors import InputError
-from tuner.journal import JournalWriter, read_journal
+from tuner.journal import JournalWriter
 from tuner.loading import last_known
 from tuner.results import ResultSet
 from tuner.storage import RunFolder

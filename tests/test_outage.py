@@ -13,6 +13,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from ray.exceptions import RayTaskError
 from ray.tune.execution.tune_controller import TuneController
 
+from tests.journals import read_journal
 from tests.tables import space
 from tests.test_results import new_run
 from tests.test_storing import Clock
@@ -26,7 +27,7 @@ from tuner.engine.snapshot import read_snapshot
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
 from tuner.failure import Failure
-from tuner.journal import JournalWriter, read_journal
+from tuner.journal import JournalWriter
 from tuner.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision
 from tuner.schedulers.fifo import Fifo

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from tests.journals import read_journal
 from tests.tables import space
 from tuner.engine.course import Course
 from tuner.engine.events import reported
@@ -18,7 +19,7 @@ from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError
 from tuner.events import Event
 from tuner.history import History
-from tuner.journal import JournalWriter, read_journal
+from tuner.journal import JournalWriter
 from tuner.loading import load_run
 from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.schedulers import AnyScheduler

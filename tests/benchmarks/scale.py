@@ -235,7 +235,7 @@ def requests(path: Path, trials: int) -> dict[str, Any]:
     """As `take_up`, where the journal lies in an object store."""
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from tuner.journal import SEGMENT_BYTES
+    from tuner.journal.writer import SEGMENT_BYTES
     from tuner.storage import RunFolder
 
     store = path.parent / "store"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.engine.test_run import by_config, experiment
+from tests.journals import read_journal
 from tuner import load_run, run
 from tuner.engine.snapshot import read_snapshot
-from tuner.journal import read_journal
 from tuner.results import ResultSet
 from tuner.storage import RunFolder
 from tuner.trial import Trial

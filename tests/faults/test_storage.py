@@ -18,7 +18,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tests.faults.search import EPOCHS, ROOT, experiment
-from tuner.journal import read_journal
+from tests.journals import read_journal
 from tuner.storage import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]

@@ -1,0 +1,72 @@
+"""What a journal is made of: its lines, and the file or the objects that hold them.
+
+A line is an event: the CRC-32 of the rest in hexadecimal, a space, and a JSON object with ``n`` (its number, counted
+from 1) and ``what``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+
+from tuner.encoding import decoded, encoded, may_be_encoded
+from tuner.errors import EnvironmentFailure
+from tuner.events import Event, is_event
+from tuner.storage import RunFolder
+
+JOURNAL = "journal"
+"""Name of the folder of segments, and, with ``.jsonl``, of the local file."""
+
+
+def line_of(event: Event) -> bytes:
+    """The line of ``event``, with its end."""
+    text = json.dumps(encoded(event), separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def event_of(line: bytes) -> Event | None:
+    """The event of a line without its end; None where it is none."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(text):
+        return None
+    try:
+        event = json.loads(text, object_hook=decoded) if may_be_encoded(text) else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return event if is_event(event) else None
+
+
+@contextlib.contextmanager
+def opened_file(folder: RunFolder) -> Iterator[int | None]:
+    """Within: the local file; None where there is none. Raises EnvironmentFailure where it is no plain file."""
+    path = folder.local_path / f"{JOURNAL}.jsonl"
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    except OSError as error:
+        raise EnvironmentFailure(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise EnvironmentFailure(f"{path} is no plain file: the run folder is damaged")
+        yield file
+    finally:
+        os.close(file)
+
+
+def segment_name(number: int) -> str:
+    """Of the object whose first event has this number."""
+    return f"{JOURNAL}/{number:09}.jsonl"
+
+
+def segments(folder: RunFolder) -> list[tuple[str, int]]:
+    """Name and size of each object of the journal, in order."""
+    from pyarrow.fs import FileSelector
+
+    infos = folder.filesystem.get_file_info(FileSelector((folder / JOURNAL).path, allow_not_found=True))
+    return sorted((f"{JOURNAL}/{i.base_name}", i.size or 0) for i in infos if i.base_name.endswith(".jsonl"))

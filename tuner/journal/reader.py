@@ -1,0 +1,148 @@
+"""Reads the journal of a run, which another process may be writing.
+
+A damaged line costs itself alone: the checksum tells it, and the numbers tell what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuner.events import Event
+from tuner.journal.format import event_of, opened_file, segments
+from tuner.storage import RunFolder
+
+_PIECE_BYTES = 1 << 22
+"""How much of a file is read at a time."""
+
+_LONGEST_LINE = 1 << 28
+"""Bytes: a trial that a recovery writes down as one event may have a million reports. More than that is no line."""
+
+
+@dataclass
+class JournalReader:
+    """Reads a journal that another process may be writing."""
+
+    folder: RunFolder
+    number: int = 0
+    """Of the latest event that was read."""
+    size: int = 0
+    """Bytes of the whole lines that were read: of the file, or of the latest segment."""
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    """Numbers, first and last, of events that are missing before the latest one that was read."""
+    damaged: int = 0
+    """Whole lines that are no events."""
+    torn: bool = False
+    """Whether its last line is not whole: it is being written, or was when the writer was killed."""
+    _segment: str = ""
+    """The latest of an object store that was looked at."""
+    _file: int = 0
+    """Inode of the local file."""
+
+    @property
+    def damage(self) -> str:
+        """What is lost, in words; empty where nothing is."""
+        if not self.lost and not self.damaged:
+            return ""
+        missing = [f"{a}" if a == b else f"{a} to {b}" for a, b in self.lost[:5]]
+        more = ", …" if len(self.lost) > len(missing) else ""
+        numbers = f"; events {', '.join(missing)}{more} are lost" if missing else ""
+        return f"{self.damaged} damaged line{'s' * (self.damaged != 1)}{numbers}"
+
+    @property
+    def damaged_at(self) -> int:
+        """Number of the first event that is lost; 0 where none is."""
+        if self.lost:
+            return self.lost[0][0]
+        return self.number + 1 if self.damaged else 0
+
+    def new(self) -> Iterator[Event]:
+        """The events since the call before. ``began`` is the first, also of a journal that was written anew."""
+        for data in self._pieces():
+            lines = data.split(b"\n")
+            self.torn = bool(lines.pop())
+            for line in lines:
+                self.size += len(line) + 1
+                event = event_of(line)
+                if event is None:
+                    self.damaged += 1
+                elif event["what"] == "began":
+                    self.lost, self.damaged = [], 0
+                    self.number = event["n"]
+                    yield event
+                elif event["n"] > self.number:
+                    if event["n"] > self.number + 1:
+                        self.lost.append((self.number + 1, event["n"] - 1))
+                    self.number = event["n"]
+                    yield event
+
+    def _pieces(self) -> Iterator[bytes]:
+        """What follows the `size` bytes that were read, whole lines and what follows them."""
+        if self.folder.is_local:
+            yield from self._file_pieces()
+            return
+        for name, size in segments(self.folder):
+            if name < self._segment or (name == self._segment and size <= self.size):
+                continue
+            if name > self._segment:
+                self.damaged += self.torn
+                self._segment, self.size = name, 0
+            yield self.folder.read(name)[self.size :]
+
+    def _file_pieces(self) -> Iterator[bytes]:
+        with opened_file(self.folder) as file:
+            if file is None:
+                return
+            now, wanted = os.fstat(file), _PIECE_BYTES
+            if now.st_ino != self._file or now.st_size < self.size:  # another one has taken its place
+                self._file, self.size, self.number = now.st_ino, 0, 0
+            while (left := now.st_size - self.size) > 0:
+                piece = os.pread(file, min(wanted, left), self.size)
+                end = len(piece) if len(piece) >= left or not piece else piece.rfind(b"\n") + 1
+                if end:
+                    yield piece[:end]
+                if len(piece) >= left or not piece:
+                    return
+                if not end and wanted > _LONGEST_LINE:
+                    self.damaged += 1
+                    return
+                wanted *= 1 if end else 2  # a line longer than a piece
+
+
+def first_event(folder: RunFolder) -> Event | None:
+    """The first event that can be read; None where there is none. Does not read the rest."""
+    return next(JournalReader(folder).new(), None)
+
+
+def last_event(folder: RunFolder) -> Event | None:
+    """The last event that can be read; None where there is none. Does not read what comes before."""
+    return end_of(folder)[0]
+
+
+def end_of(folder: RunFolder) -> tuple[Event | None, int]:
+    """The last event that can be read, and the size of a local file's whole lines."""
+    size = 0
+    for size, data in _tails(folder):
+        for line in reversed(data[: data.rfind(b"\n") + 1].split(b"\n")):
+            if event := event_of(line):
+                return event, size
+    return None, size
+
+
+def _tails(folder: RunFolder) -> Iterator[tuple[int, bytes]]:
+    """The size of a local file's whole lines; and the end of the journal, each time more of it."""
+    if not folder.is_local:
+        for name, _ in reversed(segments(folder)):
+            yield 0, folder.read(name)
+        return
+    with opened_file(folder) as file:
+        if file is None:
+            return
+        size, wanted = os.fstat(file).st_size, 1 << 16
+        while True:
+            data = os.pread(file, wanted, max(0, size - wanted))
+            yield size - len(data) + data.rfind(b"\n") + 1, data
+            if wanted >= min(size, _LONGEST_LINE):
+                return
+            wanted *= 8
