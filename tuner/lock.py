@@ -178,7 +178,6 @@ class _Claim(Lock):
     def __init__(self, folder: RunFolder, name: str) -> None:
         super().__init__(folder, name)
         self._place = folder / claims_of(name)
-        self._mutex = threading.Lock()
         self._place.filesystem.create_dir(self._place.path)
         self._place.write(self._owner, self._content())
         try:
@@ -214,15 +213,14 @@ class _Claim(Lock):
         If this process stood still in between, its claim may have been deleted as that of a dead one: the one that it
         has just written then means nothing, and is withdrawn.
         """
-        with self._mutex:
-            looked = _awake()
-            if not self._is_ours():
-                self._lose()
-                return
-            self._place.write(self._owner, self._content())
-            if _awake() > looked + STALE_AFTER_S / 2:
-                self._withdraw()
-                self._lose()
+        looked = _awake()
+        if not self._is_ours():
+            self._lose()
+            return
+        self._place.write(self._owner, self._content())
+        if _awake() > looked + STALE_AFTER_S / 2:
+            self._withdraw()
+            self._lose()
 
     def release(self) -> None:
         self._released.set()
