@@ -29,9 +29,9 @@ class Loop(PlacedTrials):
         self._nodes, self._next_look = Nodes(), math.inf
         self._alive = {name: Node(name, {"CPU": 1}) for name in alive}
         self._plain = self._usual = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], strategy="SPREAD")
-        self._hosts = SimpleNamespace(of_node=lambda node: f"host-{node}")  # type: ignore[assignment]
         self.told: list[str] = []
-        self.recorder = SimpleNamespace(notify=self.told.append)  # type: ignore[assignment]
+        hosts = SimpleNamespace(of_node=lambda node: f"host-{node}")
+        self.recorder = SimpleNamespace(notify=self.told.append, hosts=hosts)  # type: ignore[assignment]
         self._drop_idle = lambda: None  # type: ignore[method-assign]
 
     def avoids(self, trial: str) -> str:

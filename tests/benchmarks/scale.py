@@ -114,7 +114,7 @@ def recorder_of(results: Any, course: Any, plan: Any) -> Any:
 
     journal = JournalWriter(results.folder)
     made = Recorder(results, course, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
-    made._hosts._nodes["00"], made._hosts._of_node["node"] = "node", "host"
+    made.hosts._nodes["00"], made.hosts._of_node["node"] = "node", "host"
     return made
 
 

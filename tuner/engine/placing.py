@@ -15,7 +15,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.engine.hosts import Hosts, whereabouts
+from tuner.engine.hosts import whereabouts
 from tuner.engine.nodes import Nodes, Sick
 from tuner.engine.recorder import Recorder
 from tuner.engine.room import nodes_by_id
@@ -36,7 +36,6 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     plan: Plan
 
     def __init__(self, **options: Any) -> None:
-        self._hosts = Hosts()
         self._nodes = Nodes()
         self._plain: PlacementGroupFactory | None = None
         """What a trial asks for that may be on any node; None before the first trial."""
@@ -67,7 +66,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     # --- what is known of nodes ---
 
     def _note_start(self, trial: RayTrial) -> None:
-        node = self._hosts.node(trial.temporary_state.ray_actor._actor_id.hex())
+        node = self.recorder.hosts.node(trial.temporary_state.ray_actor._actor_id.hex())
         self._attempts[trial.trial_id] = node, time.monotonic()
 
     def _note_report(self, trial: RayTrial) -> None:
@@ -90,7 +89,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     def _put_aside(self, sick: Sick | None) -> None:
         if sick is None:
             return
-        host = self._hosts.of_node(sick.node) or sick.node
+        host = self.recorder.hosts.of_node(sick.node) or sick.node
         told = f"{sick.trials} trials in a row failed on node {host} soon after their start ({sick.words})"
         if not self._leaves_room({*self._nodes.aside, sick.node}):
             self.recorder.notify(f"{told}: it is used nevertheless, as no other node has room for a trial")

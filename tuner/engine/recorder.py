@@ -75,7 +75,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.shelf = Shelf(results, checkpoints, self.say, self.storing)
         self.ledger = Ledger(results.objectives, scheduler.fidelity)
         self._control = control
-        self._hosts = Hosts()
+        self.hosts = Hosts()
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._whole_took = 0.0
@@ -122,7 +122,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._control.first_trial_started()
-        host = self._hosts.of(trial.temporary_state.ray_actor._actor_id.hex())
+        host = self.hosts.of(trial.temporary_state.ray_actor._actor_id.hex())
         self._write("started", trial=trial.trial_id, host=host)
         self._history.started(trial.trial_id, host)
 
