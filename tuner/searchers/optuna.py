@@ -71,14 +71,14 @@ class Optuna(SearchSpec):
     ``nsga2`` it is at least four times ``population_size``."""
 
     def build(self, task: Task) -> Searcher:
-        from tuner.searchers import optuna_study
+        from tuner.searchers import optuna_storage, optuna_study
 
         history, startup = self.max_history or _HISTORY[self.sampler], self._startup(task.trials)
         if self.sampler == "nsga2":
             history = max(history, 4 * self._population(task.trials))
-        storage: optuna_study.TrialStorage = optuna_study.ForgetfulStorage(history)
+        storage: optuna_storage.TrialStorage = optuna_storage.ForgetfulStorage(history)
         if self.sampler in ("tpe", "gp") and len(task.modes) == 1:
-            storage = optuna_study.OneFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
+            storage = optuna_storage.OneFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
         with optuna_study.quiet():
             common = task, self._sampler(task), storage, startup
             match self.sampler:
