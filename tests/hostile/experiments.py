@@ -117,6 +117,10 @@ CONSTRAINTS = [
 ]  # fmt: skip
 
 
+RARELY = [30, 6, 2, 1]
+"""Weights of four sizes, each larger than the one before: a file of the last takes seconds."""
+
+
 class Text(str):
     """Written into the file as it is."""
 
@@ -262,7 +266,7 @@ def switches(rng: random.Random) -> dict[str, Any]:
 
 def large(rng: random.Random) -> dict[str, Any]:
     """Changes of a whole experiment that make much of one thing."""
-    n = rng.choice([100, 900, 3000, 20_000])
+    n = rng.choices([100, 900, 3000, 20_000], RARELY)[0]
     makers: list[Callable[[], dict[str, Any]]] = [
         lambda: {"search_space": {f"p{i}": {"uniform": [0, 1]} for i in range(n)}},
         lambda: {"search_space": {f"p{i}": {"choice": [1, 2], "when": {f"q{i}": 1}} for i in range(n)}},
@@ -335,8 +339,8 @@ def named_code(rng: random.Random) -> dict[str, Any]:
 
 
 def rare(rng: random.Random) -> dict[str, Any]:
-    bound = 10.0 ** -rng.randrange(1, 9)
-    names = rng.choice([1, 2, 30, 300])
+    bound = 10.0 ** -rng.choices(range(1, 9), [30, 30, 5, 1, 1, 1, 1, 1])[0]
+    names = rng.choices([1, 2, 30, 300], RARELY)[0]
     space = {f"p{i}": {"uniform": [0, 1]} for i in range(names)}
     return {
         "search_space": space,
@@ -416,9 +420,9 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
                 + data[at:]
             )
         case 5:
-            return data + "".join(f"k{n}: {n}\n" for n in range(rng.choice([1000, 60_000]))).encode()
+            return data + "".join(f"k{n}: {n}\n" for n in range(rng.choices([1000, 60_000], [19, 1])[0])).encode()
         case 6:
-            return data + b"# comment\n" * rng.choice([1000, 300_000, 3_000_000])
+            return data + b"# comment\n" * rng.choices([1000, 300_000, 3_000_000], [38, 1, 1])[0]
         case 7:
             nested = "a0: &a0 [x, x]\n" + "".join(
                 f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 20)

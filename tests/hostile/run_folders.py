@@ -197,7 +197,8 @@ def damaged(folder: Path, number: int) -> str:
     if number % 3:
         (folder / "journal.jsonl").unlink(missing_ok=True)  # else it makes good for what the tables lost
     names = [name for name in FILES if (folder / name).exists()]
-    file = folder / rng.choice(names)
+    journal = "journal.jsonl" in names and rng.random() < 0.5  # all other files are made from it
+    file = folder / ("journal.jsonl" if journal else rng.choice(names))
     ways = [_cut, _noise, _flipped, _gone, _empty, _text, _deep, _other_kind]
     inside = _INSIDE.get(file.suffix, _in_json)
     done = rng.choices([*ways, inside], [1] * len(ways) + [3 * len(ways)])[0]
