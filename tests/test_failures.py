@@ -281,7 +281,7 @@ def test_the_reduced_micro_batch_is_not_part_of_the_configuration() -> None:
     ],
 )
 def test_when_failures_end_the_search(stop_after: int | str | None, failed: int, ended: int, reason: str) -> None:
-    ledger = Ledger((Objective(metric="score", mode="max"),), None)
+    ledger = Ledger((Objective(metric="score", mode="max"),))
     for i in range(ended):
         status = "failed" if i < failed else ("completed", "stopped")[i % 2]
         ledger.note({"what": "ended", "trial": str(i), "status": status})
@@ -294,7 +294,7 @@ def test_when_failures_end_the_search(stop_after: int | str | None, failed: int,
     "reopened", [{"what": "extended", "spec": {}, "reopened": ["a"]}, {"what": "reopened", "trial": "a"}]
 )
 def test_a_trial_that_is_reopened_has_neither_failed_nor_ended(reopened: dict[str, Any]) -> None:
-    ledger = Ledger((Objective(metric="score", mode="max"),), None)
+    ledger = Ledger((Objective(metric="score", mode="max"),))
     for status in ("failed", "completed"):
         ledger.note({"what": "ended", "trial": "a", "status": status})
         assert (ledger.failed, ledger.ended) == (int(status == "failed"), 1)

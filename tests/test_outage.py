@@ -22,6 +22,7 @@ from tuner.engine.control import Control
 from tuner.engine.controller import Controller
 from tuner.engine.course import Course
 from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
+from tuner.engine.ledger import ledger_of
 from tuner.engine.recorder import Recorder
 from tuner.engine.snapshot import read_snapshot
 from tuner.engine.storing import Storing
@@ -74,7 +75,8 @@ class Search:
             "Storing",
             lambda folder, control: Storing(folder, control, clock=self.clock, sleep=self.clock.sleep),
         )
-        self.recorder = Recorder(results, course, JournalWriter(results.folder), Fifo(), limits, self.control, [])
+        known = results, course, ledger_of(results)
+        self.recorder = Recorder(*known, JournalWriter(results.folder), Fifo(), limits, self.control, [])
         self.outage = Outage(monkeypatch)
         self.reports = 0
 

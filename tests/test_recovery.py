@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 from pydantic import TypeAdapter
 
 from tests.journals import read_journal
@@ -20,7 +21,7 @@ from tuner.errors import InputError
 from tuner.events import Event
 from tuner.history import History
 from tuner.journal import JournalWriter
-from tuner.loading import load_run
+from tuner.loading import at_a_glance, load_run
 from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import Decision, Exploit, Resume
@@ -114,6 +115,8 @@ class Search:
 
     def write(self, what: str, **fields: Any) -> None:
         self.journal.append(what, **fields)
+        if not self.folder.is_local:
+            self.journal.sync()
 
     def happened(self) -> None:
         """After an event was written and its consequences drawn."""
@@ -212,6 +215,42 @@ def test_killed_after_any_event_the_search_ends_as_without(pair: Any, tmp_path: 
         assert outcome(again.results) == outcome(whole.results), f"killed after event {n}: {events[n - 1]}"
         assert happened(read_journal(folder).events) == happened(events)
         shutil.rmtree(folder.local_path)
+
+
+class Counted:
+    """A file system that counts the files that are opened."""
+
+    def __init__(self, inner: FileSystem) -> None:
+        self._inner, self.opened = inner, 0
+
+    def open_input_file(self, path: str) -> Any:
+        self.opened += 1
+        return self._inner.open_input_file(path)
+
+    open_input_stream = open_input_file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("save_after", [None, 90])
+def test_a_resume_asks_an_object_store_for_each_segment_once_or_twice(
+    save_after: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million reports are 200 segments. Without a snapshot the searcher and the scheduler need them again."""
+    monkeypatch.setattr("tuner.journal.writer.SEGMENT_BYTES", 1)
+    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 0.0)
+    store = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    search = Search(RunFolder(store, "run", "store://run"), PAIRS[0]).begin()
+    search.go_on(save_after=save_after)
+    segments = len(list((tmp_path / "run" / "journal").iterdir()))
+    assert segments > 100
+    counted = Counted(store)
+    folder = RunFolder(counted, "run", "store://run")
+    recovered = recover(take_stock(at_a_glance(folder)), search.new_course)
+    assert outcome(recovered.results) == outcome(search.results)
+    assert recovered.ledger.epochs == sum(trial.steps for trial in search.results.trials)
+    assert segments < counted.opened < (2 if save_after is None else 1) * segments + 20
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=named)

@@ -96,6 +96,7 @@ def _begin(
 ) -> ResultSet:
     from tuner.engine.control import Control
     from tuner.engine.fit import new_course, task_of
+    from tuner.engine.ledger import ledger_of
     from tuner.engine.recovery import Recovered
 
     spec = resolved_spec(plan, params)
@@ -106,7 +107,8 @@ def _begin(
     write_experiment(results)
     results.save()
     task = task_of(plan, params, Path.cwd())
-    return search(plan, task, Recovered(results, new_course(plan), 0.0), Control(), listeners, say, lock)
+    begun = Recovered(results, new_course(plan), ledger_of(results), 0.0)
+    return search(plan, task, begun, Control(), listeners, say, lock)
 
 
 def write_experiment(results: ResultSet) -> None:
@@ -194,7 +196,8 @@ def search(
         say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
     told = [_named(listener) for listener in listeners]
-    recorder = Recorder(results, begun.course, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
+    spec, known = plan.spec, (results, begun.course, begun.ledger)
+    recorder = Recorder(*known, journal, spec.scheduler, spec.checkpoints, control, told)
 
     def died(process: str) -> None:
         go_on = how_to_resume(results.folder)

@@ -107,13 +107,14 @@ def folder_of(path: Path) -> Any:
     return RunFolder.at(path)
 
 
-def recorder_of(results: Any, course: Any, plan: Any) -> Any:
+def recorder_of(begun: Any, plan: Any) -> Any:
     from tuner.engine.control import Control
     from tuner.engine.recorder import Recorder
     from tuner.journal import JournalWriter
 
-    journal = JournalWriter(results.folder)
-    made = Recorder(results, course, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
+    journal = JournalWriter(begun.results.folder)
+    known = begun.results, begun.course, begun.ledger
+    made = Recorder(*known, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
     made.hosts._nodes["00"], made.hosts._of_node["node"] = "node", "host"
     return made
 
@@ -130,6 +131,8 @@ def plan_of(trials: int) -> Any:
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
     from tuner.engine.fit import new_course
+    from tuner.engine.ledger import ledger_of
+    from tuner.engine.recovery import Recovered
     from tuner.provenance import resolved_spec
     from tuner.results import ResultSet
     from tuner.runner import write_experiment
@@ -141,7 +144,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     results = ResultSet(folder, resolved_spec(plan, {}), {"seed": 1, "slots": WORKERS, "trials": trials})
     write_experiment(results)
     results.save()
-    recorder = recorder_of(results, new_course(plan), plan)
+    recorder = recorder_of(Recovered(results, new_course(plan), ledger_of(results), 0.0), plan)
     recorder._journal.append("began", spec=results.spec, provenance=results.provenance)
     handled = ("added", "on_trial_start", "on_trial_result", "on_trial_complete", "on_step_end")
     longest = Longest(recorder, handled)
@@ -208,7 +211,7 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     files = timed("at_a_glance", lambda: at_a_glance(folder))
     stock = timed("take_stock", lambda: take_stock(files))
     recovered = timed("recover", lambda: recover(stock, lambda: new_course(plan)))
-    recorder = recorder_of(recovered.results, recovered.course, plan)
+    recorder = recorder_of(recovered, plan)
     timed("begin", recorder.begin)
     return recorder, spent
 

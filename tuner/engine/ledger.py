@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.events import Event
 from tuner.history import reopened_by
+from tuner.results import ResultSet
 from tuner.spec.objective import Objective
 
 REPORTS = "training_iteration"
@@ -29,7 +30,7 @@ class _Steps:
 
     def put(self, step: int, epoch: float, seconds: float) -> None:
         """A report, in the place of one of the same number."""
-        i = bisect_left(self.steps, step)
+        i = bisect_left(self.steps, step) if self.steps and step <= self.steps[-1] else len(self.steps)
         if i < len(self.steps) and self.steps[i] == step:
             self.epochs[i], self.seconds[i] = epoch, seconds
         else:
@@ -38,12 +39,22 @@ class _Steps:
             self.seconds.insert(i, seconds)
 
 
+def unit_of(results: ResultSet) -> str:
+    """What the scheduler of a run counts a trial's progress in."""
+    return str(results.spec.get("scheduler", {}).get("time_attr", REPORTS))
+
+
+def ledger_of(results: ResultSet) -> Ledger:
+    """An empty one for the run of ``results``."""
+    return Ledger(results.objectives, unit_of(results))
+
+
 class Ledger:
     """Adds up over all trials, those of the time before a search was resumed included."""
 
-    def __init__(self, objectives: tuple[Objective, ...], fidelity: tuple[str, int] | None) -> None:
+    def __init__(self, objectives: tuple[Objective, ...], unit: str = REPORTS) -> None:
         self._objectives = objectives
-        self._name = fidelity[0] if fidelity else REPORTS
+        self._name = unit
         self.epochs = 0.0
         """Of the scheduler's ``time_attr``, or reports; what a trial repeats after a restart counts once."""
         self.seconds = 0.0

@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial as RayTrial
 from tuner.configuration import flat
 from tuner.engine.control import Control
 from tuner.engine.course import Course
-from tuner.engine.events import failed_attempt, known_events, reported
+from tuner.engine.events import failed_attempt, reported
 from tuner.engine.hosts import Hosts
 from tuner.engine.ledger import Ledger
 from tuner.engine.metrics import flat_metrics
@@ -60,6 +60,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self,
         results: ResultSet,
         course: Course,
+        ledger: Ledger,
         journal: JournalWriter,
         scheduler: SchedulerSpec,
         checkpoints: Checkpoints,
@@ -73,7 +74,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._scheduler = scheduler
         self.storing = Storing(results.folder, control)
         self.shelf = Shelf(results, checkpoints, self.say, self.storing)
-        self.ledger = Ledger(results.objectives, scheduler.fidelity)
+        self.ledger = ledger
         self._control = control
         self.hosts = Hosts()
         self._listeners = listeners
@@ -103,8 +104,6 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def begin(self) -> None:
         """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
-        for event in known_events(self.results):
-            self.ledger.note(event)
         self.storing.insist(self.shelf.take_stock)
         for trial_id in sorted(self.course.stopping):
             self.ended(self.results.trial(trial_id))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tuner.encoding import opened
 from tuner.engine.course import Course
 from tuner.engine.events import one_by_one
+from tuner.engine.ledger import Ledger, ledger_of
 from tuner.engine.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError, TunerError
 from tuner.events import Event
@@ -42,6 +43,8 @@ class Stock:
     """Whether Python objects are opened whoever pickled them."""
     elapsed: float = 0.0
     """Seconds of the search, as the journal tells."""
+    ledger: Ledger = field(default_factory=lambda: Ledger(()))
+    """What the events add up to."""
     ends: dict[str, int] = field(default_factory=dict)
     """Of each trial that ended: the number of the event."""
     superseded: set[int] = field(default_factory=set)
@@ -51,6 +54,14 @@ class Stock:
         """Takes account of an event that was appended to the journal after it was read."""
         History(self.results).apply(event)
         self.note(event)
+        self.ledger.note(event)
+
+    def add_up(self, events: Iterable[Event]) -> None:
+        """Begins the ledger anew with ``events``, of which the first says what the trials are compared by."""
+        for event in one_by_one(events):
+            if event["what"] == "began":
+                self.ledger = ledger_of(self.results)
+            self.ledger.note(event)
 
     def note(self, event: Event) -> None:
         """Takes account of the next event of the journal."""
@@ -80,6 +91,7 @@ class Recovered:
 
     results: ResultSet
     course: Course
+    ledger: Ledger
     elapsed: float
     notices: list[str] = field(default_factory=list)
 
@@ -100,9 +112,16 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
     reader, last = JournalReader(folder), {"what": ""}
     history = History(ResultSet(folder, files.spec, dict(files.provenance)))
     stock = Stock(history.results, snapshot, trust=trust)
-    for last in _opened(reader.new(), folder, trust):
-        history.apply(last)
-        stock.note(last)
+
+    def applied() -> Iterator[Event]:
+        nonlocal last
+        for last in _opened(reader.new(), folder, trust):
+            changed = history.apply(last)
+            stock.note(last)
+            if changed or "trial" not in last:
+                yield last
+
+    stock.add_up(applied())
     if unusable:
         stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
     if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
@@ -143,6 +162,7 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
     events += [last] if last["what"] == "left" else []  # the run had come to its end
     stock.snapshot, stock.tail, stock.superseded = None, [], set()
     stock.ends = {event["trial"]: n for n, event in enumerate(events, known + 1) if event["what"] == "trial"}
+    stock.add_up({**event, "n": number} for number, event in enumerate(events, known + 1))
     if course:
         stock.snapshot = Snapshot(known + len(events), elapsed, course, lambda: stock.results.trials)
         write_snapshot(folder, stock.snapshot)
@@ -161,13 +181,13 @@ def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) 
         with contextlib.suppress(Diverged):  # a searcher may keep state outside of its pickle: then all is played
             elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
             _agree(results, snapshot.course)
-            return Recovered(results, snapshot.course, elapsed, stock.notices)
+            return Recovered(results, snapshot.course, stock.ledger, elapsed, stock.notices)
 
     def played(adopt: bool) -> Recovered:
         course, events = new_course(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
         elapsed = _play(events, None, course, 0.0, adopt, stock.superseded)
         _agree(results, course)
-        return Recovered(results, course, elapsed, stock.notices)
+        return Recovered(results, course, stock.ledger, elapsed, stock.notices)
 
     try:
         return played(adopt=False)

@@ -21,6 +21,8 @@ from tuner.storage import RunFolder
 JOURNAL = "journal"
 """Name of the folder of segments, and, with ``.jsonl``, of the local file."""
 
+_DECODER, _PLAIN_DECODER = json.JSONDecoder(object_hook=decoded), json.JSONDecoder()
+
 
 def line_of(event: Event) -> bytes:
     """The line of ``event``, with its end."""
@@ -34,7 +36,7 @@ def event_of(line: bytes) -> Event | None:
     if checksum != b"%08x" % zlib.crc32(text):
         return None
     try:
-        event = json.loads(text, object_hook=decoded) if may_be_encoded(text) else json.loads(text)
+        event = (_DECODER if may_be_encoded(text) else _PLAIN_DECODER).decode(text.decode())
     except (ValueError, RecursionError):
         return None
     return event if is_event(event) else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.engine.events import known_events
-from tuner.engine.ledger import REPORTS, Ledger
+from tuner.engine.ledger import ledger_of, unit_of
 from tuner.events import Event
 from tuner.results import ResultSet
 
@@ -76,15 +76,9 @@ class Chronicle:
         return 1 + max((stretch.lane for stretch in self.stretches), default=-1)
 
 
-def unit_of(results: ResultSet) -> str:
-    """What the scheduler of a run counts a trial's progress in."""
-    return str(results.spec.get("scheduler", {}).get("time_attr", REPORTS))
-
-
 def chronicle(results: ResultSet) -> Chronicle:
     """What the journal of a run tells; where there is none, the times of its reports, which are whole seconds."""
-    unit = unit_of(results)
-    ledger = Ledger(results.objectives, (unit, 0))
+    unit, ledger = unit_of(results), ledger_of(results)
     told = Chronicle(unit)
     open_: dict[str, Stretch] = {}
     for event, now in _on_the_clock(known_events(results)):

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.chronicle import Chronicle, Moment, Stretch, unit_of
+from tuner.engine.ledger import unit_of
+from tuner.report.chronicle import Chronicle, Moment, Stretch
 from tuner.report.style import (
     BLUE,
     GREY,

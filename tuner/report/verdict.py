@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from tuner.engine.ledger import unit_of
 from tuner.lock import holder
-from tuner.report.chronicle import unit_of
 from tuner.report.terminal import objectives_line
 from tuner.results import ResultSet, how_to_resume, why_and_remedy
 from tuner.spec.quantities import duration
