@@ -407,7 +407,8 @@ _INSIDE: dict[str, Callable[[Path, random.Random], str]] = {
 # --- verbs -------------------------------------------------------------------------------------------------------
 
 VERBS = ("list", "show", "show --json", "why", "report", "compare", "best", "export", "table", "track", "replay")
-QUICK = tuple(verb for verb in VERBS if verb not in ("report", "compare"))
+SLOW = ("report", "compare", "export")
+QUICK = tuple(verb for verb in VERBS if verb not in SLOW)
 
 
 def arguments(verb: str, storage: Path) -> list[str]:
@@ -539,10 +540,9 @@ def warm(whole: Path, scratch: Path) -> None:
 
 
 def chosen(number: int) -> tuple[str, ...]:
-    """The verbs of a case: two of the quick ones, or a page."""
-    if number % 8 == 0:
-        return ("report",) if number % 16 else ("compare",)
-    return QUICK[number % len(QUICK)], QUICK[(number // len(QUICK) + number + 1) % len(QUICK)]
+    """The verbs of a case: two of the quick ones, or in one of ten a slow one."""
+    rng = random.Random(f"verbs of {number}")
+    return (rng.choice(SLOW),) if rng.random() < 0.1 else tuple(rng.sample(QUICK, 2))
 
 
 def search(numbers: Sequence[int], done: Callable[[int], None] = lambda count: None) -> Iterator[str]:
