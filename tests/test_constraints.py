@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spaces import space
+from tuner.configuration import Configuration
 from tuner.errors import InputError
 from tuner.machine import Cluster, Node
 from tuner.plan import Plan
@@ -24,6 +25,7 @@ from tuner.searchers.random import Random
 from tuner.spec.constraints import Constraint, read_constraint, unjudged
 from tuner.spec.document import dump_yaml
 from tuner.spec.reader import load_experiment
+from tuner.spec.space_model import MAX_EFFORT, Space
 from tuner.spec.task import Task
 
 NAMES = [("x",), ("y",), ("opt",), ("flag",), ("model", "l1"), ("model", "l2")]
@@ -422,6 +424,22 @@ def test_a_rare_constraint_is_met_and_told(folder: Path) -> None:
     made = plan(folder, "constraints: [batch_size < 0.00003]\n", "search_space=unit.yaml")
     assert 10_000 < 1 / made.acceptance < 200_000
     assert "random draws satisfies the constraints" in "\n".join(text for _, text in description(made))
+
+
+def test_a_configuration_is_drawn_once_to_judge_all_that_is_judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, sample = 0, Space.sample
+
+    def counted(space: Space, rng: np.random.Generator) -> Configuration:
+        nonlocal drawn
+        drawn += 1
+        return sample(space, rng)
+
+    monkeypatch.setattr(Space, "sample", counted)
+    (folder / "unit.yaml").write_text("batch_size: {uniform: [0, 1]}\n")
+    made = plan(folder, "constraints: [batch_size < 0.00003]\n", "search_space=unit.yaml")
+    assert 10_000 < drawn <= MAX_EFFORT // made.spec.search_space.effort
 
 
 def test_points_are_shown_in_the_plan(folder: Path) -> None:

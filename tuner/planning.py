@@ -14,7 +14,7 @@ from tuner.plan import Plan
 from tuner.spec.importing import text_of
 from tuner.spec.reader import Experiment
 from tuner.spec.resources import ACCELERATOR
-from tuner.spec.space_checks import allowed, space_problems
+from tuner.spec.space_checks import examined
 from tuner.trainable import Trainable, load_trainable
 
 SAMPLES = 200
@@ -51,10 +51,8 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     samples: list[Configuration] = []
     drawn = 1
     try:
-        unmet = list(space_problems(experiment))
-        problems += unmet
-        if not unmet:
-            samples, drawn = allowed(spec.search_space, SAMPLES)
+        space = examined(experiment, SAMPLES)
+        problems, samples, drawn = problems + space.problems, space.allowed, space.drawn
     except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
         message = f"cannot be sampled: {type(error).__name__}: {text_of(error)}"
         problems.append(experiment.problem(("search_space",), message))

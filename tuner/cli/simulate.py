@@ -154,7 +154,7 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
     """Raises InputError unless all can be searched, each has its name, and they have one objective in common."""
     from tuner.algorithms import pairing_problems, simulation_problem
     from tuner.errors import InputError
-    from tuner.spec.space_checks import space_problems
+    from tuner.spec.space_checks import examined
 
     problems = []
     for i, experiment in enumerate(experiments):
@@ -163,7 +163,7 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
             experiment.problem(("search_space", *path), why) for path, why in spec.search.complaints(spec.search_space)
         ]
         problems += [experiment.problem(path, why) for path, why in pairing_problems(spec)]
-        problems += space_problems(experiment)
+        problems += examined(experiment).problems
         if reason := simulation_problem(spec.scheduler):
             problems.append(experiment.problem(("scheduler", "kind"), reason))
         if any(spec.name == other.spec.name for other in experiments[:i]):

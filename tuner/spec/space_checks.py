@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from tuner.configuration import Configuration
 from tuner.errors import Problem
@@ -17,36 +17,69 @@ SAMPLES = 500
 """Configurations drawn to judge the constraints."""
 
 
-def space_problems(experiment: Experiment) -> Iterator[Problem]:
-    """Constraints that cannot be judged or met, and points to evaluate that are not in the space.
+@dataclass(frozen=True)
+class Examined:
+    """What drawing from a search space told."""
 
-    Raises what a user's ``sample_from`` raises.
+    problems: list[Problem]
+    """Constraints that cannot be judged or met, and points to evaluate that are not in the space."""
+    allowed: list[Configuration]
+    """Configurations that the constraints allow; none where one cannot be judged or met."""
+    drawn: int
+    """How many were drawn for them."""
+
+
+def examined(experiment: Experiment, count: int = 0) -> Examined:
+    """Draws until ``count`` configurations are found that the constraints allow, and one where there are constraints.
+
+    No more are drawn than `MAX_EFFORT` allows. Raises what a user's ``sample_from`` raises.
     """
     space, points = experiment.spec.search_space, experiment.spec.search.points_to_evaluate
-    unconstrained = replace(space, constraints=())
-    failed = _failures(space) if space.constraints else []
-    for index, message in failed:
-        yield experiment.problem(("constraints",) if index is None else ("constraints", index), message)
-    target = unconstrained if failed else space
+    wanted = max(count, 1) if space.constraints else count
+    failed, found, drawn = _drawn(space, wanted) if wanted else ([], [], 0)
+    problems = [
+        experiment.problem(("constraints",) if index is None else ("constraints", index), message)
+        for index, message in failed
+    ]
+    target = replace(space, constraints=()) if failed else space
     for i, point in enumerate(points):
         for path, message in target.complaints(point, partial=True):
-            yield experiment.problem(("search", "points_to_evaluate", i, *path), message)
+            problems.append(experiment.problem(("search", "points_to_evaluate", i, *path), message))
+    return Examined(problems, found, drawn)
 
 
-def allowed(space: Space, count: int) -> tuple[list[Configuration], int]:
-    """Up to ``count`` configurations that the constraints allow, and how many were drawn for them.
+_Failures = list[tuple[int | None, str]]
+"""Why a search cannot start: (index of the constraint, message); None where only all together cannot be met."""
 
-    Draws no more than `MAX_EFFORT` allows; fewer are found then, or none.
+
+def _drawn(space: Space, count: int) -> tuple[_Failures, list[Configuration], int]:
+    """Why none can be found; else up to ``count`` allowed configurations, and how many were drawn for them.
+
+    A few samples tell what cannot be judged. Many more are drawn until one satisfies all constraints.
     """
+    draws = _draws(space)
+    first = list(islice(draws, SAMPLES if space.constraints else 0))
+    failed: _Failures = list(unjudged(space.constraints, first))
+    if failed:
+        return failed, [], len(first)
     found: list[Configuration] = []
+    unmet: set[int | None] = set(range(len(space.constraints)))
     drawn = 0
-    for configuration in _draws(space):
+    for configuration in chain(first, draws):
         drawn += 1
         if space.allows(configuration):
             found.append(configuration)
+        elif not found:
+            unmet -= {i for i in unmet if i is not None and space.constraints[i].holds(configuration)}
         if len(found) == count:
             break
-    return found, drawn
+    if found:
+        return [], found, drawn
+    none = f"none of {drawn:,} configurations drawn at random satisfies"
+    for i in unmet or {None}:
+        what = repr(space.constraints[i].text) if i is not None else "all constraints together"
+        failed.append((i, f"{none} {what}: {_REMEDY}"))
+    return failed, [], drawn
 
 
 def _draws(space: Space) -> Iterator[Configuration]:
@@ -56,28 +89,6 @@ def _draws(space: Space) -> Iterator[Configuration]:
     rng, unconstrained = default_rng(0), replace(space, constraints=())
     for _ in range(max(1, MAX_EFFORT // space.effort)):
         yield unconstrained.sample(rng)
-
-
-def _failures(space: Space) -> list[tuple[int | None, str]]:
-    """Why a search cannot start: (index of the constraint, message); None where only all together cannot be met.
-
-    A few samples tell what cannot be judged. Many more are drawn until one satisfies all constraints.
-    """
-    failed: list[tuple[int | None, str]] = list(unjudged(space.constraints, list(islice(_draws(space), SAMPLES))))
-    if failed:
-        return failed
-    unmet: set[int | None] = set(range(len(space.constraints)))
-    drawn = 0
-    for configuration in _draws(space):
-        if space.allows(configuration):
-            return []
-        drawn += 1
-        unmet -= {i for i in unmet if i is not None and space.constraints[i].holds(configuration)}
-    none = f"none of {drawn:,} configurations drawn at random satisfies"
-    return [
-        (i, f"{none} {repr(space.constraints[i].text) if i is not None else 'all constraints together'}: {_REMEDY}")
-        for i in unmet or {None}
-    ]
 
 
 _REMEDY = "it is rarer than that or impossible, so loosen it, or narrow the domains to where it holds"
