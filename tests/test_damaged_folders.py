@@ -86,6 +86,18 @@ def metric_as_text(run: Path) -> None:
     pq.write_table(table.set_column(place, "acc", pa.array(["high"] * len(table))), run / "results.parquet")
 
 
+def value(column: str, new: object) -> Callable[[Path], None]:
+    """The first cell of a column of results.parquet, which becomes ``new``."""
+
+    def put(run: Path) -> None:
+        table = pq.read_table(run / "results.parquet")
+        values = [new, *table[column].to_pylist()[1:]]
+        place = table.column_names.index(column)
+        pq.write_table(table.set_column(place, column, pa.array(values)), run / "results.parquet")
+
+    return put
+
+
 def bomb(run: Path) -> None:
     """Three million reports in some kilobytes."""
     table = pq.read_table(run / "results.parquet").slice(0, 1)
@@ -120,7 +132,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (told(host=3), "provenance.json: host: Input should be a valid string"),
     (told(command=3), "provenance.json: command: Input should be a valid list"),
     (told(started="soon"), "provenance.json: started: Invalid isoformat string: 'soon'"),
-    (spec(objective={"metric": "nope", "mode": "max"}), "trial 'id1' has no best_nope, which is an objective of exp"),
+    (spec(objective={"metric": "nope", "mode": "max"}), "trial 'id1' has no finite best_nope, an objective of exp"),
     (
         spec(scheduler="asha"),
         "experiment.yaml cannot be read: ValueError: scheduler: Input should be a valid dictionary",
@@ -131,6 +143,11 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     ),
     (spec(scheduler={"max_t": 9}), "experiment.yaml cannot be read: ValueError: scheduler.kind: Field required"),
     (metric_as_text, "results.parquet cannot be read: ValueError: the column acc holds dictionary<values=string"),
+    (value("acc", float("nan")), "results.parquet cannot be read: ValueError: a report has no finite acc, which is an"),
+    (value("acc", None), "results.parquet cannot be read: ValueError: a report has no finite acc, which is an object"),
+    (value("acc", float("inf")), "results.parquet cannot be read: ValueError: a report has no finite acc, which is "),
+    (spec(scheduler=None), "experiment.yaml cannot be read: ValueError: scheduler: Input should be a valid dictionary"),
+    (spec(resources=None), "experiment.yaml cannot be read: ValueError: resources: Input should be a valid dictionary"),
     (bomb, " bytes say that they hold 3000000 reports"),
     (cell("id1,1", "../id1,1"), "trials.csv cannot be read: ValueError: '../id1' is no id of a trial"),
     (cell("id2,2", "id1,2"), "trials.csv cannot be read: ValueError: trial 'id1' has two lines"),
@@ -200,6 +217,24 @@ def test_a_course_that_leads_back_to_itself_has_an_end(victim: Path) -> None:
     status, said = asked(["show", str(victim)])
     assert status == 0
     assert "goes on from its own checkpoint of a later report" in said
+
+
+def test_a_table_ends_a_curve_where_its_fidelity_is_no_number(victim: Path) -> None:
+    table = pq.read_table(victim / "results.parquet")
+    place = table.column_names.index("epoch")
+    damaged = table.set_column(place, "epoch", pa.array(["x"] * len(table)))
+    pq.write_table(damaged, victim / "results.parquet")
+    status, said = asked(arguments("table", victim.parent))
+    assert status == 2
+    assert "no trial has a finite acc at a epoch: no table" in said
+
+
+def test_export_says_that_nobody_knows_where_the_code_of_a_run_was(victim: Path) -> None:
+    del (known := dict(run_folders.PROVENANCE))["roots"]
+    (victim / "provenance.json").write_text(json.dumps(known))
+    status, said = asked(arguments("export", victim.parent))
+    assert status == 4
+    assert "provenance.json has no 'roots', the folders in which the files of its experiment lie" in said
 
 
 # --- the command line --------------------------------------------------------------------------------------------

@@ -245,6 +245,10 @@ def test_what_is_left_of_the_old_journal_is_passed_over(tmp_path: Path, monkeypa
         {"n": 1, "what": "reported", **REPORT, "metrics": {}, "checkpoint": "ray/a/../../x"},
         {"n": 1, "what": "reported", **REPORT, "metrics": {}, "checkpoint": "/etc"},
         {"n": 1, "what": "reported", **REPORT, "metrics": {}, "segment": {"after": 1}},
+        {"n": 1, "what": "reported", **REPORT, "metrics": {}, "step": -1},
+        {"n": 1, "what": "reported", **REPORT, "metrics": {}, "seconds": math.nan},
+        {"n": 1, "what": "reported", **REPORT, "metrics": {}, "seconds": 10**400},
+        {"n": 1, "what": "reported", **REPORT, "metrics": {}, "timestamp": math.inf},
         {"n": 1, "what": "extended", "spec": SPEC, "reopened": 5},
         {"n": 1, "what": "extended", "spec": SPEC, "reopened": [["a"]]},
         {"n": 1, "what": "left", "interrupted": True, "reason": 5},
@@ -260,6 +264,38 @@ def test_what_is_no_event_is_damage_though_its_checksum_is_right(event: Any, tmp
     journal = read_journal(RunFolder.at(tmp_path))
     assert [e["n"] for e in journal.events] == [2]
     assert journal.damage == "1 damaged line; events 1 are lost"
+
+
+COMPARED = SPEC | {"scheduler": {"kind": "asha", "time_attr": "epoch"}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "whole"),
+    [
+        ({"loss": 1.0, "epoch": 2}, True),
+        ({"loss": 1}, True),
+        ({"loss": 1.0, "other": [1]}, True),
+        ({}, False),
+        ({"loss": "x"}, False),
+        ({"loss": [1.0]}, False),
+        ({"loss": math.nan}, False),
+        ({"loss": 10**400}, False),
+        ({"loss": 1.0, "epoch": {"a": 1}}, False),
+        ({"loss": 1.0, "epoch": math.inf}, False),
+    ],
+)
+@pytest.mark.parametrize("what", ["reported", "trial"])
+def test_a_report_that_cannot_be_compared_is_damage(
+    metrics: dict[str, Any], whole: bool, what: str, tmp_path: Path
+) -> None:
+    began = {"n": 1, "what": "began", "spec": COMPARED, "provenance": {}}
+    event: dict[str, Any] = {"n": 2, "what": "reported", **REPORT, "metrics": metrics}
+    if what == "trial":
+        event = {"n": 2, "what": what, "trial": "a", "state": STATE | {"reports": [[1, 1.0, 2.0, metrics, None]]}}
+    tmp_path.joinpath("journal.jsonl").write_bytes(line(began) + line(event))
+    journal = read_journal(RunFolder.at(tmp_path))
+    assert [e["n"] for e in journal.events] == ([1, 2] if whole else [1])
+    assert journal.damage == ("" if whole else "1 damaged line")
 
 
 def test_a_whole_trial_is_an_event(tmp_path: Path) -> None:

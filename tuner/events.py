@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
-from tuner.stored import MAX_SECONDS, is_id, is_spec
+from tuner.spec.objective import read_objectives
+from tuner.stored import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, is_id, is_spec
 from tuner.trial import Status
 
 Event = dict[str, Any]
@@ -77,6 +80,45 @@ _STATE: _Types = {
 """Of the event "trial"."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """The metrics by which a search compares its trials: in each of its reports they are finite numbers."""
+
+    objectives: tuple[str, ...] = ()
+    time_attr: str = ""
+
+    @classmethod
+    def by(cls, spec: Mapping[str, Any]) -> Compared:
+        """Of an experiment that `tuner.stored.spec_of` takes; of an empty one nothing is known."""
+        if not spec:
+            return cls()
+        names = tuple(objective.metric for objective in read_objectives(spec["objective"]))
+        return cls(names, spec.get("scheduler", {}).get("time_attr", ""))
+
+    def tells(self, event: Event) -> bool:
+        """Whether each report in ``event`` has them. The ``time_attr`` may be absent: Ray may count it."""
+        match event["what"]:
+            case "reported":
+                return self._are_in(event["metrics"])
+            case "trial":
+                reports = [dict(zip(_REPORT, report, strict=True)) for report in event["state"]["reports"]]
+                return all(self._are_in(report["metrics"]) for report in reports)
+        return True
+
+    def _are_in(self, metrics: Mapping[str, Any]) -> bool:
+        for name in self.objectives:
+            if not _is_finite(metrics.get(name)):
+                return False
+        return _is_finite(metrics.get(self.time_attr, 0))
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return isinstance(value, _NUMBER) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def is_event(value: Any) -> bool:
     """Whether ``value``, read from a journal, is an event that tells all it must."""
     if not isinstance(value, dict) or type(value.get("n")) is not int or not isinstance(value.get("what"), str):
@@ -97,6 +139,8 @@ def is_event(value: Any) -> bool:
     if value["what"] == "ended" and value["status"] not in ("completed", "stopped", "failed"):
         return False
     if value["what"] == "trial" and not _is_state(value["state"]):
+        return False
+    if value["what"] == "reported" and not _is_timed(value):
         return False
     if "trial" in value and not (isinstance(value["trial"], str) and is_id(value["trial"])):
         return False
@@ -119,7 +163,15 @@ def _is_report(values: Any) -> bool:
     if not isinstance(values, list) or len(values) != len(_REPORT):
         return False
     report = dict(zip(_REPORT, values, strict=True))
-    return _tells(report, _REPORT) and _is_checkpoint(report["checkpoint"])
+    return _tells(report, _REPORT) and _is_timed(report) and _is_checkpoint(report["checkpoint"])
+
+
+def _is_timed(report: Event) -> bool:
+    """Whether its number, running time and time of day are such."""
+    timestamp: float = report["timestamp"]
+    if not (0 <= timestamp <= MAX_TIMESTAMP or timestamp != timestamp):  # NaN where only the best reports are known
+        return False
+    return bool(0 <= report["step"] <= MAX_STEP and 0 <= report["seconds"] <= MAX_SECONDS)
 
 
 def _is_checkpoint(value: Any) -> bool:

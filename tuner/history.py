@@ -122,7 +122,7 @@ class History:
             case "started":
                 self.started(trial_id, event.get("host", ""))
             case "reported":
-                return self._report(event)
+                self._report(event)
             case "lost":
                 self.lost(trial_id, event["checkpoint"])
             case "paused":
@@ -138,15 +138,11 @@ class History:
                 self.reopened(reopened)
         return True
 
-    def _report(self, event: Event) -> bool:
-        metrics = event["metrics"]
-        if not all(isinstance(metrics.get(o.metric), (int, float)) for o in self.results.objectives):
-            return False  # it was written for another objective
+    def _report(self, event: Event) -> None:
         trial_id = self.results.trial(event["trial"]).id  # what all reports have in common is kept once
-        metrics = {sys.intern(name): value for name, value in metrics.items()}
+        metrics = {sys.intern(name): value for name, value in event["metrics"].items()}
         report = Report(trial_id, event["step"], event["seconds"], event["timestamp"], metrics, event["checkpoint"])
         self.reported(report, Segment(**event["segment"]) if "segment" in event else None)
-        return True
 
     def _restore(self, event: Event) -> bool:
         trial = trial_of(event)

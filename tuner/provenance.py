@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import EnvironmentFailure
 from tuner.plan import Plan
 from tuner.redaction import redacted_argv
 from tuner.results import ResultSet
@@ -108,10 +109,16 @@ def _git(folder: Path) -> dict[str, str] | None:
 
 
 def experiment_of(results: ResultSet) -> Experiment:
-    """The experiment that a run was started with."""
+    """The experiment that a run was started with. Raises InputError, and as `roots`."""
     return load_experiment(results.spec, roots=roots(results))
 
 
 def roots(results: ResultSet) -> tuple[Path, ...]:
-    """Folders in which the files that the experiment of a run names are looked for."""
+    """Folders in which the files that the experiment of a run names are looked for.
+
+    Raises EnvironmentFailure where the run does not tell them.
+    """
+    if "roots" not in results.provenance:
+        missing = "provenance.json has no 'roots', the folders in which the files of its experiment lie"
+        raise EnvironmentFailure(f"{results.folder.shown}: {missing}: the run folder is damaged")
     return tuple(map(Path, results.provenance["roots"]))

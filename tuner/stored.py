@@ -96,9 +96,9 @@ class Spec(_Shape):
     params: Mapping = {}
     search_space: Mapping | str = {}
     search: Mapping = {}
-    scheduler: _Scheduler | None = None
+    scheduler: _Scheduler = _Scheduler(kind="fifo")
     budget: Mapping = {}
-    resources: _Resources | None = None
+    resources: _Resources = _Resources()
     tracking: Mapping = {}
 
 

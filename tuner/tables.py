@@ -81,12 +81,12 @@ def _config(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _best(results: ResultSet, row: Mapping[str, str]) -> Report:
-    names = [objective.metric for objective in results.objectives] if results.spec else []
+    names = _objectives(results)
     values = {
         name.removeprefix("best_"): float(cell) for name, cell in row.items() if name.startswith("best_") and cell
     }
-    if absent := [name for name in names if name not in values]:
-        raise ValueError(f"trial {row['id']!r} has no best_{absent[0]}, which is an objective of experiment.yaml")
+    if absent := [name for name in names if not math.isfinite(values.get(name, math.nan))]:
+        raise ValueError(f"trial {row['id']!r} has no finite best_{absent[0]}, an objective of experiment.yaml")
     return Report(
         row["id"],
         _step(row["best_step"]),
@@ -95,6 +95,11 @@ def _best(results: ResultSet, row: Mapping[str, str]) -> Report:
         values,
         inside(row["checkpoint"]) if row["checkpoint"] else None,
     )
+
+
+def _objectives(results: ResultSet) -> list[str]:
+    """The metrics that every report has, as far as that is known."""
+    return [objective.metric for objective in results.objectives] if results.spec else []
 
 
 def _step(value: int | str) -> int:
@@ -177,7 +182,7 @@ def _check_columns(results: ResultSet, table: pa.Table) -> None:
     if missing := [name for name in _FIXED if name not in kinds]:
         raise ValueError(f"it has no column {missing[0]}")
     numbers = ["training_iteration", "time_total_s", "timestamp"]
-    numbers += [objective.metric for objective in results.objectives] if results.spec else []
+    numbers += _objectives(results)
     for name, kind in kinds.items():
         if name in ("trial_id", "checkpoint") and not _is_text(kind):
             raise ValueError(f"the column {name} holds {kind}, not text")
@@ -185,8 +190,18 @@ def _check_columns(results: ResultSet, table: pa.Table) -> None:
             raise ValueError(f"the column {name} holds {kind}, not numbers")
         if not (_is_text(kind) or _is_number(kind) or pa.types.is_boolean(kind)):
             raise ValueError(f"the column {name} holds {kind}, which is no metric")
+    for name in _objectives(results):
+        if name not in kinds or not _all_finite(table[name]):
+            raise ValueError(f"a report has no finite {name}, which is an objective of experiment.yaml")
     if not pa.types.is_integer(kinds["training_iteration"]):
         raise ValueError("the column training_iteration holds no whole numbers")
+
+
+def _all_finite(column: pa.ChunkedArray) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.is_finite(column.cast(pa.float64(), safe=False)), skip_nulls=False).as_py())
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

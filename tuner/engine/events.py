@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tuner.events import Event
+from tuner.events import Compared, Event
 from tuner.failure import Failure
 from tuner.history import trial_of
 from tuner.journal import JournalReader
@@ -16,7 +16,7 @@ from tuner.trial import Report, Segment, Trial
 def known_events(results: ResultSet) -> Iterator[Event]:
     """What has happened in the run of ``results``: its journal's events; where it has none, what its tables tell."""
     empty = True
-    for event in one_by_one(JournalReader(results.folder).new()):
+    for event in one_by_one(JournalReader(results.folder, Compared.by(results.spec)).new()):
         empty = False
         yield event
     if empty:

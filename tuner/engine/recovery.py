@@ -17,7 +17,7 @@ from tuner.engine.events import one_by_one
 from tuner.engine.ledger import Ledger, ledger_of
 from tuner.engine.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError, TunerError
-from tuner.events import Event
+from tuner.events import Compared, Event
 from tuner.history import History, reopened_by, standing, state_of
 from tuner.journal import JournalReader, rewrite
 from tuner.results import ResultSet
@@ -109,7 +109,7 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
     """
     folder = files.folder
     snapshot, unusable = read_snapshot(folder, trust)
-    reader, last = JournalReader(folder), {"what": ""}
+    reader, last = JournalReader(folder, Compared.by(files.spec)), {"what": ""}
     history = History(ResultSet(folder, files.spec, dict(files.provenance)))
     stock = Stock(history.results, snapshot, trust=trust)
 

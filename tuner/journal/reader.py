@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuner.events import Event
+from tuner.events import Compared, Event
 from tuner.journal.format import event_of, opened_file, segments
 from tuner.storage import RunFolder
 
@@ -25,6 +25,8 @@ class JournalReader:
     """Reads a journal that another process may be writing."""
 
     folder: RunFolder
+    compared: Compared = field(default_factory=Compared)
+    """What reports must tell, as far as that is known before ``began``, which says it, was read."""
     number: int = 0
     """Of the latest event that was read."""
     size: int = 0
@@ -65,7 +67,9 @@ class JournalReader:
             for line in lines:
                 self.size += len(line) + 1
                 event = event_of(line)
-                if event is None:
+                if event is not None and event["what"] == "began":
+                    self.compared = Compared.by(event["spec"])
+                if event is None or not self.compared.tells(event):
                     self.damaged += 1
                 elif event["what"] == "began":
                     self.lost, self.damaged = [], 0

@@ -84,13 +84,13 @@ def record(results: ResultSet) -> Recording:
 
 
 def _curve(results: ResultSet, trial: Trial, fidelity: str) -> _Curve:
-    """What the trial reported at each fidelity, up to the first report that has no finite metric."""
+    """What the trial reported at each fidelity, up to the first report that has no finite metric or fidelity."""
     curve: _Curve = {}
     seconds = 0.0
     for report in trial.reports:
-        step = report.metrics.get(fidelity, report.step if fidelity == "training_iteration" else None)
         finite = {name: v for name, v in report.metrics.items() if is_number(v) and math.isfinite(v)}
-        if step is None or results.metric not in finite:
+        step = finite.get(fidelity, report.step if fidelity == "training_iteration" else 0)
+        if step < 1 or results.metric not in finite:
             break
         seconds = max(seconds, report.seconds)
         curve[int(step)] = {**finite, SECONDS: seconds, MEASURED: True}
