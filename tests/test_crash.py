@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from ray.exceptions import GetTimeoutError
 from ray.tune.error import TuneError
 
@@ -23,11 +25,13 @@ from tuner import load_run, resume, run
 from tuner.cli import cli
 from tuner.engine.control import Control
 from tuner.engine.recorder import Listener, Recorder
+from tuner.engine.session import ray_log
 from tuner.engine.snapshot import STATE
 from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, LockLost, TunerError
 from tuner.loading import last_known
+from tuner.lock import LOCK, claims_of, locked
 from tuner.plan import Plan
-from tuner.results import ResultSet
+from tuner.results import LOG, ResultSet
 from tuner.storage import RunFolder
 from tuner.trial import Report, Trial
 from tuner.why import explain
@@ -374,16 +378,56 @@ def test_killed_after_its_last_event_it_is_known_to_have_ended(monkeypatch: pyte
         resume("r", say=quiet)
 
 
+class TakeOver:
+    """After the third trial another process has the run, and writes its log."""
+
+    def __init__(self, method: str = "") -> None:
+        self.method = method
+        """In which it raises afterwards."""
+
+    def reported(self, trial: Trial, report: Report) -> None:
+        if trial.number == 3:
+            Path("runs/r/run.lock").write_text('{"owner": "b"}')
+            Path("runs/r/run.log").write_text("another's\n")
+            self._raise_in("reported")
+
+    def finished(self, results: ResultSet) -> None:
+        self._raise_in("finished")
+
+    def _raise_in(self, method: str) -> None:
+        if method == self.method:
+            raise ValueError("no display")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+
 def test_a_search_whose_run_was_taken_over_writes_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    class TakeOver:
-        def reported(self, trial: Trial, report: Report) -> None:
-            if trial.number == 3:
-                Path("runs/r/run.lock").write_text('{"owner": "b"}')
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *arguments: None
-
     monkeypatch.setattr("tuner.lock.CHECK_EVERY_S", 0.0)
     with pytest.raises(LockLost):
         run(EXPERIMENT, name="r", say=quiet, listeners=[TakeOver()])
     assert not Path("runs/r/report.html").exists()
+
+
+@pytest.mark.parametrize("method", ["finished", "reported"], ids=["known", "not yet noticed"])
+def test_a_crash_after_the_run_was_taken_over_leaves_the_log_of_the_other_alone(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.lock.CHECK_EVERY_S", 0.0)
+    with pytest.raises(LockLost):
+        run(EXPERIMENT, name="r", say=quiet, listeners=[TakeOver(method)])
+    assert Path("runs/r/run.log").read_text() == "another's\n"
+
+
+def test_the_log_of_an_object_store_is_not_written_over_after_a_takeover(tmp_path: Path) -> None:
+    folder = RunFolder(SubTreeFileSystem(str(tmp_path), LocalFileSystem()), "run", "test://run")
+    folder.create()
+    with locked(folder) as lock:
+        with ray_log(folder, lock):
+            logging.getLogger("ray").warning("ours")
+        assert b"ours" in folder.read(LOG)
+        with ray_log(folder, lock):
+            (claim,) = tmp_path.joinpath("run", claims_of(LOCK)).iterdir()
+            claim.unlink()
+            folder.write(LOG, b"another's")
+        assert folder.read(LOG) == b"another's"

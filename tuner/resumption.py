@@ -136,7 +136,7 @@ def _taken_up(
     from tuner.engine.recovery import take_stock
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
-    with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder):
+    with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder, lock):
         yield take_stock(at_a_glance(folder), trust), cluster, lock
 
 

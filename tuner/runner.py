@@ -80,7 +80,7 @@ def run(
         check_reachable(plan.spec.tracking, folder.parent, say)
         with folder.created():
             params, notices = prepare(plan, folder, say)
-        with locked(folder) as lock, in_one_line(folder):
+        with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
             return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
 
@@ -208,11 +208,11 @@ def search(
         os._exit(RayLost.exit_status)  # the journal has all: only the tables are behind
 
     try:
-        with in_one_line(results.folder):
+        with in_one_line(results.folder, lock):
             for listener in told:
                 listener.started(results)
             recorder.begin()
-            with ray_log(results.folder) as attach, control.on_interrupt(say), ray_up(plan, died, stuck, say):
+            with ray_log(results.folder, lock) as attach, control.on_interrupt(say), ray_up(plan, died, stuck, say):
                 attach()
                 with control.on_interrupt(say):  # again, as Ray's start puts its own handlers in place
                     fit(plan, task, recorder, control)
@@ -222,16 +222,16 @@ def search(
     except TunerError as error:
         control.fatal = control.fatal or error
     finally:  # also where a library calls sys.exit
-        _leave(recorder, results, control, told)
+        _leave(recorder, results, control, told, lock)
     return _outcome(results, control, say)
 
 
-def _leave(recorder: Recorder, results: ResultSet, control: Control, listeners: list[Listener]) -> None:
+def _leave(recorder: Recorder, results: ResultSet, control: Control, listeners: list[Listener], lock: Lock) -> None:
     """Completes the run folder, however the search ended; of several errors the first one counts."""
 
     def attempt(step: Callable[[], None]) -> None:
         try:
-            with in_one_line(results.folder):
+            with in_one_line(results.folder, lock):
                 step()
         except TunerError as error:
             control.fatal = control.fatal or error

@@ -6,14 +6,17 @@ import contextlib
 import traceback
 from collections.abc import Iterator
 
-from tuner.errors import Crashed, EnvironmentFailure, TunerError, UserCodeRaised
+from tuner.errors import Crashed, EnvironmentFailure, LockLost, TunerError, UserCodeRaised
+from tuner.lock import Lock
 from tuner.results import LOG
 from tuner.storage import RunFolder
 
 
 @contextlib.contextmanager
-def in_one_line(folder: RunFolder) -> Iterator[None]:
+def in_one_line(folder: RunFolder, lock: Lock) -> Iterator[None]:
     """Within: what is raised and is no TunerError becomes one, and its traceback is written to the log of ``folder``.
+
+    Nothing is written once another process has the ``lock`` of the folder.
 
     Raises Crashed for the user's code and for bugs, EnvironmentFailure for errors of the system and of Ray.
     """
@@ -23,7 +26,7 @@ def in_one_line(folder: RunFolder) -> Iterator[None]:
         error = _beneath_ray(raised)
         if isinstance(error, TunerError) and not isinstance(error, UserCodeRaised):
             raise error from error.__cause__
-        raise _in_words(error, folder) from error
+        raise _in_words(error, folder, lock) from error
 
 
 def _beneath_ray(error: BaseException) -> BaseException:
@@ -35,14 +38,14 @@ def _beneath_ray(error: BaseException) -> BaseException:
     return error
 
 
-def _in_words(error: BaseException, folder: RunFolder) -> TunerError:
+def _in_words(error: BaseException, folder: RunFolder, lock: Lock) -> TunerError:
     from ray.exceptions import RayError
 
     from tuner.engine.failures import words_of
 
     raised = (error.__cause__ or error) if isinstance(error, UserCodeRaised) else error
     last = traceback.extract_tb(raised.__traceback__)[-1]
-    words = f"{words_of(raised)} ({last.filename}, line {last.lineno}); {_logged(raised, folder)}"
+    words = f"{words_of(raised)} ({last.filename}, line {last.lineno}); {_logged(raised, folder, lock)}"
     if isinstance(error, UserCodeRaised):
         return Crashed(f"{error.whose} raised {words}")
     if isinstance(error, OSError | RayError):
@@ -50,11 +53,12 @@ def _in_words(error: BaseException, folder: RunFolder) -> TunerError:
     return Crashed(f"unexpected {words}")
 
 
-def _logged(error: BaseException, folder: RunFolder) -> str:
+def _logged(error: BaseException, folder: RunFolder, lock: Lock) -> str:
     """Writes the traceback of ``error`` to the log of the run, and says where it is."""
     text = "".join(traceback.format_exception(error)).encode()
     try:
+        lock.check()
         folder.write(LOG, (folder.read(LOG) if folder.exists(LOG) else b"") + text)
-    except OSError as lost:
+    except (OSError, LockLost) as lost:
         return f"its traceback could not be written to {folder.shown}/{LOG}: {lost}"
     return f"traceback: {folder.shown}/{LOG}"

@@ -14,7 +14,8 @@ from tuner.engine.address import check_address
 from tuner.engine.autoscaler import autoscaler
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
-from tuner.errors import EnvironmentFailure
+from tuner.errors import EnvironmentFailure, LockLost
+from tuner.lock import Lock
 from tuner.machine import Cluster, this_machine
 from tuner.plan import Plan
 from tuner.results import LOG
@@ -89,7 +90,7 @@ def ray_up(
 
 
 @contextlib.contextmanager
-def ray_log(folder: RunFolder) -> Iterator[Callable[[], None]]:
+def ray_log(folder: RunFolder, lock: Lock) -> Iterator[Callable[[], None]]:
     """Within: what Ray says on the driver goes to the run folder's log and nowhere else.
 
     Yields what must be called once Ray is up: its first start in a process throws all handlers out.
@@ -115,4 +116,6 @@ def ray_log(folder: RunFolder) -> Iterator[Callable[[], None]]:
             handler.close()
             stream.close()
             if not folder.is_local:
-                folder.write(LOG, file.read_bytes())
+                with contextlib.suppress(LockLost):  # `JournalWriter.sync` raises it
+                    lock.check()
+                    folder.write(LOG, file.read_bytes())
