@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import wilcoxon
 
 from tests.benchmarks.priors import regrets, tables
 from tests.tables import EPOCHS, by_formula, by_hand, space
@@ -335,9 +337,19 @@ def test_512_workers_and_2000_trials() -> None:
 # Priors
 
 
+def is_lower(regrets: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    """Whether chance alone would seldom make them so much lower than ``others`` of the same seeds."""
+    return bool(wilcoxon(regrets, others, alternative="less").pvalue < 0.05)
+
+
 @pytest.mark.parametrize("search", [Random(), Optuna(), Bohb()], ids=["random", "tpe", "bohb"])
 def test_a_right_prior_helps_and_a_wrong_one_does_not_ruin_the_search(search: SearchSpec) -> None:
-    """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers."""
+    """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers.
+
+    A wrong prior gets half of the draws at most, and the rest are the search's own: in the whole time it makes twice as
+    many of them as it makes without a prior in a quarter. So its regret must be lower than there.
+    """
     plain, right, wrong = tables()
-    assert regrets(search, ASHA, right, seeds=6)[0] < 0.6 * regrets(search, ASHA, plain, seeds=6)[0]
-    assert regrets(search, ASHA, wrong, seeds=6)[1] < 0.8 * regrets(Random(), Fifo(), plain, seeds=6)[1]
+    quarter = regrets(search, ASHA, plain, 12, [0.25])[:, 0]
+    assert is_lower(regrets(search, ASHA, right, 12, [0.25])[:, 0], quarter)
+    assert is_lower(regrets(search, ASHA, wrong, 12, [1])[:, 0], quarter)

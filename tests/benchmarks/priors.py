@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
@@ -43,13 +45,17 @@ def tables() -> tuple[Table, Table, Table]:
     return plain, right, wrong
 
 
-def regrets(search: SearchSpec, scheduler: SchedulerSpec, table: Table, seeds: int) -> tuple[float, float]:
-    """At 25 % and 100 % of the budget, mean over seeds."""
+def regrets(
+    search: SearchSpec, scheduler: SchedulerSpec, table: Table, seeds: int, shares: Sequence[float]
+) -> NDArray[np.float64]:
+    """A row a seed: the regret after each of these ``shares`` of the budget."""
     budget = COMPLETE_TRIALS_PER_WORKER * float(table.seconds[:, -1].mean())
-    traces = [simulate(search, scheduler, table, "max", workers=WORKERS, seed=k, seconds=budget) for k in range(seeds)]
-    found = [[trace.incumbent_at(budget / 4), trace.incumbents[-1]] for trace in traces]
-    quarter, end = normalised_regret(table, "max", np.array(found, float)).mean(axis=0)
-    return float(quarter), float(end)
+    times = [share * budget for share in shares]
+    traces = [
+        simulate(search, scheduler, table, "max", workers=WORKERS, seed=k, seconds=max(times)) for k in range(seeds)
+    ]
+    found = [[trace.incumbent_at(time) for time in times] for trace in traces]
+    return normalised_regret(table, "max", np.array(found, float))
 
 
 def main() -> None:
@@ -58,7 +64,7 @@ def main() -> None:
     seeds = parser.parse_args().seeds
 
     def shown(search: SearchSpec, scheduler: SchedulerSpec, table: Table) -> str:
-        quarter, end = regrets(search, scheduler, table, seeds)
+        quarter, end = regrets(search, scheduler, table, seeds, (0.25, 1)).mean(axis=0)
         return f"{quarter:.2f} / {end:.2f}"
 
     plain, right, wrong = tables()
