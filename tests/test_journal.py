@@ -219,6 +219,32 @@ def test_a_journal_written_anew_takes_the_place_of_the_old_one_at_once(folder: R
     assert JournalWriter(folder).number == 9
 
 
+def test_segments_are_in_order_also_after_a_billion_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names grow longer there."""
+    monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 1)
+    folder, first = remote(tmp_path), 10**9 - 1
+    folder.create()
+    JournalWriter(folder).close()
+    rewrite(folder, first, [{"what": "began", "spec": SPEC, "provenance": {}}])
+    reader = JournalReader(folder)
+    assert [event["n"] for event in reader.new()] == [first]
+    for number in (first + 1, first + 2):
+        journal = JournalWriter(folder)
+        journal.append("asked", more=True)
+        journal.close()
+        assert [event["n"] for event in reader.new()] == [number]
+    assert numbers(folder) == [first, first + 1, first + 2]
+    assert not reader.damage
+    assert (last_event(folder) or {})["n"] == first + 2
+
+
+def test_what_is_no_segment_is_passed_over(tmp_path: Path) -> None:
+    folder = written(remote(tmp_path))
+    (tmp_path / "run/journal/copy of 000000001.jsonl").write_bytes(line({"n": 9, "what": "asked", "more": True}))
+    assert numbers(folder) == [1, 2, 3, 4]
+    assert (last_event(folder) or {})["n"] == 4
+
+
 def test_what_is_left_of_the_old_journal_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 1)
     folder = written(remote(tmp_path))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ JOURNAL = "journal"
 """Name of the folder of segments, and, with ``.jsonl``, of the local file."""
 
 _DECODER, _PLAIN_DECODER = json.JSONDecoder(object_hook=decoded), json.JSONDecoder()
+_SEGMENT = re.compile(r"([0-9]{9,18})\.jsonl")
 
 
 def line_of(event: Event) -> bytes:
@@ -61,14 +63,14 @@ def opened_file(folder: RunFolder) -> Iterator[int | None]:
         os.close(file)
 
 
-def segment_name(number: int) -> str:
-    """Of the object whose first event has this number."""
-    return f"{JOURNAL}/{number:09}.jsonl"
+def segment_name(first: int) -> str:
+    """Of the object whose first event has the number ``first``."""
+    return f"{JOURNAL}/{first:09}.jsonl"
 
 
-def segments(folder: RunFolder) -> list[tuple[str, int]]:
-    """Name and size of each object of the journal, in order."""
+def segments(folder: RunFolder) -> list[tuple[int, int]]:
+    """Of each object of the journal, in order: the number of its first event, and its size in bytes."""
     from pyarrow.fs import FileSelector
 
     infos = folder.filesystem.get_file_info(FileSelector((folder / JOURNAL).path, allow_not_found=True))
-    return sorted((f"{JOURNAL}/{i.base_name}", i.size or 0) for i in infos if i.base_name.endswith(".jsonl"))
+    return sorted((int(name[1]), i.size or 0) for i in infos if (name := _SEGMENT.fullmatch(i.base_name)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.events import Compared, Event
-from tuner.journal.format import event_of, opened_file, segments
+from tuner.journal.format import event_of, opened_file, segment_name, segments
 from tuner.storage import RunFolder
 
 _PIECE_BYTES = 1 << 22
@@ -37,8 +37,8 @@ class JournalReader:
     """Whole lines that are no events."""
     torn: bool = False
     """Whether its last line is not whole: it is being written, or was when the writer was killed."""
-    _segment: str = ""
-    """The latest of an object store that was looked at."""
+    _segment: int = 0
+    """Number of the first event of the latest segment that was looked at, in an object store."""
     _file: int = 0
     """Inode of the local file."""
 
@@ -86,13 +86,13 @@ class JournalReader:
         if self.folder.is_local:
             yield from self._file_pieces()
             return
-        for name, size in segments(self.folder):
-            if name < self._segment or (name == self._segment and size <= self.size):
+        for first, size in segments(self.folder):
+            if first < self._segment or (first == self._segment and size <= self.size):
                 continue
-            if name > self._segment:
+            if first > self._segment:
                 self.damaged += self.torn
-                self._segment, self.size = name, 0
-            yield self.folder.read(name)[self.size :]
+                self._segment, self.size = first, 0
+            yield self.folder.read(segment_name(first))[self.size :]
 
     def _file_pieces(self) -> Iterator[bytes]:
         with opened_file(self.folder) as file:
@@ -137,8 +137,8 @@ def end_of(folder: RunFolder) -> tuple[Event | None, int]:
 def _tails(folder: RunFolder) -> Iterator[tuple[int, bytes]]:
     """The size of a local file's whole lines; and the end of the journal, each time more of it."""
     if not folder.is_local:
-        for name, _ in reversed(segments(folder)):
-            yield 0, folder.read(name)
+        for first, _ in reversed(segments(folder)):
+            yield 0, folder.read(segment_name(first))
         return
     with opened_file(folder) as file:
         if file is None:

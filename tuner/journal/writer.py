@@ -161,7 +161,7 @@ def rewrite(folder: RunFolder, first: int, events: Iterable[Event]) -> int:
     if folder.is_local:
         folder.write(f"{JOURNAL}.jsonl", bytes(data))
         return number
-    old = [name for name, _ in segments(folder)]
+    old = [segment_name(known) for known, _ in segments(folder)]
     folder.write(segment_name(first), bytes(data))  # a reader begins again at its first event, so the old may stay
     for name in old:
         folder.filesystem.delete_file((folder / name).path)
