@@ -143,9 +143,17 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     ),
     (spec(scheduler={"max_t": 9}), "experiment.yaml cannot be read: ValueError: scheduler.kind: Field required"),
     (metric_as_text, "results.parquet cannot be read: ValueError: the column acc holds dictionary<values=string"),
-    (value("acc", float("nan")), "results.parquet cannot be read: ValueError: a report has no finite acc, which is an"),
-    (value("acc", None), "results.parquet cannot be read: ValueError: a report has no finite acc, which is an object"),
-    (value("acc", float("inf")), "results.parquet cannot be read: ValueError: a report has no finite acc, which is "),
+    (
+        value("acc", float("nan")),
+        "results.parquet cannot be read: ValueError: report 1 of trial 'id1' has no acc, by w",
+    ),
+    (value("acc", None), "results.parquet cannot be read: ValueError: report 1 of trial 'id1' has no acc, by which"),
+    (value("acc", float("inf")), "results.parquet cannot be read: ValueError: report 1 of trial 'id1' has inf as acc"),
+    (value("epoch", float("inf")), "results.parquet cannot be read: ValueError: report 1 of trial 'id1' has inf as ep"),
+    (
+        value("epoch", 10**18),
+        "results.parquet cannot be read: ValueError: report 1 of trial 'id1' has 1000000000000000",
+    ),
     (spec(scheduler=None), "experiment.yaml cannot be read: ValueError: scheduler: Input should be a valid dictionary"),
     (spec(resources=None), "experiment.yaml cannot be read: ValueError: resources: Input should be a valid dictionary"),
     (bomb, " bytes say that they hold 3000000 reports"),
@@ -219,14 +227,14 @@ def test_a_course_that_leads_back_to_itself_has_an_end(victim: Path) -> None:
     assert "goes on from its own checkpoint of a later report" in said
 
 
-def test_a_table_ends_a_curve_where_its_fidelity_is_no_number(victim: Path) -> None:
+def test_a_table_ends_a_curve_where_its_fidelity_is_0(victim: Path) -> None:
     table = pq.read_table(victim / "results.parquet")
     place = table.column_names.index("epoch")
-    damaged = table.set_column(place, "epoch", pa.array(["x"] * len(table)))
+    damaged = table.set_column(place, "epoch", pa.array([0] * len(table)))
     pq.write_table(damaged, victim / "results.parquet")
     status, said = asked(arguments("table", victim.parent))
     assert status == 2
-    assert "no trial has a finite acc at a epoch: no table" in said
+    assert "no trial has a finite acc at a epoch above 0: no table" in said
 
 
 def test_export_says_that_nobody_knows_where_the_code_of_a_run_was(victim: Path) -> None:
@@ -235,6 +243,13 @@ def test_export_says_that_nobody_knows_where_the_code_of_a_run_was(victim: Path)
     status, said = asked(arguments("export", victim.parent))
     assert status == 4
     assert "provenance.json has no 'roots', the folders in which the files of its experiment lie" in said
+
+
+@pytest.mark.parametrize("verb", run_folders.VERBS)
+def test_an_experiment_may_lack_all_but_its_objective(victim: Path, verb: str) -> None:
+    few = {"objective": SPEC["objective"]}
+    (victim / "experiment.yaml").write_bytes(dump_yaml(few, []))
+    assert complaint(arguments(verb, victim.parent)) == ""
 
 
 # --- the command line --------------------------------------------------------------------------------------------

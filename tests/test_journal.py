@@ -308,6 +308,7 @@ COMPARED = SPEC | {"scheduler": {"kind": "asha", "time_attr": "epoch"}}
         ({"loss": 10**400}, False),
         ({"loss": 1.0, "epoch": {"a": 1}}, False),
         ({"loss": 1.0, "epoch": math.inf}, False),
+        ({"loss": 1.0, "epoch": 1e300}, False),
     ],
 )
 @pytest.mark.parametrize("what", ["reported", "trial"])

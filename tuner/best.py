@@ -98,7 +98,7 @@ def best_model(results: ResultSet) -> tuple[str, Any]:
 
 
 def _trainable_of(results: ResultSet) -> Trainable:
-    return load_trainable(results.spec["trainable"], tuple(map(Path, results.provenance.get("roots", []))))
+    return load_trainable(results.spec.get("trainable", ""), tuple(map(Path, results.provenance.get("roots", []))))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _reports(results: ResultSet, trials: Iterable[Trial]) -> Iterator[_Found]:
     kept = [(trial, report) for trial in trials for report in trial.reports if report.checkpoint]
     for trial, report in sorted(kept, key=lambda k: (-results.point(k[1])[0], k[0].number, -k[1].step)):
         recorded = {"step": report.step, **report.metrics}
-        config = merge(results.spec.get("params", {}), trial.config_at(report.step))
+        config = merge(results.section("params"), trial.config_at(report.step))
         yield _Found(trial.id, config, recorded, results.folder / str(report.checkpoint))
 
 

@@ -150,7 +150,7 @@ def _finished(folder: RunFolder, plan: Retraining) -> ResultSet:
     """What was trained again before. Raises InputError where that is something else, or not complete."""
     known = last_known(folder)
     points = [dict(point) for point in plan.experiment.spec.search.points_to_evaluate]
-    if known.spec["search"].get("points_to_evaluate") != points:
+    if known.section("search").get("points_to_evaluate") != points:
         raise InputError(
             f"{folder.shown} holds other configurations or seeds: give the --top and --seeds that it was made with, or "
             f"move it away"

@@ -95,21 +95,26 @@ class Compared:
         names = tuple(objective.metric for objective in read_objectives(spec["objective"]))
         return cls(names, spec.get("scheduler", {}).get("time_attr", ""))
 
-    def tells(self, event: Event) -> bool:
-        """Whether each report in ``event`` has them. The ``time_attr`` may be absent: Ray may count it."""
-        match event["what"]:
-            case "reported":
-                return self._are_in(event["metrics"])
-            case "trial":
-                reports = [dict(zip(_REPORT, report, strict=True)) for report in event["state"]["reports"]]
-                return all(self._are_in(report["metrics"]) for report in reports)
-        return True
+    def wrong(self, metrics: Mapping[str, Any]) -> str:
+        """The first of them that is missing in the ``metrics`` of a report, or no such number; empty where none is.
 
-    def _are_in(self, metrics: Mapping[str, Any]) -> bool:
+        The ``time_attr`` may be absent: Ray may count it.
+        """
         for name in self.objectives:
             if not _is_finite(metrics.get(name)):
-                return False
-        return _is_finite(metrics.get(self.time_attr, 0))
+                return name
+        progress = metrics.get(self.time_attr, 0)
+        return "" if _is_finite(progress) and abs(progress) <= MAX_STEP else self.time_attr
+
+    def tells(self, event: Event) -> bool:
+        """Whether each report in ``event`` has them."""
+        match event["what"]:
+            case "reported":
+                return not self.wrong(event["metrics"])
+            case "trial":
+                reports = [dict(zip(_REPORT, report, strict=True)) for report in event["state"]["reports"]]
+                return not any(self.wrong(report["metrics"]) for report in reports)
+        return True
 
 
 def _is_finite(value: Any) -> bool:

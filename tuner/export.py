@@ -137,7 +137,7 @@ def _frozen(results: ResultSet, trial: Trial, columns: Sequence[_Column]) -> Fro
 
 
 def _curve(results: ResultSet, trial: Trial) -> dict[int, float]:
-    time_attr = results.spec["scheduler"].get("time_attr")
+    time_attr = results.section("scheduler").get("time_attr", "")
     return {int(report.progress(time_attr)): results.value(report) for report in trial.reports}
 
 

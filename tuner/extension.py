@@ -30,14 +30,14 @@ def extension(
 
     Raises InputError where a value is no number, or nothing becomes longer.
     """
-    scheduler, budget = results.spec["scheduler"], results.spec["budget"]
+    scheduler, budget = results.section("scheduler"), results.section("budget")
     found = []
     if trials is not None:
-        found.append(f"budget.trials={_longer('--trials', trials, budget['trials'], whole=True)}")
+        found.append(f"budget.trials={_longer('--trials', trials, budget.get('trials'), whole=True)}")
     if max_t is not None:
         if "max_t" not in scheduler:
             raise InputError(
-                f"--max-t: scheduler {scheduler['kind']} has no max_t: its trials end with their function; "
+                f"--max-t: scheduler {scheduler.get('kind')} has no max_t: its trials end with their function; "
                 f"give more epochs by a parameter of the trainable, in a new run"
             )
         found.append(f"scheduler.max_t={_longer('--max-t', max_t, scheduler['max_t'], whole=True)}")

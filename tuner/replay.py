@@ -143,11 +143,12 @@ def replay(
 
 
 def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
-    if (workers := results.spec["resources"].get("workers", 1)) > 1:
+    if (workers := results.section("resources").get("workers", 1)) > 1:
         raise InputError(f"TRIAL: trial {trial.label} was trained by {workers} processes, and a replay is one")
     if trial.segments:
+        scheduler = results.section("scheduler").get("kind", "the scheduler")
         raise InputError(
-            f"TRIAL: trial {trial.label} went on from other trials' checkpoints ({results.spec['scheduler']['kind']} "
+            f"TRIAL: trial {trial.label} went on from other trials' checkpoints ({scheduler} "
             f"changed its configuration {len(trial.segments) - 1} times): it has no course of its own to replay"
         )
     if until is not None and until < 1:
@@ -170,7 +171,7 @@ def _task(results: ResultSet) -> TrialTask:
         trainable=spec.trainable,
         roots=roots,
         working_directory=Path(provenance["working_directory"]),
-        params=results.spec.get("params", {}),
+        params=results.section("params"),
         required=spec.required_metrics,
         seed=provenance["seed"],
         cpu=spec.resources.cpu,

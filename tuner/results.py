@@ -65,6 +65,11 @@ class ResultSet:
     def name(self) -> str:
         return posixpath.basename(self.folder.path.rstrip("/"))
 
+    def section(self, name: str) -> dict[str, Any]:
+        """A part of the experiment, such as its ``scheduler``; empty where the run folder does not tell it."""
+        found: dict[str, Any] = self.spec.get(name, {})
+        return found
+
     @cached_property
     def objectives(self) -> tuple[Objective, ...]:
         return read_objectives(self.spec["objective"])
@@ -181,7 +186,7 @@ class ResultSet:
 
     def full_config(self, trial: Trial) -> dict[str, Any]:
         """What the trainable was called with: fixed parameters and the trial's configuration."""
-        return merge(self.spec.get("params", {}), trial.config)
+        return merge(self.section("params"), trial.config)
 
     def schedule(self, trial: Trial) -> list[tuple[Trial, Segment, int]]:
         """How the state of ``trial`` at its best report came about, over all donors: (trial, segment, last report).

@@ -54,7 +54,7 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
         raise InputError(f"top {top}, seeds {seeds}: give at least 1 and 2; one value has no interval")
     _check_run(results)
     roots = tuple(map(Path, results.provenance["roots"]))
-    trainable = load_trainable(results.spec["trainable"], roots)
+    trainable = load_trainable(results.spec.get("trainable", ""), roots)
     candidates = _candidates(results, top)
     if len(candidates) * seeds > MOST_TRIALS:
         raise InputError(
@@ -68,13 +68,13 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
         raise InputError(f"{results.folder.shown}: its configurations cannot be written as YAML: {error}") from None
     points = [{**config, SEED: seed} for seed in numbers for config in configs]
     changed = {
-        "params": _without_seed(spec.get("params", {})),
+        "params": _without_seed(results.section("params")),
         "search_space": space,
         "constraints": [],
         "search": {"kind": "random", "seed": 0, "points_to_evaluate": points},
-        "scheduler": _scheduler(spec["scheduler"]),
+        "scheduler": _scheduler(results.section("scheduler")),
         "budget": {"trials": len(points)},
-        "checkpoints": {**spec.get("checkpoints", {}), "keep_trials": len(points)},
+        "checkpoints": {**results.section("checkpoints"), "keep_trials": len(points)},
     }
     return Retraining(candidates, numbers, load_experiment({**spec, **changed}, roots=roots))
 
@@ -85,7 +85,7 @@ def _check_run(results: ResultSet) -> None:
         raise InputError(
             f"{shown} has not come to its end: confirm it when it has (python -m tuner why {results.folder.word})"
         )
-    if changes_configurations(kind := results.spec["scheduler"]["kind"]):
+    if changes_configurations(kind := results.section("scheduler").get("kind", "")):
         raise InputError(
             f"{shown}: {kind} changed the configurations of its trials on the way, so that there is none to train "
             f"again: run the search itself again with another search.seed"

@@ -92,14 +92,16 @@ class Spec(_Shape):
     """experiment.yaml."""
 
     objective: Any
+    name: str = ""
     trainable: str = ""
     params: Mapping = {}
     search_space: Mapping | str = {}
     search: Mapping = {}
-    scheduler: _Scheduler = _Scheduler(kind="fifo")
+    scheduler: _Scheduler = _Scheduler(kind="")  # may be absent, not null
     budget: Mapping = {}
     resources: _Resources = _Resources()
     tracking: Mapping = {}
+    checkpoints: Mapping = {}
 
 
 class _Node(_Shape):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from tuner.cells import cell_value
+from tuner.events import Compared
 from tuner.failure import Failure
 from tuner.results import ResultSet
 from tuner.stored import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, Failures, Segments, checked, inside, is_id
@@ -38,6 +39,7 @@ def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
     Such a report has its objectives, and does not know when it came.
     """
     bests = []
+    compared = Compared(Compared.by(results.spec).objectives)
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or [])]:
         raise ValueError(f"it has no column {missing[0]}")
@@ -49,7 +51,7 @@ def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
             raise ValueError(f"trial {trial.id!r} has two lines")
         results.add(trial)
         if row["best_step"]:
-            bests.append((trial, _best(results, row)))
+            bests.append((trial, _best(compared, row)))
     return bests
 
 
@@ -80,13 +82,12 @@ def _config(row: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def _best(results: ResultSet, row: Mapping[str, str]) -> Report:
-    names = _objectives(results)
+def _best(compared: Compared, row: Mapping[str, str]) -> Report:
     values = {
         name.removeprefix("best_"): float(cell) for name, cell in row.items() if name.startswith("best_") and cell
     }
-    if absent := [name for name in names if not math.isfinite(values.get(name, math.nan))]:
-        raise ValueError(f"trial {row['id']!r} has no finite best_{absent[0]}, an objective of experiment.yaml")
+    if wrong := compared.wrong(values):
+        raise ValueError(f"trial {row['id']!r} has no finite best_{wrong}, an objective of experiment.yaml")
     return Report(
         row["id"],
         _step(row["best_step"]),
@@ -95,11 +96,6 @@ def _best(results: ResultSet, row: Mapping[str, str]) -> Report:
         values,
         inside(row["checkpoint"]) if row["checkpoint"] else None,
     )
-
-
-def _objectives(results: ResultSet) -> list[str]:
-    """The metrics that every report has, as far as that is known."""
-    return [objective.metric for objective in results.objectives] if results.spec else []
 
 
 def _step(value: int | str) -> int:
@@ -125,7 +121,8 @@ def read_reports(results: ResultSet, data: bytes) -> None:
         raise ValueError(str(error)) from None
     if not table.num_rows:  # of no report the writer knows no kind
         return
-    _check_columns(results, table)
+    compared = Compared.by(results.spec)
+    _check_columns(compared, table)
     metrics = [name for name in table.column_names if name not in _FIXED]
     columns = [_values(table[name]) for name in (*_FIXED, *metrics)]
     for trial_id, step, seconds, timestamp, checkpoint, *values in zip(*columns, strict=True):
@@ -139,6 +136,9 @@ def read_reports(results: ResultSet, data: bytes) -> None:
         if timestamp is None or not (0 <= timestamp <= MAX_TIMESTAMP or math.isnan(timestamp)):
             raise ValueError(f"report {step} of trial {trial_id!r} came at {timestamp} seconds since 1970")
         known = {name: v for name, v in zip(metrics, values, strict=True) if v is not None and v == v}
+        if wrong := compared.wrong(known):
+            told = f"{known[wrong]!r} as {wrong}" if wrong in known else f"no {wrong}"
+            raise ValueError(f"report {step} of trial {trial_id!r} has {told}, by which reports are compared")
         kept = None if checkpoint is None else inside(checkpoint)
         trial.reports.append(Report(trial_id, step, seconds, timestamp, known, kept))
 
@@ -173,7 +173,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
 
 
-def _check_columns(results: ResultSet, table: pa.Table) -> None:
+def _check_columns(compared: Compared, table: pa.Table) -> None:
     import pyarrow as pa
 
     kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
@@ -181,8 +181,7 @@ def _check_columns(results: ResultSet, table: pa.Table) -> None:
         raise ValueError("two columns have the same name")
     if missing := [name for name in _FIXED if name not in kinds]:
         raise ValueError(f"it has no column {missing[0]}")
-    numbers = ["training_iteration", "time_total_s", "timestamp"]
-    numbers += _objectives(results)
+    numbers = ["training_iteration", "time_total_s", "timestamp", *compared.objectives]
     for name, kind in kinds.items():
         if name in ("trial_id", "checkpoint") and not _is_text(kind):
             raise ValueError(f"the column {name} holds {kind}, not text")
@@ -190,18 +189,8 @@ def _check_columns(results: ResultSet, table: pa.Table) -> None:
             raise ValueError(f"the column {name} holds {kind}, not numbers")
         if not (_is_text(kind) or _is_number(kind) or pa.types.is_boolean(kind)):
             raise ValueError(f"the column {name} holds {kind}, which is no metric")
-    for name in _objectives(results):
-        if name not in kinds or not _all_finite(table[name]):
-            raise ValueError(f"a report has no finite {name}, which is an objective of experiment.yaml")
     if not pa.types.is_integer(kinds["training_iteration"]):
         raise ValueError("the column training_iteration holds no whole numbers")
-
-
-def _all_finite(column: pa.ChunkedArray) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return bool(pc.all(pc.is_finite(column.cast(pa.float64(), safe=False)), skip_nulls=False).as_py())
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

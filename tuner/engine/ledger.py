@@ -41,7 +41,7 @@ class _Steps:
 
 def unit_of(results: ResultSet) -> str:
     """What the scheduler of a run counts a trial's progress in."""
-    return str(results.spec.get("scheduler", {}).get("time_attr", REPORTS))
+    return str(results.section("scheduler").get("time_attr", REPORTS))
 
 
 def ledger_of(results: ResultSet) -> Ledger:

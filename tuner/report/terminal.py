@@ -92,7 +92,7 @@ class Saved:
 
 def saved(results: ResultSet) -> Saved | None:
     """None where no scheduler stops early, or nothing was reported."""
-    scheduler = results.spec.get("scheduler", {})
+    scheduler = results.section("scheduler")
     reported = [trial for trial in results.trials if trial.reports]
     if not scheduler.get("max_t") or not reported or changes_configurations(scheduler["kind"]):
         return None
@@ -114,7 +114,7 @@ def savings(results: ResultSet) -> str:
 
 def trust(results: ResultSet) -> str:
     """Where ``grace_period: auto`` put the first rung in the end, and why; empty for other runs."""
-    scheduler = results.spec.get("scheduler", {})
+    scheduler = results.section("scheduler")
     if scheduler.get("grace_period") != "auto":
         return ""
     unit, sign = scheduler["time_attr"], results.objectives[0].sign

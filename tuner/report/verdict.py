@@ -137,7 +137,7 @@ def _still_rising(results: ResultSet, best: Trial) -> list[str]:
     if best.status != "completed" or len(best.reports) < _FEWEST or best.best is not best.reports[-1]:
         return []
     how = f" (python -m tuner extend {results.folder.word} --max-t N)"
-    has_limit = results.spec.get("scheduler", {}).get("max_t")
+    has_limit = results.section("scheduler").get("max_t")
     return [f"It was best at its last report: a longer training may give more{how * bool(has_limit)}."]
 
 

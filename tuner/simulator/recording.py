@@ -53,8 +53,8 @@ def record(results: ResultSet) -> Recording:
     """The table of a run. Raises InputError where it has no usable report, or a name that the format takes."""
     import pandas as pd
 
-    scheduler = results.spec.get("scheduler", {})
-    if changes_configurations(scheduler.get("kind")):
+    scheduler = results.section("scheduler")
+    if changes_configurations(scheduler.get("kind", "")):
         raise InputError(f"{results.folder.shown}: {scheduler['kind']} changed its configurations: no curve is of one")
     fidelity = scheduler.get("time_attr", "training_iteration")
     curves: dict[str, tuple[Configuration, _Curve]] = {}
@@ -66,7 +66,9 @@ def record(results: ResultSet) -> Recording:
     # what reports in other rhythms than the rest has no value at some of the steps
     whole = [(config, curve) for config, curve in curves.values() if list(curve) == steps[: len(curve)]]
     if not whole:
-        raise InputError(f"{results.folder.shown}: no trial has a finite {results.metric} at a {fidelity}: no table")
+        raise InputError(
+            f"{results.folder.shown}: no trial has a finite {results.metric} at a {fidelity} above 0: no table"
+        )
     names = list(dict.fromkeys(name for config, _ in whole for name in config))
     metrics = [name for name in _common(whole) if name != fidelity and name not in names]
     taken = {fidelity, SECONDS, MEASURED, results.metric} & set(names)

@@ -103,7 +103,7 @@ class Follower:
         self._folder = folder
         self._history, self._reader = journalled(folder, at_a_glance(folder).provenance)
         self._results = self._history.results
-        tracking = Tracking.model_validate(self._results.spec["tracking"])
+        tracking = Tracking.model_validate(self._results.section("tracking"))
         self._deliveries = [Delivery(mirror, say) for mirror in mirrors_of(tracking, self._results)]
         self._changed(trial for trial in self._results.trials)
 

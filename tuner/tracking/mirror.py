@@ -44,7 +44,7 @@ def is_over(results: ResultSet) -> bool:
 
 def step_of(results: ResultSet, report: Report) -> int:
     """The report's place on the scheduler's time axis; its number where that is no whole number."""
-    at = report.metrics.get(results.spec["scheduler"].get("time_attr", ""), report.step)
+    at = report.metrics.get(results.section("scheduler").get("time_attr", ""), report.step)
     return int(at) if isinstance(at, (int, float)) and at == int(at) else report.step
 
 

@@ -80,7 +80,7 @@ class MlflowMirror:
     def __init__(self, options: MlflowTracking, results: ResultSet) -> None:
         self.uri = options.uri or default_uri(results.folder.parent)
         self.name = f"MLflow at {redacted(self.uri, whole=True)}"
-        self._experiment = options.experiment or results.spec["name"]
+        self._experiment = options.experiment or results.spec.get("name", results.name)
         self._register_as = options.register_as
         self._storage = results.folder.parent
         self._held: dict[str, _Held] = {}
@@ -153,7 +153,7 @@ class MlflowMirror:
             held = None
         if held is None:
             held = self._held[trial.id] = self._new_child(results, trial)
-        params = _params(merge(results.spec["params"], trial.first_config))
+        params = _params(merge(results.section("params"), trial.first_config))
         self._send_reports(results, trial, held, params)
         last = trial.reports[-1].timestamp if trial.reports else time.time()
         self._log(held, params, _trial_tags(results, trial))
@@ -195,7 +195,7 @@ class MlflowMirror:
                 metrics.append(Metric(name, objective.sign * point, at, reports))
             tags[BEST_TAG] = told
         plan = {name: results.provenance.get(name) for name in ("seed", "slots", "trials")}
-        self._log(self._parent, _params(merge(results.spec["params"], plan)), tags, metrics)
+        self._log(self._parent, _params(merge(results.section("params"), plan)), tags, metrics)
         ends = [trial.reports[-1].timestamp for trial in results.trials if trial.reports]
         self._tell(self._parent, status, max(ends, default=time.time()))
 

@@ -58,7 +58,7 @@ class TrackingProcess:
 
     def started(self, results: ResultSet) -> None:
         if self._process is None:
-            self.start(Tracking.model_validate(results.spec["tracking"]))
+            self.start(Tracking.model_validate(results.section("tracking")))
         assert self._process is not None
         assert self._process.stdin is not None
         folder = results.folder

@@ -36,7 +36,7 @@ def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:
 
     Raises InputError where ``mlflow_uri`` is none.
     """
-    tracking = Tracking.model_validate(results.spec.get("tracking", {}))
+    tracking = Tracking.model_validate(results.section("tracking"))
     if mlflow_uri is not None:
         try:
             checked = MlflowTracking(uri=mlflow_uri)

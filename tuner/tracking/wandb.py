@@ -30,7 +30,7 @@ class WandbMirror:
         if not results.folder.is_local:
             raise InputError(f"tracking.wandb: {results.folder.shown} is no local folder, where it keeps its files")
         self._options = options
-        self._project = options.project or results.spec["name"]
+        self._project = options.project or results.spec.get("name", results.name)
         self.name = f"Weights & Biases, project {self._project}"
         self._open: dict[str, Any] = {}
         """The W&B run of each trial that runs."""
@@ -84,7 +84,7 @@ class WandbMirror:
             project=self._project,
             entity=self._options.entity,
             group=results.name,
-            config=merge(results.spec["params"], trial.first_config),
+            config=merge(results.section("params"), trial.first_config),
             mode=self._options.mode,
             dir=str(results.folder.local_path),
             resume="allow" if self._options.mode == "online" else None,
