@@ -38,9 +38,12 @@ MAX_SECONDS, MAX_TIMESTAMP = 1e10, 1e11
 """Upper bounds on running times and on times of day (seconds since 1970): a calendar has no later ones."""
 
 
+_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
+
+
 def is_id(text: str) -> bool:
     """Whether ``text`` can be the id of a trial, which is the name of a folder too."""
-    return re.fullmatch(r"[0-9A-Za-z_-]{1,100}", text) is not None
+    return _ID.fullmatch(text) is not None
 
 
 def inside(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
 from bisect import bisect_left
 from typing import Any
@@ -146,8 +147,10 @@ class Ledger:
 
     def _compare(self, trial_id: str, metrics: dict[str, Any]) -> None:
         """Whether the trial made a new best: a value, or with several objectives a point, that no other reaches."""
-        point = tuple(o.sign * float(metrics[o.metric]) for o in self._objectives)
-        if not any(all(a >= b for a, b in zip(other, point, strict=True)) for other in self._front):
-            self._front = [o for o in self._front if any(a > b for a, b in zip(o, point, strict=True))] + [point]
-            self._fruitful.add(trial_id)
-            self.fruitless = 0
+        point = tuple([o.sign * float(metrics[o.metric]) for o in self._objectives])
+        for other in self._front:
+            if all(map(operator.ge, other, point)):
+                return
+        self._front = [other for other in self._front if any(map(operator.gt, other, point))] + [point]
+        self._fruitful.add(trial_id)
+        self.fruitless = 0
