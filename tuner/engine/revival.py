@@ -39,6 +39,8 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
         experiment_tag=str(trial.number),
         trial_id=trial.id,
     )
+    # Ray gives its folder another name where a driver on the same cluster had the trial within the same second
+    revived.relative_logdir = revived.storage.trial_dir_name = trial.id
     folder = results.folder / revived.storage.experiment_dir_name / trial.id
     present = set(folder.folders())
     known = [report for report in trial.reports if report.checkpoint and report.checkpoint.split("/")[-1] in present]
