@@ -447,6 +447,20 @@ def test_storage_that_fails_for_a_while_loses_no_event(
     assert [event["trial"] for event in read_journal(folder).events[4:]] == ["b", "b", "b", "c", "d"]
 
 
+def test_what_a_killed_driver_wrote_is_brought_to_the_disk_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, safe = written(local(tmp_path)), []
+    monkeypatch.setattr(os, "fdatasync", lambda file: safe.append(os.fstat(file).st_size))
+    journal = JournalWriter(folder)
+    assert safe == [(tmp_path / "run/journal.jsonl").stat().st_size]
+    assert journal.is_safe
+    journal.append("asked", more=True)
+    assert not journal.is_safe
+    journal.sync(now=True)
+    assert journal.is_safe
+
+
 def test_a_store_that_fails_for_a_while_loses_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, write = written(remote(tmp_path)), RunFolder.write
     journal = JournalWriter(folder)

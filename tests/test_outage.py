@@ -69,14 +69,14 @@ class Search:
         course = Course(
             Random().searcher(Task(space(), ("max",), 9, None, 1)), None, results.objectives, "training_iteration"
         )
-        limits = Checkpoints(keep_per_trial=1, keep_trials=1)
+        self.limits = Checkpoints(keep_per_trial=1, keep_trials=1)
         monkeypatch.setattr(
             recorder_module,
             "Storing",
             lambda folder, control: Storing(folder, control, clock=self.clock, sleep=self.clock.sleep),
         )
         known = results, course, ledger_of(results)
-        self.recorder = Recorder(*known, JournalWriter(results.folder), Fifo(), limits, self.control, [])
+        self.recorder = Recorder(*known, JournalWriter(results.folder), Fifo(), self.limits, self.control, [])
         self.outage = Outage(monkeypatch)
         self.reports = 0
 
@@ -84,22 +84,33 @@ class Search:
         self.recorder.added(SimpleNamespace(trial_id=trial_id, config={"x": 0.5}))
         return self
 
-    def report(self, trial_id: str = "t1") -> Path:
-        """With a checkpoint, of which the shelf keeps two at most."""
+    def successor(self) -> Recorder:
+        """Another driver's, after a kill."""
+        old = self.recorder
+        known = old.results, old.course, old.ledger
+        return Recorder(*known, JournalWriter(old.results.folder), Fifo(), self.limits, Control(), [])
+
+    def trained(self, size: int = 0, trial_id: str = "t1") -> dict[str, Any]:
+        """What a trial reports, with a checkpoint of ``size`` bytes."""
         self.reports += 1
         name = f"checkpoint_{self.reports:06}_a"
         (self.place / "ray" / trial_id / name).mkdir(parents=True)
-        result = {
+        (self.place / "ray" / trial_id / name / "model").write_bytes(bytes(size))
+        return {
             "training_iteration": self.reports,
             "time_total_s": float(self.reports),
             "timestamp": 0,
             "acc": float(self.reports),
             "checkpoint_dir_name": name,
         }
+
+    def report(self, size: int = 0, trial_id: str = "t1") -> Path:
+        """With a checkpoint, of which the shelf keeps two at most."""
+        result = self.trained(size, trial_id)
         self.recorder.decided(trial_id, Decision.CONTINUE)
         self.recorder.on_trial_result(0, [], SimpleNamespace(trial_id=trial_id), result)
         self.step()
-        return self.place / "ray" / trial_id / name
+        return self.place / "ray" / trial_id / result["checkpoint_dir_name"]
 
     def step(self, seconds: float = 1.0) -> None:
         self.recorder.on_step_end(0, [])
@@ -112,7 +123,16 @@ class Search:
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     monkeypatch.setattr(recorder_module, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 0.0)
     return Search(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def unsynced(search: Search, monkeypatch: pytest.MonkeyPatch) -> Search:
+    """A search whose events are in memory until somebody asks for them to be stored now."""
+    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 1e9)
+    search.recorder._next_save = float("inf")
+    return search
 
 
 def test_events_and_deletions_wait_for_the_storage(search: Search) -> None:
@@ -132,6 +152,52 @@ def test_events_and_deletions_wait_for_the_storage(search: Search) -> None:
     assert [path.exists() for path in checkpoints] == [False] * 31 + [True] * 2
     assert len(search.said) == 2, search.said
     assert search.control.fatal is None
+
+
+def test_no_checkpoint_is_deleted_before_what_follows_it_is_on_the_disk(
+    unsynced: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = unsynced.start()
+    checkpoints = [search.report() for _ in range(5)]
+    torn = search.place / "ray/t1/checkpoint_000006_a"
+    torn.mkdir()
+    search.recorder.failed_attempt("t1", Failure("exception", "boom", 5))
+    assert search.events() == []
+    assert all(path.exists() for path in (*checkpoints, torn))
+    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 0.0)
+    search.step()
+    assert search.events() == ["suggested", *["reported"] * 5, "failed attempt"]
+    assert [path.exists() for path in (*checkpoints, torn)] == [False] * 3 + [True] * 2 + [False]
+
+
+def test_max_gib_does_not_wait(unsynced: Search) -> None:
+    """Neither for the next time at which events are stored; and each report by itself stores none."""
+    unsynced.recorder.shelf._limits = Checkpoints(keep_per_trial=1, max_gib=3 * 1024 / 2**30)
+    unsynced.start()
+    checkpoints = [unsynced.report(1024) for _ in range(3)]
+    assert (sum(path.exists() for path in checkpoints), unsynced.events()) == (3, [])
+    checkpoints.append(unsynced.report(1024))
+    assert [path.exists() for path in checkpoints] == [False] * 2 + [True] * 2
+    assert unsynced.events() == ["suggested", *["reported"] * 4]
+    checkpoints.append(unsynced.report(1024))
+    assert (sum(path.exists() for path in checkpoints), len(unsynced.events())) == (3, 5)
+
+
+def test_the_end_leaves_nothing_superfluous(unsynced: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsynced.recorder.results, "save_best", lambda: None)
+    checkpoints = [unsynced.start().report(), *(unsynced.report() for _ in range(4))]
+    unsynced.recorder.finish()
+    unsynced.recorder.leave()
+    assert [path.exists() for path in checkpoints] == [False] * 3 + [True] * 2
+
+
+def test_a_search_that_is_taken_up_deletes_what_a_kill_left(unsynced: Search) -> None:
+    checkpoints = [unsynced.start().report(), *(unsynced.report() for _ in range(4))]
+    torn = unsynced.place / "ray/t1/checkpoint_000006_a"
+    torn.mkdir()
+    again = unsynced.successor()
+    again.begin()
+    assert [path.exists() for path in (*checkpoints, torn)] == [False] * 3 + [True] * 2 + [False]
 
 
 def test_tables_are_left_out_meanwhile_and_never_run_ahead_of_the_journal(search: Search) -> None:

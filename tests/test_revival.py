@@ -13,9 +13,10 @@ from ray.tune.experiment.config_parser import _make_parser
 
 from tests.test_results import new_run
 from tuner.engine.revival import revive
+from tuner.engine.shelf import copy_name
 from tuner.history import History
 from tuner.results import ResultSet
-from tuner.trial import Report
+from tuner.trial import Report, Segment
 
 
 class Run:
@@ -48,3 +49,15 @@ def test_a_trial_keeps_its_folder_also_within_the_second_in_which_another_driver
         revived.init_local_path()
         assert Path(revived.local_path).is_dir()
         assert revived.storage.trial_fs_path == run.results.folder.path + "/ray/t1"
+
+
+def test_it_starts_from_its_latest_checkpoint_or_from_the_copy_that_it_took_over(run: Run) -> None:
+    latest = revive(run.trial, run.results, run.search).latest_checkpoint_result
+    assert latest.checkpoint.path == run.results.folder.path + "/ray/t1/checkpoint_000001_a"
+    run.trial.segments = [Segment(0, {"x": 0.5}), Segment(2, {"x": 0.7}, "t9", 4)]
+    copy = run.results.folder.local_path / "ray/t1" / copy_name(run.trial.segments[-1])
+    copy.mkdir()
+    revived = revive(run.trial, run.results, run.search)
+    assert revived.latest_checkpoint_result.checkpoint.path == str(copy)
+    assert revived.latest_checkpoint_result.metrics["training_iteration"] == 2
+    assert revived.config == {"x": 0.7}

@@ -10,7 +10,7 @@ import pytest
 from tests.test_results import new_run
 from tuner.engine import shelf as shelf_module
 from tuner.engine.control import Control
-from tuner.engine.shelf import GIB, Shelf, superfluous
+from tuner.engine.shelf import GIB, Shelf, copy_name, superfluous
 from tuner.engine.storing import Storing
 from tuner.history import History
 from tuner.results import ResultSet
@@ -31,7 +31,8 @@ class Run:
         self.said: list[str] = []
         self.results: ResultSet = new_run(folder)
         self.history = History(self.results)
-        self.shelf = Shelf(self.results, Checkpoints.model_validate(limits), self.said.append, storing(self.results))
+        self.limits = Checkpoints.model_validate(limits)
+        self.shelf = Shelf(self.results, self.limits, self.said.append, storing(self.results))
         self.folder = folder
 
     def add(self, *values: float) -> Trial:
@@ -53,12 +54,27 @@ class Run:
         self.shelf.reported(trial, report, replaced)
         return report
 
+    def again(self) -> Shelf:
+        """Of the search that is resumed after a kill: its reports name all checkpoints that they came with."""
+        for trial in self.results.trials:
+            folders = {int(name.split("_")[1]): name for name in self.folders(trial) if name.startswith("checkpoint")}
+            trial.reports = [
+                replace(r, checkpoint=r.checkpoint or f"ray/{trial.id}/{folders.get(r.step)}") for r in trial.reports
+            ]
+        shelf = Shelf(self.results, self.limits, self.said.append, storing(self.results))
+        shelf.take_stock()
+        return shelf
+
+    def folders(self, trial: Trial) -> list[str]:
+        return sorted(path.name for path in (self.folder / "ray" / trial.id).iterdir())
+
     def end(self, trial: Trial) -> None:
         self.history.ended(trial.id, "completed", "")
         self.shelf.ended(trial)
 
     def kept(self, trial: Trial) -> list[int]:
-        """Steps whose checkpoints the trial's reports name; the storage has the same ones."""
+        """Steps whose checkpoints the trial's reports name; the storage has the same ones, once it is cleared."""
+        self.shelf.clear()
         named = {report.checkpoint for report in trial.reports if report.checkpoint}
         assert named == {f"ray/{trial.id}/{path.name}" for path in (self.folder / "ray" / trial.id).glob("check*")}
         return [report.step for report in trial.reports if report.checkpoint]
@@ -145,31 +161,112 @@ def test_a_resumed_search_finds_what_is_there(tmp_path: Path) -> None:
     run = Run(tmp_path / "r", max_gib=2 * KIB / GIB, keep_trials=99)
     ended, going = run.add(0.5), run.add(0.1, 0.2)
     run.history.ended(ended.id, "completed", "")
-    (tmp_path / "r/ray" / going.id / "from_t1").mkdir()
-    (tmp_path / "r/ray" / ended.id / "from_t2").mkdir()
+    for name in (f"{going.id}/from_t1_2", f"{going.id}/from_t1_1", f"{ended.id}/from_t2_1"):
+        (tmp_path / "r/ray" / name).mkdir()
     going.reports[0] = Report(going.id, 1, 1.0, 0.0, {"acc": 0.1}, f"ray/{going.id}/checkpoint_gone")
     going.segments = [Segment(0, {}), Segment(1, {}, "t1", 1)]
-    again = Shelf(run.results, Checkpoints(max_gib=2 * KIB / GIB), run.said.append, storing(run.results))
-    again.take_stock()
+    again = run.again()
     assert going.reports[0].checkpoint is None
     assert [report.step for report in again.own(going)] == [2]
-    assert again.copy(going) == f"ray/{going.id}/from_t1"
+    assert again.copy(going) == f"ray/{going.id}/from_t1_1"
     assert again.copy(ended) is None
-    assert not (tmp_path / "r/ray" / ended.id / "from_t2").exists()
+    again.clear()
+    assert run.folders(going) == ["checkpoint_002_1", "from_t1_1"]
+    assert run.folders(ended) == ["checkpoint_001_0"]
+
+
+def test_a_resumed_search_deletes_what_a_kill_left(tmp_path: Path) -> None:
+    """A report's checkpoint that was superfluous and not yet deleted, and folders that no report names."""
+    run = Run(tmp_path / "r", keep_trials=2)
+    ended, better, worst, going = run.add(0.5, 0.1, 0.2), run.add(0.9), run.add(0.1), run.add(0.3, 0.2, 0.1, 0.1)
+    for trial in (ended, better, worst):
+        run.end(trial)
+    for trial in (ended, going):
+        (tmp_path / "r/ray" / trial.id / "checkpoint_009_torn").mkdir()
+    again = run.again()  # nothing was deleted
+    assert sum(len(run.folders(trial)) for trial in run.results.trials) == 11
+    again.clear()
+    assert [len(run.folders(trial)) for trial in (ended, better, worst, going)] == [2, 1, 0, 3]
+    assert [report.step for report in ended.reports if report.checkpoint] == [1, 3]
+    assert [report.step for report in going.reports if report.checkpoint] == [1, 3, 4]
+
+
+def test_nothing_is_deleted_before_it_is_told(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r")
+    trial = run.add(*[0.1] * 9)
+    assert len(run.folders(trial)) == 9
+    assert [report.step for report in trial.reports if report.checkpoint] == [8, 9]
+    run.shelf.clear()
+    assert len(run.folders(trial)) == 2
+
+
+def test_what_a_process_was_writing_when_it_ended_goes(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r")
+    trial = run.add(0.1, 0.2, 0.3)
+    (tmp_path / "r/ray" / trial.id / "checkpoint_004_torn").mkdir()
+    run.shelf.discard_unreported(trial)
+    assert len(run.folders(trial)) == 4  # also of the first report's checkpoint the disk may not have the reason yet
+    assert run.kept(trial) == [2, 3]
+
+
+def exploit(run: Run, trial: Trial, donor: str) -> Path:
+    """Lets ``trial`` go on from a copy; where that lies."""
+    trial.segments = [*(trial.segments or [Segment(0, {})]), Segment(trial.steps, {}, donor, 1)]
+    copy = run.folder / "ray" / trial.id / copy_name(trial.segments[-1])
+    copy.mkdir(exist_ok=True)
+    run.shelf.copied(trial)
+    return copy
 
 
 def test_the_copy_of_a_donors_checkpoint_stays_until_there_are_two_of_its_own(tmp_path: Path) -> None:
     run = Run(tmp_path / "r")
     trial = run.add(0.1, 0.2)
-    trial.segments = [Segment(0, {}), Segment(2, {}, "t9", 1)]
-    copy = f"ray/{trial.id}/from_t9"
-    (tmp_path / "r" / copy).mkdir()
-    run.shelf.copied(trial.id, copy)
+    copy = exploit(run, trial, "t9")
     run.report(trial, 0.3)
-    assert run.shelf.copy(trial) == copy
+    assert run.shelf.copy(trial) == str(copy.relative_to(run.folder))
     run.report(trial, 0.4)
     assert run.shelf.copy(trial) is None
-    assert not (tmp_path / "r" / copy).exists()
+    run.shelf.clear()
+    assert not copy.exists()
+
+
+def test_a_second_copy_takes_the_place_of_the_first_beside_it(tmp_path: Path) -> None:
+    """A power cut may take the trial back to the first one."""
+    run = Run(tmp_path / "r")
+    trial = run.add(0.1, 0.2)
+    first = exploit(run, trial, "t9")
+    run.report(trial, 0.3)
+    second = exploit(run, trial, "t9")
+    assert first.exists()
+    run.shelf.clear()
+    assert (first.exists(), second.exists()) == (False, True)
+    run.end(trial)
+    run.shelf.clear()
+    assert not second.exists()
+
+
+def test_a_folder_that_was_to_be_deleted_and_is_written_anew_stays(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r")
+    trial = run.add(0.1, 0.2)
+    damaged = trial.reports[1]
+    run.shelf.lost(trial.id, str(damaged.checkpoint))
+    run.history.reported(damaged)
+    run.shelf.reported(trial, damaged, damaged)
+    assert run.kept(trial) == [1, 2]
+
+
+def test_what_is_to_be_deleted_counts_until_it_is(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r", max_gib=3 * KIB / GIB)
+    trial = run.add(0.1, 0.2, 0.3)
+    assert not run.shelf.is_full
+    run.report(trial, 0.4)
+    assert run.shelf.is_full
+    assert run.kept(trial) == [3, 4]
+    assert not run.shelf.is_full
+    assert run.said == []
+    unlimited = Run(tmp_path / "s")
+    unlimited.add(0.1, 0.2, 0.3, 0.4)
+    assert not unlimited.shelf.is_full
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

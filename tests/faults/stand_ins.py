@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -43,6 +44,7 @@ class Trial:
     def reset(self, config: dict[str, Any], storage: Any, **_: Any) -> bool:
         self.x, self.storage = config["x"], storage
         self.epoch, self.reports, self.last = 0, 0, _TrainingResult(None, {})
+        self.attempt = uuid.uuid4().hex[:8]
         return True
 
     def restore(self, result: _TrainingResult) -> None:
@@ -58,7 +60,7 @@ class Trial:
         if self.epoch == EPOCHS:
             return [{**self.last.metrics, RESULT_DUPLICATE: True, DONE: True, SHOULD_CHECKPOINT: False}]
         self.epoch, self.reports = self.epoch + 1, self.reports + 1
-        folder = f"checkpoint_{self.reports:06}"
+        folder = f"checkpoint_{self.reports:06}_{self.attempt}"  # as `tuner.engine.attempt` names it
         place = RunFolder(self.storage.storage_filesystem, f"{self.storage.trial_fs_path}/{folder}", folder)
         place.filesystem.create_dir(place.path)
         place.write("state.json", json.dumps(self.epoch).encode())

@@ -3,7 +3,7 @@
 A driver is killed before or after one of its operations on the run folder, whichever: an event, a checkpoint's
 deletion, a snapshot, what recovery writes, what `extend` writes, what is written at the end. Then its files may be hurt
 as well. The next driver takes the run up, and is killed too. In the end the search must have come to what it comes to
-undisturbed; or, where events of the journal were lost, to an end at which nothing else is missing.
+undisturbed; or, where a whole line of the journal was damaged, to an end at which nothing else is missing.
 
     python -m tests.faults.test_model 500
 """
@@ -27,9 +27,12 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 import tuner.engine.controller
 from tests.faults.stand_ins import EPOCHS, Actors
 from tuner import resumption, runner
+from tuner.engine.shelf import copy_name
 from tuner.errors import InputError, TunerError
-from tuner.journal import JournalReader, last_event
+from tuner.history import journalled
+from tuner.journal import JOURNAL, JournalReader, last_event
 from tuner.lock import LOCK, locked
+from tuner.manifest import damage
 from tuner.planning import make_plan
 from tuner.results import ResultSet
 from tuner.spec.reader import load_experiment
@@ -48,6 +51,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "random hyperband": {"scheduler": {"kind": "hyperband", **RUNGS}},
     "pbt": {"scheduler": {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2}},
 }
+
+
+UNSYNCED, DAMAGED = "unsynced events lost", "damaged"
+"""What may happen to the files: the search repeats the one, the other may cost what the line told."""
 
 
 class Killed(BaseException):
@@ -105,6 +112,8 @@ def watched(place: Place) -> Iterator[None]:
             found = real(*args, **options)
             if name == "fdatasync":
                 place.safe = os.fstat(args[0]).st_size
+            elif name == "write" and args[1] == f"{JOURNAL}.jsonl":
+                place.safe = len(args[2])
             place.operation()
             return found
 
@@ -127,7 +136,7 @@ def experiment(kind: str) -> dict[str, Any]:
         "search": {"kind": "random"},
         "budget": {"trials": TRIALS},
         "resources": {"gpu": 0, "max_concurrent_trials": 1},
-        "checkpoints": {"keep_trials": TRIALS},
+        "checkpoints": {"keep_trials": 2 * TRIALS},
     } | KINDS[kind]
     return base | {"search": {**base["search"], "seed": 1}}  # type: ignore[dict-item]
 
@@ -167,19 +176,19 @@ def anonymous(found: list[Any]) -> list[Any]:
     return [item[1:] for item in found]
 
 
-def hurt(place: Place, rng: random.Random) -> bool:
-    """Takes from the files what a power cut may take, or damages a line; whether anything was lost that was safe."""
+def hurt(place: Place, rng: random.Random) -> str:
+    """Takes from the files what a power cut may take, or damages a line; which of the two, empty for neither."""
     kind = rng.choice(["nothing", "nothing", "unsynced", "cut line", "flipped byte"])
     if kind == "nothing":
-        return False
+        return ""
     files = sorted(place.root.glob("run/journal.jsonl" if place.local else "run/journal/*.jsonl"))
     file = rng.choice(files) if files else None
     data = file.read_bytes() if file else b""
     if kind == "unsynced" or file is None or not data.endswith(b"\n"):
         if file is None or not place.local or len(data) <= place.safe:
-            return False
+            return ""
         file.write_bytes(data[: rng.randint(place.safe, len(data))])
-        return True  # older checkpoints may have gone in favour of those that the lost events told of
+        return UNSYNCED
     lines = data.splitlines(keepends=True)
     index = rng.randrange(len(lines))
     position = rng.randrange(len(lines[index]))
@@ -190,7 +199,7 @@ def hurt(place: Place, rng: random.Random) -> bool:
         lines[index] = line[:position] + bytes([line[position] ^ 0x15]) + line[position + 1 :]
     file.write_bytes(b"".join(lines))
     place.safe = min(place.safe, file.stat().st_size)
-    return True
+    return DAMAGED
 
 
 class Undisturbed:
@@ -241,9 +250,11 @@ def sequence(seed: int) -> str:
             if place.copy is not None:
                 place = place.revived()
                 begun = begun or last_event(place.folder) is not None
-                if begun and (damaged := hurt(place, rng)):
-                    lossy = lossy or damaged
-                    told.append("damaged")
+                if begun and (what := hurt(place, rng)):
+                    lossy = lossy or what == DAMAGED
+                    told.append(what)
+                if begun and not lossy:
+                    _check_nothing_needed_is_gone(place, "; ".join(told))
                 continue
             assert results is not None
             begun = True
@@ -261,11 +272,30 @@ def _known(place: Place) -> ResultSet:
     return last_known(place.folder)
 
 
+def _check_nothing_needed_is_gone(place: Place, told: str) -> None:
+    """What a kill and a power cut leave has the checkpoints that its journal makes the search continue from."""
+    for trial in journalled(place.folder, {})[0].results.trials:
+        needed = [report.checkpoint for report in (*trial.reports[-1:], *filter(None, [trial.best]))]
+        if trial.segments and trial.segments[-1].after == trial.steps and not trial.has_ended:
+            needed.append(f"ray/{trial.id}/{copy_name(trial.segments[-1])}")
+        for checkpoint in needed:
+            assert damage(place.folder / str(checkpoint)) == "", f"{told}: {checkpoint}"
+
+
+def _check_nothing_superfluous_is_left(place: Place, results: ResultSet, told: str) -> None:
+    """Of each trial its best and its latest checkpoint are there, and no other folder."""
+    for trial in results.trials:
+        kept = {report.checkpoint for report in trial.reports if report.checkpoint}
+        assert {f"ray/{trial.id}/{name}" for name in (place.folder / "ray" / trial.id).folders()} == kept, told
+        assert len(kept) <= 2, told
+
+
 def _compare(results: ResultSet, expected: list[Any], lossy: bool, place: Place, told: str) -> None:
     reader = JournalReader(place.folder)
     for _ in reader.new():
         pass
     assert not reader.damage, told
+    _check_nothing_superfluous_is_left(place, results, told)
     if not lossy:
         assert anonymous(outcome(results)) == expected, told
         return

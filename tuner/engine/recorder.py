@@ -18,13 +18,13 @@ from tuner.engine.hosts import Hosts
 from tuner.engine.ledger import Ledger
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.patience import probe
-from tuner.engine.shelf import COPY, Shelf
+from tuner.engine.shelf import Shelf, copy_name
 from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.engine.storing import Storing
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter
-from tuner.manifest import damage
+from tuner.manifest import damage, make_durable
 from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
@@ -107,6 +107,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.storing.insist(self.shelf.take_stock)
         for trial_id in sorted(self.course.stopping):
             self.ended(self.results.trial(trial_id))
+        self.storing.insist(lambda: self._settle(now=True))
 
     def added(self, ray_trial: RayTrial) -> None:
         """A trial was suggested; one that is taken up again is known already."""
@@ -150,6 +151,9 @@ class Recorder(Callback):  # type: ignore[misc]
         replaced = next((r for r in ours.reports if r.step == report.step), None) if ours.steps >= report.step else None
         self._history.reported(report, segment)
         self.shelf.reported(ours, report, replaced)
+        if segment is not None:
+            self.shelf.copied(ours)
+        self._make_room()
         for listener in self._listeners:
             listener.reported(ours, report)
 
@@ -158,16 +162,16 @@ class Recorder(Callback):  # type: ignore[misc]
 
         Returns the path of a copy, which stays until the trial has reported again.
         """
-        folder = self.results.folder
-        self._segments[trial_id] = Segment(after, dict(exploit.configuration), exploit.donor, donor_step)
-        copied = f"{RAY}/{trial_id}/{COPY}{exploit.donor}"
+        segment = Segment(after, dict(exploit.configuration), exploit.donor, donor_step)
+        folder, copied = self.results.folder, f"{RAY}/{trial_id}/{copy_name(segment)}"
 
         def copy() -> None:
             folder.delete(copied)
             replace(folder, path=checkpoint).copy_to(folder / copied)
+            make_durable(folder / copied)  # the donor's may be deleted as soon as the disk has the event
 
         self.storing.insist(copy)
-        self.shelf.copied(trial_id, copied)
+        self._segments[trial_id] = segment
         return (folder / copied).path
 
     def lost(self, trial: Trial, checkpoint: str, problem: str, instead: str) -> None:
@@ -211,16 +215,8 @@ class Recorder(Callback):  # type: ignore[misc]
                 listener.retried(self.results.trial(trial_id), failure)
 
     def discard_unreported(self, trial: Trial) -> None:
-        """Deletes checkpoints of which no report tells: the process ended while it wrote. Not while another runs."""
-        folder = self.results.folder / RAY / trial.id
-        known = {report.checkpoint for report in trial.reports}
-
-        def discard() -> None:
-            for name in folder.folders():
-                if name.startswith("checkpoint_") and f"{RAY}/{trial.id}/{name}" not in known:
-                    folder.delete(name)
-
-        self.storing.later(discard)  # no trial starts before it is done
+        """As the shelf's; no trial starts before it is done."""
+        self.storing.later(lambda: self.shelf.discard_unreported(trial))
 
     def failed(self, trial_id: str, failure: Failure) -> None:
         """It is not tried again."""
@@ -250,6 +246,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._history.ended(trial.id, status, reason, rung)
         self.course.end(trial.id, status == "failed")
         self.shelf.ended(trial)
+        self._make_room()
         for listener in self._listeners:
             listener.ended(trial)
 
@@ -257,17 +254,25 @@ class Recorder(Callback):  # type: ignore[misc]
         self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.held)
         for listener in self._listeners:
             listener.tick()
-        self.storing.attempt(self._sync)
+        self.storing.attempt(self._settle)
         if self._changed and not self.storing.fails and time.monotonic() >= self._next_save:
             begun = time.monotonic()
             self.storing.attempt(self._save if self._whole_took <= LONGEST_SAVE_S else self._save_course)
             self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
 
-    def _sync(self) -> None:
-        self._journal.sync(now=self.storing.fails)
+    def _settle(self, now: bool = False) -> None:
+        """Brings the events to the disk, unless ``now`` where that is due; then deletes what they made superfluous."""
+        self._journal.sync(now=now or self.storing.fails)
+        if self._journal.is_safe:
+            self.shelf.clear()
+
+    def _make_room(self) -> None:
+        """Deletes what is superfluous at once where ``checkpoints.max_gib`` is reached."""
+        if self.shelf.is_full:
+            self.storing.attempt(lambda: self._settle(now=True))
 
     def _save(self, snapshot: bool = True) -> None:
-        self._journal.sync(now=True)  # what is derived from events comes after them
+        self._settle(now=True)  # what is derived from events comes after them
         begun = time.thread_time()
         self.results.save()
         if snapshot:
@@ -276,7 +281,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._changed = False
 
     def _save_course(self) -> None:
-        self._journal.sync(now=True)
+        self._settle(now=True)
         self._write_snapshot(None)
         self._changed = False
 
@@ -317,7 +322,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def leave(self) -> None:
         """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
-        self.storing.insist(lambda: self._journal.sync(now=True))
+        self.storing.insist(lambda: self._settle(now=True))
         interrupted, reason = not self._control.finished, self._control.reason
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": interrupted}
         self.results.provenance |= {"interrupted_by": reason, "ended_by": self._control.stop_reason}

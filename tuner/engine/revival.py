@@ -15,7 +15,7 @@ from ray.tune.search import SearchGenerator
 
 from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
-from tuner.engine.shelf import COPY
+from tuner.engine.shelf import copy_name
 from tuner.results import RAY, ResultSet
 from tuner.storage import RunFolder
 from tuner.trial import Report, Trial
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:
     """``trial`` as one that Ray starts from its latest checkpoint, or from the beginning where it has none.
 
-    Folders of checkpoints that no report knows, left by a process that was killed while it wrote, are deleted.
+    What is on the storage is what the shelf found.
     """
     spec = copy.deepcopy(search._experiment.spec)
     config = trial.segments[-1].config if trial.segments else trial.config
@@ -44,9 +44,6 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
     folder = results.folder / revived.storage.experiment_dir_name / trial.id
     present = set(folder.folders())
     known = [report for report in trial.reports if report.checkpoint and report.checkpoint.split("/")[-1] in present]
-    for name in present - {str(report.checkpoint).split("/")[-1] for report in known}:
-        if name.startswith("checkpoint_"):
-            folder.delete(name)
     for report in known:
         revived.on_checkpoint(_saved(report, (results.folder / str(report.checkpoint)).path, results))
     source = _exploited(trial, present)
@@ -91,7 +88,7 @@ def _exploited(trial: Trial, present: set[str]) -> str | None:
     """The copy of a donor's checkpoint from which the trial goes on, if it has not reported since it got it."""
     if not trial.segments or trial.segments[-1].after != trial.steps:
         return None
-    name = f"{COPY}{trial.segments[-1].donor}"
+    name = copy_name(trial.segments[-1])
     return name if name in present else None
 
 

@@ -2,11 +2,15 @@
 
 Ray Tune keeps the best checkpoints of each trial by itself, and nothing else: 160 trials fill a disk (ray#9865). Here
 Ray deletes none, and the same rules hold for the whole search, while it runs and when it is resumed.
+
+A checkpoint is forgotten at once and deleted later, when the disk has the events that made it superfluous: a power cut
+that takes these events leaves the checkpoint. What a kill leaves of it `Shelf.take_stock` finds.
 """
 
 from __future__ import annotations
 
 import math
+import posixpath
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,11 +20,11 @@ from tuner.manifest import size_of
 from tuner.results import RAY, ResultSet
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.quantities import size
-from tuner.trial import Report, Trial
+from tuner.trial import Report, Segment, Trial
 
 GIB = 2**30
-COPY = "from_"
-"""How the names of copies of another trial's checkpoint begin."""
+CHECKPOINT, COPY = "checkpoint_", "from_"
+"""How the names of a trial's own checkpoints begin, and those of copies of other trials' checkpoints."""
 
 
 def free_bytes(path: str) -> int:
@@ -39,8 +43,20 @@ def superfluous(held: Sequence[Report], results: ResultSet, keep: int, ended: bo
     return [report for report in held if report.step not in stay]
 
 
+def copy_name(segment: Segment) -> str:
+    """Name of the copy of the donor's checkpoint from which ``segment`` starts: no other segment of the trial has it,
+    so that none takes the place of one that a power cut makes the trial go on from again.
+    """
+    return f"{COPY}{segment.donor}_{segment.after}"
+
+
+def _copy(trial: Trial) -> str:
+    """Where the copy lies from which the trial's latest segment starts; empty where it starts from none."""
+    return f"{RAY}/{trial.id}/{copy_name(trial.segments[-1])}" if trial.segments else ""
+
+
 class Shelf:
-    """Deletes what may go as checkpoints come and trials end."""
+    """Decides what may go as checkpoints come and trials end, and deletes it when it is told to."""
 
     def __init__(self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None], storing: Storing) -> None:
         self._results = results
@@ -53,30 +69,36 @@ class Shelf:
         """Of each trial that went on from another's checkpoint: the copy of it, below the run folder."""
         self._bytes: dict[str, int] = {}
         """By folder below the run folder; empty without ``max_gib``."""
+        self._forgotten: dict[str, None] = {}
+        """Folders below the run folder that are to be deleted, in order."""
         self._told_full = False
         self._told_lack = False
 
     # --- what there is ---
 
     def take_stock(self) -> None:
-        """Finds what is on the storage, and forgets the checkpoints that are not there any more."""
+        """Finds what is on the storage, and forgets what may go: what no event tells of, and what a kill left."""
         folders = (self._results.folder / RAY).subfolders()
         for trial in self._results.trials:
-            present = folders.get(trial.id, [])
-            forget_checkpoints(trial, {f"{RAY}/{trial.id}/{name}" for name in present})
+            present = {f"{RAY}/{trial.id}/{name}" for name in folders.get(trial.id, [])}
+            forget_checkpoints(trial, present)
             self._hold(trial.id, [report for report in trial.reports if report.checkpoint])
-            for name in present:
-                if name.startswith(COPY) and trial.has_ended:
-                    self._forget(f"{RAY}/{trial.id}/{name}")
-                elif name.startswith(COPY):
-                    self.copied(trial.id, f"{RAY}/{trial.id}/{name}")
             for report in self._held.get(trial.id, []):
-                self._measure(str(report.checkpoint))
+                self._came(str(report.checkpoint))
+            copy = _copy(trial)
+            if copy in present:
+                self._copies[trial.id] = copy
+                self._came(copy)
+            self._forget_untold(trial, present)
+            self._thin_out(trial)
+        self._limit()
 
-    def copied(self, trial_id: str, folder: str) -> None:
-        """The trial goes on from another's checkpoint, of which ``folder`` is a copy."""
-        self._copies[trial_id] = folder
-        self._measure(folder)
+    def copied(self, trial: Trial) -> None:
+        """The trial's latest segment starts from a copy of another's checkpoint."""
+        if trial.id in self._copies:
+            self._forget(self._copies[trial.id])
+        self._copies[trial.id] = copy = _copy(trial)
+        self._came(copy)
 
     def reported(self, trial: Trial, report: Report, replaced: Report | None) -> None:
         """A report came, in place of ``replaced`` where the trial repeats what it had done."""
@@ -86,23 +108,20 @@ class Shelf:
             return
         # a process that was restarted may have written into the folder of the report that it repeats
         held = [other for other in self._held.get(trial.id, []) if other.checkpoint != report.checkpoint]
-        self._held[trial.id] = held = [*held, report]
-        self._measure(report.checkpoint)
-        own = self.own(trial)
-        if trial.id in self._copies and len(own) > 1:  # until then the copy is what it goes on from in need
-            self._forget(self._copies.pop(trial.id))
-        self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, ended=False))
+        self._held[trial.id] = [*held, report]
+        self._came(report.checkpoint)
+        self._thin_out(trial)
         self._keep_to_limit()
 
     def ended(self, trial: Trial) -> None:
         """Nothing of ``trial`` will run any more."""
-        if trial.id in self._copies:
-            self._forget(self._copies.pop(trial.id))
-        held = self._held.get(trial.id, [])
-        self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, ended=True))
-        for other in self._results.surplus(self._holders(), self._limits.keep_trials):
-            self._delete(other, self._held[other.id])
-        self._keep_to_limit()
+        self._thin_out(trial)
+        self._limit()
+
+    def discard_unreported(self, trial: Trial) -> None:
+        """Forgets what the trial's process was writing when it ended. Not while another one runs."""
+        folder = f"{RAY}/{trial.id}"
+        self._forget_untold(trial, {f"{folder}/{name}" for name in (self._results.folder / folder).folders()})
 
     def lost(self, trial_id: str, checkpoint: str) -> None:
         """A checkpoint is damaged."""
@@ -142,8 +161,21 @@ class Shelf:
             self._told_lack = True
         return reason
 
+    def _thin_out(self, trial: Trial) -> None:
+        """Forgets what ``trial`` by itself does not need."""
+        if trial.id in self._copies and (trial.has_ended or len(self.own(trial)) > 1):
+            self._forget(self._copies.pop(trial.id))  # before, it is what the trial goes on from in need
+        held = self._held.get(trial.id, [])
+        self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, trial.has_ended))
+
+    def _limit(self) -> None:
+        """Forgets what is too much over all trials."""
+        for trial in self._results.surplus(self._holders(), self._limits.keep_trials):
+            self._delete(trial, self._held[trial.id])
+        self._keep_to_limit()
+
     def _keep_to_limit(self) -> None:
-        """Deletes checkpoints of ended trials, the worst first, until all are within ``max_gib``."""
+        """Forgets checkpoints of ended trials, the worst first, until all are within ``max_gib``."""
         if self._limits.max_gib is None or not self._is_over():
             return
         front = {trial.id for trial in self._results.front}
@@ -159,12 +191,15 @@ class Shelf:
             self._told_full = True
             self._say(
                 f"checkpoints.max_gib {self._limits.max_gib:g}: the best and the trials that run or wait hold "
-                f"{size(sum(self._bytes.values()))}, and keep it: raise max_gib, or lower keep_per_trial or "
+                f"{size(self._held_bytes())}, and keep it: raise max_gib, or lower keep_per_trial or "
                 f"resources.max_concurrent_trials"
             )
 
     def _is_over(self) -> bool:
-        return sum(self._bytes.values()) > (self._limits.max_gib or 0) * GIB
+        return self._held_bytes() > (self._limits.max_gib or 0) * GIB
+
+    def _held_bytes(self) -> int:
+        return sum(count for folder, count in self._bytes.items() if folder not in self._forgotten)
 
     def _holders(self) -> list[Trial]:
         """The trials that have checkpoints."""
@@ -179,12 +214,38 @@ class Shelf:
 
     # --- the storage ---
 
-    def _measure(self, folder: str) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether what is to be deleted takes room that ``max_gib`` does not grant."""
+        if self._limits.max_gib is None or not self._forgotten:
+            return False
+        return sum(self._bytes.values()) > self._limits.max_gib * GIB
+
+    def clear(self) -> None:
+        """Deletes what is forgotten. Call it when the disk has all events.
+
+        Raises OSError where that fails: call it again.
+        """
+        for folder in list(self._forgotten):
+            self._results.folder.delete(folder)
+            self._bytes.pop(folder, None)
+            del self._forgotten[folder]
+
+    def _came(self, folder: str) -> None:
+        self._forgotten.pop(folder, None)  # it was written anew
+
         def weigh() -> None:
             self._bytes[folder] = size_of(self._results.folder / folder)
 
         if self._limits.max_gib is not None:
             self._storing.later(weigh)
+
+    def _forget_untold(self, trial: Trial, present: set[str]) -> None:
+        """Forgets the checkpoints in ``present``, folders of the trial, of which no event tells."""
+        told = {_copy(trial), *(report.checkpoint for report in trial.reports)}
+        for folder in sorted(present - told):
+            if posixpath.basename(folder).startswith((CHECKPOINT, COPY)):
+                self._forget(folder)
 
     def _delete(self, trial: Trial, reports: Iterable[Report]) -> None:
         gone = {report.checkpoint for report in reports if report.checkpoint}
@@ -196,8 +257,7 @@ class Shelf:
         _take_out(trial, gone)
 
     def _forget(self, folder: str) -> None:
-        self._bytes.pop(folder, None)
-        self._storing.later(lambda: self._results.folder.delete(folder))
+        self._forgotten[folder] = None
 
 
 def forget_checkpoints(trial: Trial, present: set[str]) -> None:

@@ -45,6 +45,11 @@ class JournalWriter:
         """Of the latest event."""
         return self._number
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether a power cut would take no event."""
+        return not self._tail.waiting
+
     def append(self, what: str, **fields: Any) -> None:
         """Adds an event. Storage that fails is `sync`'s to tell: until then the event waits in memory."""
         self._number += 1
@@ -76,6 +81,7 @@ class _FileTail:
     def __init__(self, folder: RunFolder, size: int, lock: Lock | None) -> None:
         self._file = open_own(folder.local_path / f"{JOURNAL}.jsonl", os.O_WRONLY | os.O_CREAT)
         os.ftruncate(self._file, size)
+        os.fdatasync(self._file)  # a driver that was killed may have left events that only the system has
         self._lock = lock
         self._safe = size
         """Bytes that are on the disk."""
