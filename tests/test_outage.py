@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from ray.exceptions import RayTaskError
+from ray.train._internal.session import _TrainingResult
+from ray.tune import Checkpoint
 from ray.tune.execution.tune_controller import TuneController
 
 from tests.journals import read_journal
@@ -21,6 +24,7 @@ from tuner.engine import recorder as recorder_module
 from tuner.engine.control import Control
 from tuner.engine.controller import Controller
 from tuner.engine.course import Course
+from tuner.engine.decisions import Decisions
 from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
 from tuner.engine.ledger import ledger_of
 from tuner.engine.recorder import Recorder
@@ -30,7 +34,7 @@ from tuner.errors import EnvironmentFailure
 from tuner.failure import Failure
 from tuner.journal import JournalWriter
 from tuner.results import REPORTS, TRIALS, ResultSet
-from tuner.schedulers.base import Decision
+from tuner.schedulers.base import Decision, Exploit
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers.random import Random
 from tuner.spec.experiment import Checkpoints
@@ -267,6 +271,73 @@ def test_a_storage_that_fails_damages_no_checkpoint(search: Search) -> None:
     assert search.recorder.damage_of(folder) == ""
     (checkpoint / ".manifest.json").write_text("{")
     assert search.recorder.damage_of(folder) == ".manifest.json cannot be read"
+
+
+def exploit(search: Search, donors: Path) -> tuple[str, list[str]]:
+    """Lets trial t1, which reports, go on from ``donors``, a checkpoint of t2; from where, and what is told."""
+    folder = search.recorder.results.folder
+
+    def trial(name: str, checkpoint: str) -> Any:
+        latest = _TrainingResult(Checkpoint(checkpoint, folder.filesystem), {"training_iteration": 1})
+        storage = SimpleNamespace(trial_fs_path=f"run/ray/{name}", storage_filesystem=folder.filesystem)
+        made = SimpleNamespace(trial_id=name, is_saving=False, latest_checkpoint_result=latest, storage=storage)
+        made.run_metadata = SimpleNamespace(checkpoint_manager=SimpleNamespace())
+        made.on_checkpoint, made.set_config = lambda saved: None, lambda config: None
+        return made
+
+    trials = {"t1": trial("t1", ""), "t2": trial("t2", f"run/ray/t2/{donors.name}")}
+    decisions = Decisions()
+    decisions.course = SimpleNamespace(  # type: ignore[assignment]
+        report=lambda trial_id, step, result: Exploit("t2", {"x": 0.7}), fidelity=lambda number, metrics: number
+    )
+    decisions.controller = SimpleNamespace(  # type: ignore[assignment]
+        recorder=search.recorder,
+        get_trial=trials.get,
+        pause_trial=lambda trial, should_checkpoint: None,
+        _set_trial_status=lambda trial, status: None,
+    )
+    result = search.trained()
+    decisions.on_trial_result(None, trials["t1"], result)
+    search.recorder.on_trial_result(0, [], trials["t1"], result)
+    latest = trials["t1"].run_metadata.checkpoint_manager._latest_checkpoint_result
+    assert (search.place.parent / latest.checkpoint.path).is_dir()
+    return latest.checkpoint.path, search.said
+
+
+def test_a_trial_takes_over_what_its_donor_has(search: Search) -> None:
+    donors = search.start("t2").report(trial_id="t2")
+    assert exploit(search.start(), donors) == ("run/ray/t1/from_t2_2", [])
+
+
+def test_a_donors_checkpoint_that_is_gone_is_not_waited_for(search: Search) -> None:
+    donors = search.start("t2").report(trial_id="t2")
+    shutil.rmtree(donors)
+    before = search.clock.now
+    source, said = exploit(search.start(), donors)
+    assert source == "run/ray/t1/from_t1_2"
+    assert search.clock.now == before
+    (told,) = said
+    assert f"checkpoint test://run/ray/t2/{donors.name}: it is gone; the trial that was to take it over" in told
+    assert search.recorder.results.trial("t2").reports[0].checkpoint is None
+
+
+def test_a_donors_checkpoint_is_waited_for_while_the_storage_is_away(search: Search) -> None:
+    donors = search.start("t2").report(trial_id="t2")
+    search.start().report()
+    storing, folder = search.recorder.storing, search.recorder.results.folder / f"ray/t2/{donors.name}"
+    hidden = search.place.rename(search.place.with_name("away"))  # a mount that is not there
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        search.clock.now += seconds
+        slept.append(seconds)
+        if len(slept) == 3:
+            hidden.rename(search.place)
+
+    storing._patience._sleep = sleep
+    assert storing.has(folder)
+    assert len(slept) == 3
+    assert not storing.has(folder / "none")
 
 
 # --- the control loop ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.saving import GOES_ON_FROM
 from tuner.errors import InputError
+from tuner.results import RAY
 from tuner.schedulers.base import Decision, Exploit, Resume
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         donor = self.controller.get_trial(exploit.donor)
         source = reported_checkpoint(donor, donor.last_result) if donor and donor.is_saving else None
         source = source or (donor.latest_checkpoint_result if donor else None)
+        if source and self._is_gone(source, exploit.donor):
+            source = None
         if own := reported_checkpoint(trial, result):  # Ray takes note of it only where the trial goes on
             trial.on_checkpoint(own)
         if source is None and own is not None:
@@ -104,6 +108,16 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         )
         self.controller._set_trial_status(trial, RayTrial.PENDING)
         return str(TrialScheduler.NOOP)
+
+    def _is_gone(self, source: _TrainingResult, donor: str) -> bool:
+        """Whether the donor's checkpoint was deleted from outside, which is told."""
+        recorder, path = self.controller.recorder, source.checkpoint.path
+        if recorder.storing.has(replace(recorder.results.folder, path=path)):
+            return False
+        name = f"{RAY}/{donor}/{posixpath.basename(path)}"
+        instead = "the trial that was to take it over takes over the configuration alone"
+        recorder.lost(recorder.results.trial(donor), name, "it is gone", instead)
+        return True
 
     def _no_checkpoint(self, why: str) -> str:
         kind = self.controller.plan.spec.scheduler.kind

@@ -80,6 +80,17 @@ class Storing:
         """Whether the run folder can be written now, for somebody who could not."""
         return not self.fails and self.attempt(lambda: probe(self._folder))
 
+    def has(self, folder: RunFolder) -> bool:
+        """Whether ``folder``, below the run folder, is there: where that fails for a while, nothing of it is gone."""
+
+        def found() -> bool:
+            if folder.exists():
+                return True
+            probe(self._folder)
+            return folder.exists()
+
+        return self.insist(found)
+
     def _fails_with(self, error: OSError) -> None:
         is_new = not self.fails
         with self._control.storing(self._folder):
