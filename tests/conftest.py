@@ -70,8 +70,15 @@ def ray_session() -> None:
         _session.enter_context(_ray())
 
 
+@pytest.fixture
+def two_gpus() -> Iterator[None]:
+    """A Ray of its own, with two GPUs that it believes in."""
+    with _ray(gpus=2):
+        yield
+
+
 @contextlib.contextmanager
-def _ray() -> Iterator[None]:
+def _ray(gpus: int = 0) -> Iterator[None]:
     import ray
 
     from tuner.engine.token import make_token
@@ -83,7 +90,7 @@ def _ray() -> Iterator[None]:
     ray.init(
         address="local",
         num_cpus=2,
-        num_gpus=0,
+        num_gpus=gpus,
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,

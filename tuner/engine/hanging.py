@@ -102,6 +102,10 @@ class Watch:
             attempt.start_up = took
         attempt.step, attempt.since, attempt.reported = step, self._now, True
 
+    def ended(self, trial_id: str) -> None:
+        """The trial will not run any more."""
+        self._attempts.pop(trial_id, None)
+
     @property
     def least(self) -> float:
         """Seconds of silence for which no trial is ever killed."""

@@ -1,5 +1,7 @@
 """Where trials may start: not again where they failed, if there is another node, and not on nodes that are put aside.
 
+Where there is no other node, another GPU of the same one will do: see `tuner.engine.places`.
+
 Each trial runs in a placement group of its own. Here the request for it names the nodes that it must not be on, by the
 label that Ray gives every node. Ray keeps idle processes by their request, so that a trial with such a request takes no
 idle process of another; while one waits, no process is kept idle, as it would hold the place that is waited for.
@@ -11,12 +13,14 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from ray.air.execution.resources.placement_group import PlacementGroupAcquiredResources
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.hosts import whereabouts
 from tuner.engine.nodes import Nodes, Sick
+from tuner.engine.places import Places
 from tuner.engine.recorder import Recorder
 from tuner.engine.room import nodes_by_id
 from tuner.failure import Failure
@@ -49,10 +53,14 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         """Of each trial that runs: its node, and when its attempt started; None: it has reported since."""
         self._held: dict[RayTrial, float] = {}
         """Trials that are tried again later, and when, on the monotonic clock. To Ray they are paused."""
-        super().__init__(**options)
+        self._places = Places()
+        self._place_of: dict[str, PlacementGroupAcquiredResources] = {}
+        """Of each trial that runs, and of those that failed and wait: the place of its latest attempt."""
+        super().__init__(resource_manager_factory=lambda: self._places, **options)
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
+        self._places.sweep()
         now = time.monotonic()
         for trial, due in list(self._held.items()):
             if now >= due:
@@ -68,6 +76,10 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     def _note_start(self, trial: RayTrial) -> None:
         node = self.recorder.hosts.node(trial.temporary_state.ray_actor._actor_id.hex())
         self._attempts[trial.trial_id] = node, time.monotonic()
+        if before := self._place_of.pop(trial.trial_id, None):
+            self._places.let_go(before)
+        if place := self._actor_manager.get_actor_resources(self._trial_to_actor[trial]):
+            self._place_of[trial.trial_id] = place
 
     def _note_report(self, trial: RayTrial) -> None:
         node, since = self._attempts.get(trial.trial_id, ("", None))
@@ -85,6 +97,25 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         seconds = None if since is None else time.monotonic() - since
         self._put_aside(self._nodes.failed(trial.trial_id, node, failure, seconds))
         return failure.kind == "node lost" and self._nodes.lost(trial.trial_id, node)
+
+    def _keep_place(self, trial: RayTrial) -> None:
+        """Keeps the GPUs on which the trial failed until it has others, if only its node has any."""
+        place, nodes = self._place_of.get(trial.trial_id), self._nodes.failed_on(trial.trial_id)[:1]
+        if place is None or not nodes or self._leaves_room({*nodes, *self._nodes.aside}):
+            return
+        if self._has_other_gpus(nodes[0]):
+            self._places.keep(place)
+
+    def _has_other_gpus(self, node: str) -> bool:
+        """Whether a trial takes whole GPUs, and ``node`` has as many again. Of a part of one, Ray gives the same."""
+        gpus = self.plan.request.get("GPU", 0.0)
+        there = self._alive[node].resources.get("GPU", 0.0) if node in self._alive else 0.0
+        return gpus >= 1 and there >= 2 * gpus * self.plan.spec.resources.workers
+
+    def _forget(self, trial_id: str) -> None:
+        """The trial has ended."""
+        self._attempts.pop(trial_id, None)
+        self._place_of.pop(trial_id, None)
 
     def _put_aside(self, sick: Sick | None) -> None:
         if sick is None:

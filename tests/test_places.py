@@ -1,0 +1,79 @@
+"""What becomes of the placement groups that processes leave: without Ray."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.air.execution.resources import placement_group
+
+from tuner.engine import places
+from tuner.engine.places import KEEP_S, Places
+
+
+@pytest.fixture
+def freed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    groups: list[Any] = []
+    monkeypatch.setattr(placement_group, "remove_placement_group", groups.append)
+    return groups
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(places, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(placement_group, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def acquired(made: Places, group: str) -> Any:
+    made._acquired_pgs.add(group)  # type: ignore[arg-type]
+    made._pg_to_request[group] = None  # type: ignore[index]
+    return SimpleNamespace(placement_group=group)
+
+
+def test_what_nobody_keeps_is_freed_at_the_next_sweep(freed: list[Any], clock: SimpleNamespace) -> None:
+    made = Places()
+    made.free_resources(acquired(made, "a"))
+    assert freed == []
+    made.sweep()
+    made.sweep()
+    assert (freed, made.kept, made._acquired_pgs) == (["a"], 0, set())
+
+
+@pytest.mark.parametrize("first", ["keep", "free"])
+def test_what_is_kept_is_freed_when_the_next_attempt_has_its_place(
+    first: str, freed: list[Any], clock: SimpleNamespace
+) -> None:
+    """Ray tells of a process that died after it gave its place back, of an exception before."""
+    made = Places()
+    place = acquired(made, "a")
+    steps = [made.keep, made.free_resources]
+    for step in steps if first == "keep" else reversed(steps):
+        step(place)
+    made.sweep()
+    assert (freed, made.kept) == ([], 1)
+    made.let_go(place)
+    made.sweep()
+    assert (freed, made.kept) == (["a"], 0)
+
+
+def test_no_place_is_kept_for_long(freed: list[Any], clock: SimpleNamespace) -> None:
+    made = Places()
+    place = acquired(made, "a")
+    made.keep(place)
+    made.free_resources(place)
+    clock.now += KEEP_S - 1
+    made.sweep()
+    assert freed == []
+    clock.now += 2
+    made.sweep()
+    made.let_go(place)
+    assert (freed, made.kept) == (["a"], 0)
+
+
+def test_a_place_that_is_kept_while_its_process_runs_is_not_idle(clock: SimpleNamespace) -> None:
+    made = Places()
+    made.keep(acquired(made, "a"))
+    assert made.kept == 0
