@@ -143,6 +143,16 @@ def test_a_restarted_trial_writes_the_same_ones(tmp_path: Path) -> None:
     assert written(tmp_path, 4, ASHA, range(4, 11), epoch=3, training_iteration=6) == [7, 9, 10]
 
 
+def test_a_report_changes_nothing_of_what_is_counted(tmp_path: Path) -> None:
+    """Ray prefers a trainable's own number and seconds: a report 1.5 would be damage in the journal."""
+    passed: list[dict[str, Any]] = []
+    session = Session(tmp_path)
+    session.report = lambda metrics, checkpoint=None: passed.append(metrics)  # type: ignore[method-assign]
+    Saving(session, 1, Fifo())
+    session.report({"epoch": 1, "training_iteration": 1.5, "time_this_iter_s": -5.0})
+    assert passed == [{"epoch": 1}]
+
+
 def test_the_trainables_own_folder_stays_as_it_is_and_an_old_manifest_in_it_is_replaced(tmp_path: Path) -> None:
     reported, session = tmp_path / "reported", Session(tmp_path / "storage")
     reported.mkdir()

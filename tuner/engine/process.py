@@ -173,7 +173,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             raise metrics[_RANK_FAILED]
         if RESULT_DUPLICATE not in metrics:
             self._reports += 1
-            metrics.setdefault(TIME_THIS_ITER_S, self._saving.at - self._since)  # Ray takes it of its call
+            metrics[TIME_THIS_ITER_S] = self._saving.at - self._since  # Ray takes it of its call
             if self._reports == 1 and self.task.workers > 1:
                 check_formed(self.task.workers)
             metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them

@@ -15,7 +15,7 @@ from typing import Any
 
 from ray.train._internal.session import _TrainSession
 from ray.tune import Checkpoint
-from ray.tune.result import TRAINING_ITERATION
+from ray.tune.result import TIME_THIS_ITER_S, TRAINING_ITERATION
 
 from tuner.engine.metrics import flat_metrics
 from tuner.manifest import contents, make_durable, seal
@@ -24,6 +24,10 @@ from tuner.storage import RunFolder
 
 GOES_ON_FROM = "tuner/goes_on_from"
 """What stands in the metrics of a checkpoint that is another trial's: the fidelity at which it was made."""
+
+
+_COUNTED = (TRAINING_ITERATION, TIME_THIS_ITER_S)
+"""Ray prefers what a trainable reports under these names to its own count."""
 
 
 class Saving:
@@ -56,7 +60,8 @@ class Saving:
         """Whether something is decided at the report that came last: the scheduler may stop or change the trial."""
 
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
-        """As ``ray.tune.report``; a checkpoint that is not to be written does not reach Ray."""
+        """As ``ray.tune.report``; neither what we count nor a checkpoint that is not to be written reaches Ray."""
+        metrics = {name: value for name, value in metrics.items() if name not in _COUNTED}
         self._number += 1
         before = self._step
         self._step = self._read(metrics, before)
