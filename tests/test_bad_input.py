@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.user_code import MODULES
 from tuner import cli
 
 Call = Callable[..., tuple[int, str, str]]
@@ -25,22 +26,7 @@ FILES = {
     "broken.py": "import os\nimport no_such_package_xyz\ndef train(config): ...\n",
     "renamed.py": "from json import no_such_name\ndef train(config): ...\n",
     "syntax.py": "x = 1\ndef train(config:\n    pass\n",
-    "typed.py": """\
-import dataclasses
-from typing import Literal
-import pydantic
-@dataclasses.dataclass
-class Config:
-    lr: float
-    epochs: int = 3
-    opt: Literal["sgd", "adam"] = "sgd"
-class Model(pydantic.BaseModel):
-    lr: float
-    epochs: int = 3
-    opt: Literal["sgd", "adam"] = "sgd"
-def dataclass(config: Config): ...
-def model(config: Model): ...
-""",
+    "typed.py": MODULES["typed.py"],
     "spaces.py": "SPACE = {'lr': 3}\nLIST = [1]\n",
     "space_bad.yaml": "lr: {uniform: [1, 0]}\n",
     "other.yaml": GOOD,

@@ -21,6 +21,7 @@ from ray.exceptions import GetTimeoutError
 from ray.tune.error import TuneError
 
 from tests.journals import read_journal
+from tests.raising import SEARCHER
 from tuner import load_run, resume, run
 from tuner.cli import cli
 from tuner.engine.control import Control
@@ -38,24 +39,6 @@ from tuner.why import explain
 
 TRIALS = 6
 TRAINABLE = "def train(config):\n    raise AssertionError('it runs in no process here')\n"
-SEARCHER = """
-from pathlib import Path
-from ray.tune.search import Searcher
-
-class Mine(Searcher):
-    count = 0
-    def set_search_properties(self, metric, mode, config, **spec):
-        return True
-    def suggest(self, trial_id):
-        self.count += 1
-        if self.count == 5 and not Path("mended").exists():
-            raise KeyError("the fifth")
-        return {"x": self.count / 10}
-    def on_trial_complete(self, trial_id, result=None, error=False):
-        pass
-    def save(self, path): ...
-    def restore(self, path): ...
-"""
 
 
 def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 from pathlib import Path
@@ -27,6 +28,7 @@ from tuner.engine.course import Course
 from tuner.engine.decisions import Decisions
 from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
 from tuner.engine.ledger import ledger_of
+from tuner.engine.patience import Patience
 from tuner.engine.recorder import Recorder
 from tuner.engine.snapshot import read_snapshot
 from tuner.engine.storing import Storing
@@ -74,11 +76,8 @@ class Search:
             Random().searcher(Task(space(), ("max",), 9, None, 1)), None, results.objectives, "training_iteration"
         )
         self.limits = Checkpoints(keep_per_trial=1, keep_trials=1)
-        monkeypatch.setattr(
-            recorder_module,
-            "Storing",
-            lambda folder, control: Storing(folder, control, clock=self.clock, sleep=self.clock.sleep),
-        )
+        waiting = Patience(patience, clock=self.clock, sleep=self.clock.sleep)
+        monkeypatch.setattr(recorder_module, "Storing", functools.partial(Storing, patience=waiting))
         known = results, course, ledger_of(results)
         self.recorder = Recorder(*known, JournalWriter(results.folder), Fifo(), self.limits, self.control, [])
         self.outage = Outage(monkeypatch)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.spaces import space as read
 from tuner.errors import Problem
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.bohb import Bohb
@@ -96,14 +97,6 @@ def test_draws_are_seeded_and_plain() -> None:
 
 
 # --- in YAML -----------------------------------------------------------------------------------------------------
-
-
-def read(text: str) -> Space:
-    problems: list[Problem] = []
-    space = read_space(read_yaml(text, "s.yaml"), (), problems)
-    assert problems == []
-    assert space is not None
-    return space
 
 
 def test_a_prior_stands_beside_its_domain() -> None:

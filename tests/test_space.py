@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.spaces import space as read
 from tuner.errors import Place, Problem
 from tuner.spec.document import Document, read_yaml
 from tuner.spec.enumeration import UNCOUNTED
@@ -30,14 +31,6 @@ from tuner.spec.space import (
 )
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-def read(text: str) -> Space:
-    problems: list[Problem] = []
-    space = read_space(read_yaml(text, "s.yaml"), (), problems)
-    assert problems == []
-    assert space is not None
-    return space
 
 
 def messages(text: str) -> list[str]:

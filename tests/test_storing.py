@@ -100,7 +100,7 @@ def control(tmp_path: Path) -> Control:
 def storing(tmp_path: Path, control: Control, clock: Clock) -> Storing:
     folder = RunFolder.at(tmp_path / "run")
     folder.create()
-    return Storing(folder, control, clock=clock, sleep=clock.sleep)
+    return Storing(folder, control, Patience(600, clock=clock, sleep=clock.sleep))
 
 
 def said(control: Control) -> list[str]:

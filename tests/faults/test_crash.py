@@ -10,29 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.search import ROOT, TRIALS, Search, check_complete, experiment
+from tests.raising import SEARCHER
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
-
-SEARCHER = """
-import random
-from pathlib import Path
-from ray.tune.search import Searcher
-
-class Mine(Searcher):
-    def __init__(self):
-        super().__init__()
-        self.draw, self.count = random.Random(1), 0
-    def set_search_properties(self, metric, mode, config, **spec):
-        return True
-    def suggest(self, trial_id):
-        self.count += 1
-        if self.count == 5 and not Path("mended").exists():
-            raise KeyError("the fifth")
-        return {"x": self.draw.random()}
-    def on_trial_complete(self, trial_id, result=None, error=False): ...
-    def save(self, path): ...
-    def restore(self, path): ...
-"""
 
 
 def listed(search: Search) -> dict[str, str]:
@@ -47,7 +27,7 @@ def test_a_searcher_that_raises_then_a_ray_that_does_not_start(tmp_path: Path) -
     search = Search(tmp_path).start(experiment() | {"search": theirs})
     status, said = search.wait()
     reason = "searcher Mine (search.class_path) raised KeyError: 'the fifth'"
-    place = f"({tmp_path}/mine.py, line 15); traceback: {search.run}/run.log"
+    place = f"({tmp_path}/mine.py, line 12); traceback: {search.run}/run.log"
     assert status == 1, said
     assert f"error: {reason} {place}\n" in said
     assert "Traceback" not in said

@@ -18,6 +18,8 @@ class Config:
     opt: Literal["sgd", "adam"] = "sgd"
 class Model(pydantic.BaseModel):
     lr: float
+    epochs: int = 3
+    opt: Literal["sgd", "adam"] = "sgd"
     names: list[str] = []
 def dataclass(config: Config): ...
 def model(config: Model): ...

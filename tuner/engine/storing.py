@@ -7,7 +7,6 @@ storage fails for longer than ``failures.storage_patience`` the search ends and 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,17 +22,10 @@ T = TypeVar("T")
 class Storing:
     """The storage of a running search. Each method raises KeyboardInterrupt where it is given up: see `Control`."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        control: Control,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, folder: RunFolder, control: Control, patience: Patience | None = None) -> None:
         self._folder = folder
         self._control = control
-        self._patience = Patience(control.storage_patience, clock=clock, sleep=sleep)
+        self._patience = patience or Patience(control.storage_patience)
         self._owed: deque[Callable[[], None]] = deque()
         """What is to be done as soon as the storage works again, in order."""
         self._failed: Callable[[], None] | None = None
