@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bash cluster/search.sh NAME EXPERIMENT STORAGE [OPTIONS of run]     by a batch system, on a node of a running cluster
 #
-# Starts the search, or goes on with it if it has been started: what a batch system starts again after a node was lost
+# Starts the search, or continues it if it has been started: what a batch system starts again after a node was lost
 # is the same search. STORAGE: a folder that all nodes see.
 set -euo pipefail
 

@@ -53,7 +53,7 @@ class Driver:
     returns: Mapping[int, int] = field(default_factory=dict)
     """Number of a trial -> the step after which its function returns."""
     restarts: Mapping[int, int] = field(default_factory=dict)
-    """Number of a trial -> the step at which its process dies, to go on from the checkpoint of two steps before."""
+    """Number of a trial -> the step at which its process dies, to continue from the checkpoint of two steps before."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     trials: dict[str, VirtualTrial] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)

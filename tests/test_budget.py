@@ -153,7 +153,7 @@ def test_patience_counts_trials_that_end_without_a_new_best(tmp_path: Path) -> N
     run.report("b", 1, 0.4)
     run.end("b")
     assert run.reason == ""
-    run.report("c", 1, 0.6)  # a new best, by a trial that goes on
+    run.report("c", 1, 0.6)  # a new best, by a trial that continues
     run.end("d", "failed")
     run.end("c")
     assert run.reason == ""

@@ -224,7 +224,7 @@ def test_a_course_that_leads_back_to_itself_has_an_end(victim: Path) -> None:
     (victim / "lineage.json").write_text(json.dumps({"id1": [segment, there], "id2": [segment, back]}))
     status, said = asked(["show", str(victim)])
     assert status == 0
-    assert "goes on from its own checkpoint of a later report" in said
+    assert "continues from its own checkpoint of a later report" in said
 
 
 def test_a_table_ends_a_curve_where_its_fidelity_is_0(victim: Path) -> None:

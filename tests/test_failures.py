@@ -533,7 +533,7 @@ def test_the_table_has_no_column_for_failures_where_there_are_none(tmp_path: Pat
 
 def test_why_tells_of_the_last_failed_attempt() -> None:
     trial = Trial("a", 1, {}, "completed", failures=[DEAD, REDUCED])
-    last = "GPU memory: m, after report 1; it goes on with micro_batch 1"
+    last = "GPU memory: m, after report 1; it continues with micro_batch 1"
     assert trial.why == f"2 failed attempts, the last: {last}"
     assert Trial("a", 1, {}, "failed", "m", failures=[DEAD, DEAD]).why == "m (2 attempts)"
     assert Trial("a", 1, {}, "failed", "m", failures=[DEAD]).why == "m"

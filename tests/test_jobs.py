@@ -407,7 +407,7 @@ def test_a_search_that_dies_again_and_again_is_given_up(tmp_path: Path, monkeypa
     dying.write_text("#!/bin/sh\nkill -9 $$\n")
     dying.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(dying))
-    with pytest.raises(EnvironmentFailure, match=r"killed 11 times without going on \(signal 9\)"):
+    with pytest.raises(EnvironmentFailure, match=r"killed 11 times without progress \(signal 9\)"):
         drive("x.yaml", [], str(tmp_path), "a")
 
 

@@ -273,7 +273,7 @@ def test_a_storage_that_fails_damages_no_checkpoint(search: Search) -> None:
 
 
 def exploit(search: Search, donors: Path) -> tuple[str, list[str]]:
-    """Lets trial t1, which reports, go on from ``donors``, a checkpoint of t2; from where, and what is told."""
+    """Lets trial t1, which reports, continue from ``donors``, a checkpoint of t2; from where, and what is told."""
     folder = search.recorder.results.folder
 
     def trial(name: str, checkpoint: str) -> Any:

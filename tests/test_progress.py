@@ -56,7 +56,7 @@ def test_a_trial_that_went_on_from_others_says_so(tmp_path: Path, exploits: int,
     changed.segments = [Segment(k, {}, donor="id2" if k else None) for k in range(exploits + 1)]
     changed.reason = "epoch reached max_t 2"
     (line,) = said_at_the_end_of(results, 1)
-    words = f"completed after 3 steps, some of them again: it went on from a better trial {times}, best acc 0.3"
+    words = f"completed after 3 steps, some of them again: it continued from a better trial {times}, best acc 0.3"
     assert line == f"[1/4] trial #1 (id1) {words} (epoch reached max_t 2)"
 
 

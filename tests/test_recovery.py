@@ -1,4 +1,4 @@
-"""A search rebuilt from its run folder goes on as if nothing had happened. Without Ray: one worker, formulas."""
+"""A search rebuilt from its run folder continues as if nothing had happened. Without Ray: one worker, formulas."""
 
 from __future__ import annotations
 

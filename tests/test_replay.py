@@ -304,7 +304,7 @@ def test_unknown_trials_and_those_without_a_course_of_their_own_are_refused(toy:
         find_trial(results, "7")
     trial = results.trials[0]
     trial.segments = [Segment(0, trial.config), Segment(2, {"x": 0.4}, "4567cdef", 2)]
-    with pytest.raises(InputError, match=r"trial #1 \(0123abcd\) went on from other trials' checkpoints"):
+    with pytest.raises(InputError, match=r"trial #1 \(0123abcd\) continued from other trials' checkpoints"):
         replay(results, trial)
     with pytest.raises(InputError, match=r"is pending and reported nothing"):
         replay(results, Trial("89abcdef", 2, {"x": 0.1}))

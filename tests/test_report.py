@@ -346,7 +346,7 @@ def test_the_state_is_that_of_the_run(tmp_path: Path) -> None:
     results.provenance["ended_by"] = "budget.trials"
     assert state(results, 90) == "The search came to its end after 1m30s (budget.trials)."
     results.provenance["interrupted"] = True
-    assert "interrupted after 1m30s; to go on: python -m tuner resume" in state(results, 90)
+    assert "interrupted after 1m30s; to continue: python -m tuner resume" in state(results, 90)
     del results.provenance["interrupted"]
     assert "did not come to its end" in state(results, 90)
     with locked(results.folder):

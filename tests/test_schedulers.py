@@ -99,7 +99,7 @@ class TestContract:
         for event in of(driver.events, "pause", "exploit"):
             if event.action == "pause":
                 pauses.setdefault(event.trial, []).append(event.step)
-            else:  # it goes on from another's step
+            else:  # it continues from another's step
                 pauses.pop(event.trial, None)
         assert all(steps == sorted(set(steps)) for steps in pauses.values())
         assert bool(of(driver.events, "pause", "exploit")) == (

@@ -210,7 +210,7 @@ def test_what_a_process_was_writing_when_it_ended_goes(tmp_path: Path) -> None:
 
 
 def exploit(run: Run, trial: Trial, donor: str) -> Path:
-    """Lets ``trial`` go on from a copy; where that lies."""
+    """Lets ``trial`` continue from a copy; where that lies."""
     trial.segments = [*(trial.segments or [Segment(0, {})]), Segment(trial.steps, {}, donor, 1)]
     copy = run.folder / "ray" / trial.id / copy_name(trial.segments[-1])
     copy.mkdir(exist_ok=True)

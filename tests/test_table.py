@@ -179,7 +179,7 @@ def test_a_run_becomes_a_table_that_reads_back(tmp_path: Path) -> None:
     table = Table.read(tmp_path / "t.parquet", searched, "score", "epoch")
     assert table.configurations == (long, short)
     assert table.curve(long) == [(1, 0.1, 2.0), (2, 0.2, 4.0), (3, 0.3, 6.0)]
-    # the short one goes on with its last value, at its own pace, and is marked
+    # the short one continues with its last value, at its own pace, and is marked
     assert table.curve(short) == [(1, 0.5, 2.0), (2, 0.5, 4.0), (3, 0.5, 6.0)]
     assert table.measured == pytest.approx(4 / 6)
     assert Table.read(tmp_path / "t.parquet", searched, "loss", "epoch").curve(long)[0] == (1, 1.0, 2.0)

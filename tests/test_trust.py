@@ -120,7 +120,7 @@ def test_a_plateau_longer_than_the_starting_rung_is_left_behind(last: int, diver
 
 @pytest.mark.parametrize("turn", [5, 15, 30])
 def test_ranks_that_mislead_raise_the_first_rung_above_the_crossing(turn: int) -> None:
-    """Though trials that were cut never show how they would have gone on."""
+    """Though trials that were cut never show how they would have continued."""
     trust = searched(crossing(turn), trials=300)
     assert trust.first_rung == min(level for level in trust.levels if level >= turn)
     assert all((recall.share < 0.3) == (recall.level < turn) for recall in trust.recalls())
@@ -183,7 +183,7 @@ def test_a_trial_reaches_a_level_once() -> None:
     assert trust.reached("a", 1) is None
     assert trust.reached("a", 5) == 3  # a trial that reports every fifth step
     trust.record("a", 3, 0.5)
-    assert trust.reached("a", 2) is None  # it went on from an earlier checkpoint
+    assert trust.reached("a", 2) is None  # it continued from an earlier checkpoint
     assert trust.reached("a", 60) == 50
 
 

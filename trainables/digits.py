@@ -93,7 +93,7 @@ def _train(config: Config, group: distributed.Group) -> None:
 
 
 def _saved() -> dict[str, Any] | None:
-    """What the checkpoint holds that the trial goes on from; None where it begins."""
+    """What the checkpoint holds that the trial continues from; None where it begins."""
     checkpoint = tune.get_checkpoint()
     if checkpoint is None:
         return None

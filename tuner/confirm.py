@@ -126,7 +126,7 @@ def confirm(
     """Trains the best ``top`` configurations of a finished search again, each with the same ``seeds`` fresh seeds.
 
     The trials are a run of their own beside it, ``<run>-confirm``: with the same resources and storage, to the full
-    budget; `resume` goes on with it, and where it is there already nothing is trained again. ``test``: the best
+    budget; `resume` continues it, and where it is there already nothing is trained again. ``test``: the best
     checkpoint of each trial is scored on the test set, after all else is decided.
 
     Raises as `tuner.runner.run` does, and InputError where the run cannot be confirmed.
@@ -157,7 +157,7 @@ def _finished(folder: RunFolder, plan: Retraining) -> ResultSet:
         )
     if known.provenance.get("interrupted") is not False:
         raise InputError(
-            f"{folder.shown} has not come to its end; go on with {how_to_resume(folder)}, then confirm again"
+            f"{folder.shown} has not come to its end; continue with {how_to_resume(folder)}, then confirm again"
         )
     return known
 

@@ -51,7 +51,7 @@ def optuna_study(results: ResultSet, storage: str | None = None, name: str | Non
     Its intermediate values are those of the first objective by the scheduler's ``time_attr`` (by the number of the
     report where it has none; of reports at the same step the last). Completed trials are COMPLETE, those that were
     stopped early PRUNED, failed ones, and any without a result, FAIL. Those that run or wait at a rung are RUNNING, as
-    they go on; pending ones are WAITING. The study's user attribute ``notices`` names the parameters whose domain
+    they continue; pending ones are WAITING. The study's user attribute ``notices`` names the parameters whose domain
     Optuna has no distribution for, and what stands for it.
 
     Raises InputError where the URL is wrong or another study has that name, EnvironmentFailure where the database

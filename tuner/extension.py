@@ -1,4 +1,4 @@
-"""What it takes to make a search longer: the overrides of its experiment, and the trials that go on."""
+"""What it takes to make a search longer: the overrides of its experiment, and the trials that continue."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _is_number(text: str) -> bool:
 
 
 def survivors(results: ResultSet, higher: bool) -> list[str]:
-    """Ended trials that may go on in a longer search: ``higher``, those that were complete; those out of budget."""
+    """Ended trials that may continue in a longer search: ``higher``, those that were complete; those out of budget."""
     return [
         trial.id
         for trial in results.trials

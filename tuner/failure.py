@@ -24,12 +24,12 @@ class Failure:
     step: int = 0
     """Number of the latest report that the attempt had made, counted over restarts; 0 where there was none."""
     micro_batch: int | None = None
-    """The smaller micro-batch with which the trial goes on; None where nothing changes."""
+    """The smaller micro-batch with which the trial continues; None where nothing changes."""
     final: bool = False
     """Whether the trial was not tried again (until a user reopened it: then it counts anew)."""
 
     def __str__(self) -> str:
         told = self.message if self.kind in ("process died", "node lost") else f"{self.kind}: {self.message}"
         after = f", after report {self.step}" if self.step else ""
-        changed = f"; it goes on with micro_batch {self.micro_batch}" if self.micro_batch else ""
+        changed = f"; it continues with micro_batch {self.micro_batch}" if self.micro_batch else ""
         return f"{told}{after}{changed}"

@@ -36,7 +36,7 @@ class History:
         trial.status, trial.reason, trial.host = "running", "", host
 
     def reported(self, report: Report, segment: Segment | None = None) -> bool:
-        """A trial's report, after which it goes on with ``segment``; whether it is the trial's best.
+        """A trial's report, after which it continues with ``segment``; whether it is the trial's best.
 
         A report of a step that was there already (the trial was taken back to a checkpoint) replaces it.
         """
@@ -77,12 +77,12 @@ class History:
         self._find_best(trial)
 
     def paused(self, trial_id: str, reason: str = WAITS_AT_RUNG) -> None:
-        """It gave its resources back, and can go on from its checkpoint."""
+        """It gave its resources back, and can continue from its checkpoint."""
         trial = self.results.trial(trial_id)
         trial.status, trial.reason = "paused", reason
 
     def failed_attempt(self, trial_id: str, failure: Failure) -> None:
-        """It failed; whether it goes on is another event."""
+        """It failed; whether it continues is another event."""
         trial = self.results.trial(trial_id)
         trial.failures.append(failure)
         if failure.micro_batch is not None:
@@ -94,7 +94,7 @@ class History:
         trial.status, trial.reason, trial.rung = status, reason, rung
 
     def reopened(self, trial_id: str) -> None:
-        """An ended trial may go on."""
+        """An ended trial may continue."""
         trial = self.results.trial(trial_id)
         trial.status, trial.reason, trial.rung = ("paused" if trial.reports else "pending"), "", None
 

@@ -106,7 +106,7 @@ def replay(
 
     With the configuration, prepared parameters, seed, working directory, import path and number of threads that it
     had. It ends with the last recorded report (or with report ``until``, if that comes first); a trial that failed, or
-    whose function returned by itself, is followed to that end. A trial that went on from a checkpoint after an
+    whose function returned by itself, is followed to that end. A trial that continued from a checkpoint after an
     interruption is replayed from its start all the same: where its function keeps all its state in checkpoints, that
     makes no difference.
 
@@ -148,7 +148,7 @@ def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
     if trial.segments:
         scheduler = results.section("scheduler").get("kind", "the scheduler")
         raise InputError(
-            f"TRIAL: trial {trial.label} went on from other trials' checkpoints ({scheduler} "
+            f"TRIAL: trial {trial.label} continued from other trials' checkpoints ({scheduler} "
             f"changed its configuration {len(trial.segments) - 1} times): it has no course of its own to replay"
         )
     if until is not None and until < 1:

@@ -299,14 +299,14 @@ def write_json(folder: RunFolder, name: str, value: Any) -> None:
 
 
 def how_to_resume(folder: RunFolder) -> str:
-    """The command that goes on with the run in ``folder``."""
+    """The command that continues the run in ``folder``."""
     return f"python -m tuner resume {folder.word}"
 
 
 def why_and_remedy(results: ResultSet) -> str:
     """What follows "interrupted": the reason where there is one, and the command that resumes, which it may name."""
     why, resume = results.provenance.get("interrupted_by") or "", how_to_resume(results.folder)
-    return (f": {why}" if why else "") + ("" if resume in why else f"; to go on: {resume}")
+    return (f": {why}" if why else "") + ("" if resume in why else f"; to continue: {resume}")
 
 
 def new_run_name(name: str) -> str:

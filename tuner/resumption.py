@@ -1,4 +1,4 @@
-"""Searches taken up again: the verbs that go on with a run folder, make it longer, or run its failed trials again."""
+"""Searches taken up again: the verbs that continue a run, make it longer, or run its failed trials again."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def resume(
 ) -> ResultSet:
     """Goes on with a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
 
-    Ended trials stay, started ones go on from their last checkpoint, then come those not yet started. Searcher and
-    scheduler go on with all that they had seen; the time between does not count. ``project``: where the code is now,
+    Ended trials stay, started ones continue from their last checkpoint, then come those not yet started. Searcher and
+    scheduler continue with all that they had seen; the time between does not count. ``project``: where the code is now,
     in place of the working directory that the search began in. Raises as `run` does, and InputError where nothing is
     left to do.
     """
@@ -73,8 +73,8 @@ def extend(
 
     ``trials``, ``max_t`` and ``wall_clock``: a new value, or ``+20``, ``+1h`` to be added to the old one.
     ``overrides``: of other keys, such as the trainable's own number of epochs. The searcher keeps all it has learned.
-    Trials that were complete at the old ``max_t``, or that the old budget ended, go on from their checkpoints, as far
-    as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
+    Trials that were complete at the old ``max_t``, or that the old budget ended, continue from their checkpoints, as
+    far as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
 
     The same request again continues the longer search, as `resume` does, as long as that has not come to its end.
 

@@ -201,7 +201,7 @@ def search(
 
     def died(process: str) -> None:
         go_on = how_to_resume(results.folder)
-        control.give_up(RayLost(f"Ray's process {process} died; to go on where the search was: {go_on}"))
+        control.give_up(RayLost(f"Ray's process {process} died; to continue the search: {go_on}"))
 
     def stuck() -> None:
         say(f"error: {control.fatal}")
@@ -261,7 +261,7 @@ def _outcome(results: ResultSet, control: Control, say: Say) -> ResultSet:
         raise control.fatal
     if control.interrupted:
         over = len(results.trials) - results.count("paused") - results.count("pending")
-        raise Interrupted(f"interrupted: {over} trials ended, {results.count('paused')} paused; to go on: {resume}")
+        raise Interrupted(f"interrupted: {over} trials ended, {results.count('paused')} paused; to continue: {resume}")
     if results.best is None:
         raise NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)])))
     return results

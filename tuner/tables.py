@@ -220,7 +220,7 @@ def read_lineage(results: ResultSet, content: Any) -> None:
 
 
 def _check_ends(courses: Mapping[str, list[Segment]]) -> None:
-    """Raises ValueError where a trial goes on from itself, over others: who follows the donors back comes to no end."""
+    """Raises ValueError where a trial continues from itself, over others: the way back over donors has no end."""
     ends: set[tuple[str, int]] = set()
     for name, segments in courses.items():
         for k in range(len(segments)):
@@ -232,7 +232,7 @@ def _check_ends(courses: Mapping[str, list[Segment]]) -> None:
                     break
                 at = donor, before[-1]
                 if at in path:
-                    raise ValueError(f"trial {donor!r} goes on from its own checkpoint of a later report")
+                    raise ValueError(f"trial {donor!r} continues from its own checkpoint of a later report")
                 path.add(at)
             ends |= path
 

@@ -47,7 +47,7 @@ class Segment:
     """The trial's report after which it begins."""
     config: dict[str, Any]
     donor: str | None = None
-    """The trial from whose checkpoint it goes on; None at the trial's own start."""
+    """The trial from whose checkpoint it continues; None at the trial's own start."""
     donor_step: int = 0
     """The donor's report that came with that checkpoint."""
 

@@ -1,4 +1,4 @@
-"""Why a search does not go on: what each of its trials waits for, and what would help."""
+"""Why a search stands still: what each of its trials waits for, and what would help."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def standing(results: ResultSet) -> tuple[str, str]:
             return "running", f"running: {who}"
         return "silent", (
             f"{who} has said nothing for {duration(silent)}: its Ray may be gone or the machine overloaded; see "
-            f"{results.folder.shown}/run.log, or end it (kill -INT {held.get('pid', 'PID')}) and go on: {resume}"
+            f"{results.folder.shown}/run.log, or end it (kill -INT {held.get('pid', 'PID')}) and continue: {resume}"
         )
     if interrupted is False:
         by = results.provenance.get("ended_by")
         return "finished", f"finished: the search came to its end{f' ({by})' if by else ''}"
     if interrupted:
         return "interrupted", f"interrupted{why_and_remedy(results)}"
-    return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to go on: {resume}"
+    return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to continue: {resume}"
 
 
 def _last(results: ResultSet, event: Event | None) -> str:
@@ -93,7 +93,7 @@ def _last(results: ResultSet, event: Event | None) -> str:
 def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]) -> str:
     if state not in ("running", "silent"):
         if trial.steps:
-            return f"stopped after step {trial.steps}; goes on from its last checkpoint when the run is resumed"
+            return f"stopped after step {trial.steps}; continues from its last checkpoint when the run is resumed"
         return "has not reported; starts when the run is resumed"
     told = live.get("trials", {}).get(trial.id)
     if told is None:
@@ -107,7 +107,7 @@ def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]
         case "held":
             return f"waits before it is tried again, as it lost one node after another ({since})"
         case "paused":
-            return f"waits at its rung ({since}): goes on when it is among the best there; {_unblocks_pause(live)}"
+            return f"waits at its rung ({since}): continues when it is among the best there; {_unblocks_pause(live)}"
     return f"queued for {since}: {_missing(live)}"
 
 

@@ -1,4 +1,4 @@
-"""What it costs that nothing is lost: the journal while a search runs, and the time until a resumed search goes on.
+"""What it costs that nothing is lost: the journal while a search runs, and the time until a resumed search continues.
 
     python tests/benchmarks/resuming.py [--rounds 5] [--trials 1000]
 

@@ -99,7 +99,7 @@ def test_a_driver_that_is_killed_goes_on(cluster: Cluster, laptop: Host) -> None
     until(lambda: reports(run) >= 16)
     kill_driver(cluster)
     said = tuner(laptop, "logs killed -f")
-    assert "the search was killed (signal 9); it goes on from its journal" in said
+    assert "the search was killed (signal 9); it continues from its journal" in said
     results = load_run(run)
     assert [trial.status for trial in results.trials] == ["completed"] * 8
     assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 13))] * 8
@@ -112,7 +112,7 @@ def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, lapto
     until(lambda: "running" in laptop.run(f"python -m tuner show s3 --storage '{STORAGE}'", check=False))
     kill_driver(cluster)
     said = tuner(laptop, "logs s3 -f")
-    assert "it goes on from its journal" in said
+    assert "it continues from its journal" in said
     assert "best: trial" in said
     assert not (cluster.hosts.shared / "s3").exists()
     tuner(laptop, "fetch s3")
@@ -207,7 +207,7 @@ def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> 
     cluster.head.kill()
     before = [trial for trial in last_known(RunFolder.at(run)).trials if trial.status == "completed"]
     cluster.head.boot()
-    assert "job headless goes on: the cluster lost its head while it ran" in cluster.up()
+    assert "job headless continues: the cluster lost its head while it ran" in cluster.up()
     assert cluster.head.run("python -m tuner.jobs.revival --cluster ~/ray_bootstrap_config.yaml") == ""  # it runs
     said = tuner(laptop, "logs headless -f")
     results = load_run(run)

@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_or_to_the_beginning(t
     notices = [text for text in said if "state.json has 1 bytes" in text]
     assert len(notices) == damaged
     assert kept[1] in notices[0]
-    assert f"goes on from {kept[0].split('/')[-1]}, report {steps - 1}" in notices[0]
+    assert f"continues from {kept[0].split('/')[-1]}, report {steps - 1}" in notices[0]
     assert damaged == 1 or "starts from its beginning" in notices[1]
     assert len([text for text in load_run(tmp_path / "run").notices if "state.json" in text]) == damaged
     for trial in results.trials:
@@ -194,7 +194,8 @@ def test_a_disk_that_stays_full_ends_the_search_which_can_be_resumed(
         run(made, storage=tmp_path, name="run", listeners=[At(1, fill)], say=lambda text: None)
     told = f"{tmp_path}/run: its disk has 512.0 MiB free, less than checkpoints.min_free_gib 1"
     assert told in str(caught.value)
-    assert f"make room there, or lower the limit; to go on: python -m tuner resume {tmp_path}/run" in str(caught.value)
+    command = f"python -m tuner resume {tmp_path}/run"
+    assert f"make room there, or lower the limit; to continue: {command}" in str(caught.value)
     assert [trial.status for trial in load_run(tmp_path / "run").trials] == ["completed"]
     with pytest.raises(EnvironmentFailure):
         resume(tmp_path / "run", say=lambda text: None)

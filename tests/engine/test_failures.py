@@ -39,7 +39,7 @@ def kinds(trial: Trial) -> list[tuple[str, int]]:
 
 
 def is_whole(trial: Trial) -> None:
-    """It made all its reports, each once, and went on from what it had."""
+    """It made all its reports, each once, and continued from what it had."""
     assert trial.status == "completed", trial.reason
     assert [report.step for report in trial.reports] == [1, 2, 3, 4, 5, 6]
     assert [report.metrics["score"] for report in trial.reports] == [1, 3, 6, 10, 15, 21]

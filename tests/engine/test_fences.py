@@ -53,7 +53,7 @@ def test_a_search_whose_run_was_taken_over_ends_and_writes_nothing_more(tmp_path
 
 
 def test_a_partitioned_attempt_writes_beside_its_successor(tmp_path: Path) -> None:
-    """Two processes of one trial, as after a partition: the elder goes on to train and to save."""
+    """Two processes of one trial, as after a partition: the elder continues to train and to save."""
     import ray
     from ray.train._internal.storage import StorageContext
 

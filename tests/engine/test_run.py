@@ -285,7 +285,7 @@ def test_a_node_that_does_not_see_the_storage_ends_the_search_which_can_be_resum
         EnvironmentFailure, match=r"run cannot be written: node .+ does not see it: mount it there"
     ) as why:
         run(experiment("quadratic", space, search={"kind": "grid"}), storage=tmp_path, name="run", listeners=[seen])
-    assert "to go on where the search was: python -m tuner resume" in str(why.value)
+    assert "to continue the search: python -m tuner resume" in str(why.value)
     elsewhere.rename(file)
     results = resume(tmp_path / "run", say=lambda text: None)
     assert [(trial.status, trial.steps, trial.failures) for trial in results.trials] == [("completed", 4, [])] * 2

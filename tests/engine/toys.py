@@ -156,7 +156,7 @@ def fails_without_a_file(config: dict) -> None:
 def counts_its_steps(config: dict) -> None:
     """Notes in ``folder`` how far it has come, before each report; raises after ``raises`` reports.
 
-    A checkpoint comes with every ``each``-th. At report ``done`` it says that it is done, and goes on.
+    A checkpoint comes with every ``each``-th. At report ``done`` it says that it is done, and continues.
     """
     for epoch in range(resumed_step() + 1, config.get("epochs", 16) + 1):
         if epoch > config.get("raises", epoch):

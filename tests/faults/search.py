@@ -135,7 +135,7 @@ class Search:
 
 
 def check_never_taken_back(search: Search) -> None:
-    """No trial reported anything twice: each went on from its latest checkpoint."""
+    """No trial reported anything twice: each continued from its latest checkpoint."""
     reported = [(event["trial"], event["step"]) for event in search.events("reported")]
     assert len(reported) == len(set(reported))
 

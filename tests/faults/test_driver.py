@@ -65,7 +65,7 @@ def test_a_signal_stops_at_the_next_checkpoint(tmp_path: Path, whole: Any, numbe
     os.kill(search.pid, number)
     status, said = search.wait()
     assert status == 130
-    assert "to go on: python -m tuner resume" in said
+    assert "to continue: python -m tuner resume" in said
     search.finish()
     check_complete(search.run)
     assert outcome(search.run) == whole("tpe")

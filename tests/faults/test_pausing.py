@@ -1,4 +1,4 @@
-"""The driver is killed while trials wait at a rung, go on from it, or have just taken over another's checkpoint."""
+"""The driver is killed while trials wait at a rung, continue from it, or have just taken over another's checkpoint."""
 
 from __future__ import annotations
 

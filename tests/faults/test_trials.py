@@ -1,4 +1,4 @@
-"""A trial goes wrong once: it goes on from its checkpoint, and the search finds what it would have found."""
+"""A trial goes wrong once: it continues from its checkpoint, and the search finds what it would have found."""
 
 from __future__ import annotations
 

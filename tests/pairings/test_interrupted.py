@@ -1,4 +1,4 @@
-"""Ctrl-C and ``resume`` of searches that pause trials: what had been decided stays decided, and goes on."""
+"""Ctrl-C and ``resume`` of searches that pause trials: what had been decided stays decided, and continues."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def interrupted(folder: Path, scheduler: dict[str, Any], slots: int) -> list[Rep
 
 
 def check_paused(results: ResultSet) -> None:
-    """Some trials wait, those whose rung made them pause are still there, and each can go on."""
+    """Some trials wait, those whose rung made them pause are still there, and each can continue."""
     paused = [trial for trial in results.trials if trial.status == "paused"]
     assert paused
     assert {trial.status for trial in results.trials} <= {"pending", "paused", "stopped", "completed"}

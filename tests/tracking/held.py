@@ -52,8 +52,8 @@ def held(uri: str) -> Rows:
 def recorded(results: ResultSet) -> Rows:
     """The same of results.parquet.
 
-    A trial that went on from another one's checkpoint may come to a step twice: two values; but MLflow keeps one where
-    all is equal, the time too.
+    A trial that continued from another one's checkpoint may come to a step twice: two values; but MLflow keeps one
+    where all is equal, the time too.
     """
     frame = results.frame()
     fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]

@@ -132,7 +132,7 @@ def test_what_a_mirror_missed_is_sent_when_it_is_back(
     for step in range(1, 8):
         happens(what="reported", step=step, seconds=1, timestamp=1, metrics={"acc": 1}, checkpoint=None)
     assert mirror.got == {"a": 0}
-    assert said == ["the mirror is away; the search goes on, and what is missing is sent when it can be"]
+    assert said == ["the mirror is away; the search continues, and what is missing is sent when it can be"]
     mirror.is_away = False
     before = mirror.opened
     clock[0] += 10
@@ -159,7 +159,7 @@ def test_a_follower_that_dies_does_not_hurt_the_search(tmp_path: Path, monkeypat
     tracking.start(Tracking())
     tracking._process.wait()
     tracking.started(results)
-    while not tracking._has_ended:  # the search is told of its end while it goes on
+    while not tracking._has_ended:  # the search is told of its end while it continues
         tracking.tick()
     tracking.finished(results)
     tracking.close()

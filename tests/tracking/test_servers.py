@@ -65,7 +65,7 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, server: str, req
     mlflow.start()
     status, said = search.wait()
     assert status == 0, said
-    assert said.count("the search goes on, and what is missing is sent when it can be") == 1
+    assert said.count("the search continues, and what is missing is sent when it can be") == 1
     assert f"MLflow at {mlflow.uri} is back; what was missing is sent" in said
     check_parity(mlflow.uri, search)
 

@@ -17,7 +17,7 @@ from tuner.redaction import redacted
 
 VERBS = {
     "run": "search, and keep the best trial",
-    "resume": "go on with a search that did not come to its end",
+    "resume": "continue a search that did not come to its end",
     "extend": "make a search longer: more trials, epochs or time",
     "retry": "run the failed trials of a search again",
     "validate": "show what a search would do, without starting it",

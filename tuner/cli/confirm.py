@@ -30,7 +30,7 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
     Example: python -m tuner confirm runs/quickstart-20260101-120000 --top 3 --seeds 5 --test
 
     Says how good each is (mean and 95 % interval), how much too good the search's own number was, and which of them
-    cannot be told apart. To go on after an interruption: resume RUN-confirm, then confirm RUN again.
+    cannot be told apart. To continue after an interruption: resume RUN-confirm, then confirm RUN again.
 
     Exit status: as of run.
     """

@@ -12,7 +12,7 @@ from tuner.cli.output import echo
 
 @click.command()
 @options.job_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; exit status 1 if it failed.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job ends; exit status 1 if it failed.")
 @options.jobs_address
 @options.cluster_file
 def command(job: str, follow: bool, address: str | None, cluster: str | None) -> None:

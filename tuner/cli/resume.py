@@ -1,4 +1,4 @@
-"""``resume RUN``: go on with an interrupted search."""
+"""``resume RUN``: continue an interrupted search."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def command(
     include: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Go on with a search that did not come to its end, after Ctrl-C, kill -9, a crash or a reboot.
+    """Continue a search that did not come to its end, after Ctrl-C, kill -9, a crash or a reboot.
 
-    Ended trials stay, started ones go on from their last checkpoint, then come those not yet started.
+    Ended trials stay, started ones continue from their last checkpoint, then come those not yet started.
 
-    A job that was stopped or failed goes on as one, by its name, with the code below the working directory as it is
+    A job that was stopped or failed continues as one, by its name, with the code below the working directory as it is
     now: with --cluster, or with the address of a dashboard (http://HEAD:8265).
 
     Example: python -m tuner resume runs/quickstart-20260101-120000

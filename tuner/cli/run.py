@@ -33,7 +33,7 @@ def command(
 
     Example: python -m tuner run experiments/quickstart.yaml --set budget.trials=6
 
-    Ctrl-C once: running trials go on to their next checkpoint, and the run folder is complete; twice: at once.
+    Ctrl-C once: running trials continue to their next checkpoint, and the run folder is complete; twice: at once.
 
     Exit status: 0 done; 1 an error that nobody foresaw (run.log has its traceback); 2 the input is wrong; 3 no trial
     gave a usable result; 4 data, storage or the cluster failed; 130 interrupted.

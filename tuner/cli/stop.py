@@ -13,7 +13,7 @@ from tuner.cli.output import echo
 @options.jobs_address
 @options.cluster_file
 def command(job: str, address: str | None, cluster: str | None) -> None:
-    """Stop a job. Its run stays in the storage; resume JOB goes on with it.
+    """Stop a job. Its run stays in the storage; resume JOB continues it.
 
     Example: python -m tuner stop cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
     """

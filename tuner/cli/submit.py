@@ -37,7 +37,7 @@ def command(
     cluster: str | None,
     as_json: bool,
 ) -> None:
-    """Run the search of FILE on a cluster, as a job: it goes on when this computer is switched off.
+    """Run the search of FILE on a cluster, as a job: it continues when this computer is switched off.
 
     The code below the working directory travels, as far as .gitignore and .tunerignore let it; data and runs do not.
     What git does not track is refused where it looks like a secret. Whoever can read the cluster's storage can read the

@@ -1,4 +1,4 @@
-"""``why RUN``: why a search does not go on."""
+"""``why RUN``: why a search stands still."""
 
 from __future__ import annotations
 

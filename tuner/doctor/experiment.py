@@ -110,7 +110,7 @@ def _data(plan: Plan) -> Finding:
             raise InputError(f"{plan.spec.trainable}: prepare: {type(error).__name__}: {error}") from None
     notices = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     if notices:
-        return Finding("warning", "data", "; ".join(notices), "a search would go on with that: mend params if unwanted")
+        return Finding("warning", "data", "; ".join(notices), "a search would continue so: mend params if unwanted")
     return _fine("data", f"prepared in {duration(time.monotonic() - begun)}")
 
 

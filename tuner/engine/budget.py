@@ -50,11 +50,11 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
     def is_spoken_for(self, running: Collection[str]) -> bool:
         """Whether no new trial may start beside the ``running`` ones.
 
-        That is so while they will use up the rest of ``epochs``, ``gpu_hours`` or ``cost``: each is expected to go on
-        to its next rung (without rungs to ``max_t``; without either, as far as completed trials went on average), and
-        an epoch to take the mean seconds of an epoch so far. Time passes for all trials at once: of ``wall_clock`` as
-        much must be left as a new trial needs, at that pace, to its first rung (without rungs, for one epoch). Where
-        it is not, and no trial runs, the search ends.
+        That is so while they will use up the rest of ``epochs``, ``gpu_hours`` or ``cost``: each is expected to reach
+        its next rung (without rungs ``max_t``; without either, as far as completed trials went on average), and an
+        epoch to take the mean seconds of an epoch so far. Time passes for all trials at once: of ``wall_clock`` as much
+        must be left as a new trial needs, at that pace, to its first rung (without rungs, for one epoch). Where it is
+        not, and no trial runs, the search ends.
         """
         limit = self._spoken_for(sum(self._to_go(self._ledger.epoch(trial)) for trial in running))
         if limit and limit != self._told:
@@ -78,7 +78,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
             self._control.say(f"the search ends: {reason}")
 
     def _to_go(self, epoch: float) -> float:
-        """Epochs that a trial at ``epoch`` is expected to go on."""
+        """Epochs that a trial at ``epoch`` is expected to continue for."""
         if self._rungs:
             return next((rung - epoch for rung in self._rungs if rung > epoch), 0.0)
         length = self._scheduler.fidelity[1] if self._scheduler.fidelity else self._ledger.usual_length

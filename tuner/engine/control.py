@@ -14,7 +14,7 @@ from tuner.errors import EnvironmentFailure, LockLost, TunerError
 from tuner.results import how_to_resume
 from tuner.storage import RunFolder
 
-STOPPING = "stopping: running trials go on to their next checkpoint; once more to stop at once"
+STOPPING = "stopping: running trials continue to their next checkpoint; once more to stop at once"
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a search to stop; SIGHUP comes when the terminal is gone, as when an ssh session drops."""
@@ -27,7 +27,7 @@ class Control:
     say: Callable[[str], None] = lambda text: None
     """Called with what the user must know at once."""
     interrupted: bool = False
-    """The user asked once to stop: no trial starts, each running one goes on to its next report."""
+    """The user asked once to stop: no trial starts, each running one continues to its next report."""
     asked_by: str = ""
     """The name of the signal by which the user asked."""
     returned: bool = False
@@ -88,13 +88,13 @@ class Control:
 
     def storage_lost(self, folder: RunFolder, error: object) -> None:
         """``folder`` cannot be written any more."""
-        remedy = f"mend that; to go on where the search was: {how_to_resume(folder)}"
+        remedy = f"mend that; to continue the search: {how_to_resume(folder)}"
         self.fatal = EnvironmentFailure(f"{folder.shown} cannot be written: {error}; {remedy}")
         self.interrupted = True
 
     def lock_lost(self, folder: RunFolder, error: LockLost) -> None:
         """Another process works on ``folder`` now."""
-        self.fatal = LockLost(f"{error}; once that one has ended, to go on where it was: {how_to_resume(folder)}")
+        self.fatal = LockLost(f"{error}; once that one has ended, to continue the search: {how_to_resume(folder)}")
         self.interrupted = True
 
     @contextlib.contextmanager

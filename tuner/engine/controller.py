@@ -6,8 +6,8 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
   down with it: the trial is set to ERROR, or stays PENDING for ever. Here the process is replaced and the trial starts.
 - Only one idle process is kept when no trial is queued, so two trials that end together cost one process start, seconds
   with torch. Here as many are kept as trials run at once; with an autoscaler not for long, as they keep its nodes up.
-- Ctrl-C stops running trials wherever they are. Here they go on to their next checkpoint.
-- It asks for a new trial before it asks whether a paused one should go on, counts paused trials against
+- Ctrl-C stops running trials wherever they are. Here they continue to their next checkpoint.
+- It asks for a new trial before it asks whether a paused one should continue, counts paused trials against
   ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here a free slot belongs to whom the scheduler
   names, else to a new trial; and what still waits when nothing runs and nothing can come ends.
 - Its saved state can be truncated, lags behind by 10 s or more, forgets the scheduler, and starts trials again that
@@ -66,7 +66,7 @@ call of a process costs the driver and the process a millisecond each, whatever 
 
 @contextlib.contextmanager
 def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
-    """Within: ``Tuner.fit`` runs on our controller, which goes on with the trials of ``recorder`` that have not ended.
+    """Within: ``Tuner.fit`` runs on our controller, which continues the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
     """
@@ -163,7 +163,7 @@ class Controller(FailingTrials):
         )
 
     def _process_trial_results(self, trial: RayTrial, results: list[dict[str, Any]]) -> None:
-        """One after the other, up to the first that leads to anything but going on, or at which the search ends.
+        """One after the other, up to the first that leads to anything but continuing, or at which the search ends.
 
         Ray would carry out the decision on the first beside that on the last, where this one has to wait for a save.
         """
@@ -230,7 +230,7 @@ class Controller(FailingTrials):
         self._room_lacks = self.recorder.shelf.lacks_room()
         if self._room_lacks and not self._running_trials and not self._trial_to_actor:
             resume = how_to_resume(self.recorder.results.folder)
-            remedy = f"make room there, or lower the limit; to go on: {resume}"
+            remedy = f"make room there, or lower the limit; to continue: {resume}"
             self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no trial runs that could end: {remedy}")
             self.control.interrupted = True
         return bool(self._room_lacks)
@@ -310,7 +310,7 @@ class Controller(FailingTrials):
             self._remove_actor(used)
         self._schedule_trial_actor(trial)
 
-    # --- Ctrl-C: running trials go on to their next checkpoint ---
+    # --- Ctrl-C: running trials continue to their next checkpoint ---
 
     def _maybe_add_actors(self) -> None:
         if not self.control.interrupted and not self._room_lacks and not self.recorder.storing.fails:

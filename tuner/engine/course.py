@@ -19,7 +19,7 @@ class Course:
     """Searcher and scheduler. Pickled in one piece, so that its parts agree when the search is resumed.
 
     Every method is one event of the journal, and all that the two learn goes through them: a search whose journal is
-    played into a new course goes on as if nothing had happened.
+    played into a new course continues as if nothing had happened.
     """
 
     searcher: Searcher

@@ -61,7 +61,7 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         return str(_RAYS[decision])
 
     def fill(self, more: bool) -> bool:
-        """Gives one free slot to a paused trial, or ends a paused trial; False where no paused trial may go on."""
+        """Gives one free slot to a paused trial, or ends a paused trial; False where no paused trial may continue."""
         could_come = self.course.more
         action = self.course.next(more)
         if action is not None or more != could_come:
@@ -80,7 +80,7 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         return True
 
     def _exploit(self, trial: RayTrial, exploit: Exploit, result: dict[str, Any]) -> str:
-        """Ends the trial's course, and lets it go on from a copy of the donor's checkpoint.
+        """Ends the trial's course, and lets it continue from a copy of the donor's checkpoint.
 
         A copy, as the donor's own may be dropped at its next report, before this trial has read it. The trial counts
         its own reports and seconds on, so that no two of its reports have the same number. Where the donor's checkpoint
@@ -91,12 +91,12 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         source = source or (donor.latest_checkpoint_result if donor else None)
         if source and self._is_gone(source, exploit.donor):
             source = None
-        if own := reported_checkpoint(trial, result):  # Ray takes note of it only where the trial goes on
+        if own := reported_checkpoint(trial, result):  # Ray takes note of it only where the trial continues
             trial.on_checkpoint(own)
         if source is None and own is not None:
             source, exploit = own, replace(exploit, donor=trial.trial_id)
         if source is None:
-            return self._no_checkpoint(f"lets {trial.trial_id} go on from {exploit.donor}")
+            return self._no_checkpoint(f"lets {trial.trial_id} continue from {exploit.donor}")
         after, taken = result[TRAINING_ITERATION], source.metrics[TRAINING_ITERATION]
         copied = self.controller.recorder.exploited(trial.trial_id, exploit, after, source.checkpoint.path, taken)
         self.controller.pause_trial(trial, should_checkpoint=False)

@@ -247,7 +247,7 @@ class FailingTrials(PlacedTrials):
     def _try_again(
         self, trial: RayTrial, exception: BaseException, micro_batch: int | None, after: float = 0.0
     ) -> None:
-        """Queues the trial ``after`` so many seconds; it goes on from its latest checkpoint in another process."""
+        """Queues the trial ``after`` so many seconds; it continues from its latest checkpoint in another process."""
         self._cached_trial_decisions.pop(trial.trial_id, None)
         self._queued_trial_decisions.pop(trial.trial_id, None)
         trial.set_config(with_micro_batch(trial.config, micro_batch))

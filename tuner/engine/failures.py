@@ -26,7 +26,7 @@ from tuner.failure import Failure, FailureKind
 
 
 class BadReport(TunerError):
-    """A report that cannot be compared: the trial fails, the search goes on."""
+    """A report that cannot be compared: the trial fails, the search continues."""
 
 
 class NotFinite(BadReport):
@@ -46,7 +46,7 @@ class StorageFails(TunerError):
 
 
 class DamagedCheckpoint(TunerError):
-    """The checkpoint from which a trial is to go on is not what was written."""
+    """The checkpoint from which a trial is to continue is not what was written."""
 
 
 class UserError(TunerError):

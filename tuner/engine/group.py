@@ -1,10 +1,10 @@
 """The processes of a trial that trains one model in several: a distributed data parallel group.
 
-The trial's own process is rank 0 and does all that a trial does: it reports, and goes on from its checkpoint. The other
-ranks are actors in the other bundles of its placement group; each calls the same function with the same configuration,
-and forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-MASTER_PORT), as `trainables.distributed` does. Nothing else comes between the function and Ray Tune, so that stopping,
-pausing, retrying and saving are those of every other trial.
+The trial's own process is rank 0 and does all that a trial does: it reports, and continues from its checkpoint. The
+other ranks are actors in the other bundles of its placement group; each calls the same function with the same
+configuration, and forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK,
+MASTER_ADDR, MASTER_PORT), as `trainables.distributed` does. Nothing else comes between the function and Ray Tune, so
+that stopping, pausing, retrying and saving are those of every other trial.
 
 Not Ray Train's ``TorchTrainer`` under the trial: with Ray 2.60 that starts a controller and another process for rank 0,
 takes about 20 s a trial before the first epoch (two workers, gloo), and leaves the trial's results without checkpoints.

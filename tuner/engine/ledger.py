@@ -72,7 +72,7 @@ class Ledger:
         self._at: dict[str, _Steps] = {}
         """By trial."""
         self._base: dict[str, float] = {}
-        """Of each trial that went on from another one's checkpoint and has not reported since: the epoch of that."""
+        """Of each trial that continued from another one's checkpoint and has not reported since: the epoch of that."""
         self._completed, self._completed_epochs = 0, 0.0
         self._ends: dict[str, str] = {}
         """Of each trial that has ended: its status."""

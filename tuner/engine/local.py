@@ -31,7 +31,7 @@ from tuner.errors import TunerError
 from tuner.results import RAY
 
 Take = Callable[[int, dict[str, Any]], bool]
-"""Gets the number of a report, from 1, and its metrics; says whether the trial goes on."""
+"""Gets the number of a report, from 1, and its metrics; says whether the trial continues."""
 
 
 class _Over(SystemExit):
@@ -77,7 +77,7 @@ class Session:
         """What ``ray.tune.report`` does, with the same errors; the checkpoint before this one is deleted."""
         if "torch" in sys.modules and contains_tensor(metrics):
             raise ValueError("a report holds a torch tensor, which Ray refuses: report plain numbers, tensor.item()")
-        if self.over:  # the function caught what ended it, and went on
+        if self.over:  # the function caught what ended it, and continued
             raise _Over
         self.reports += 1
         if checkpoint is not None:

@@ -134,14 +134,14 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
 
         Called with 0 the trial stands at its report until the next call, as in Ray's ``train``. Otherwise it stands
         only at one on which the scheduler may decide, that comes with a checkpoint, or is the last. (Ray's own
-        ``train_buffered`` goes on over the decisions of schedulers, and keeps a report until the next one comes.)
+        ``train_buffered`` continues over the decisions of schedulers, and keeps a report until the next one comes.)
         """
         if self._raised is not None:
             raise self._raised
         if not self._reports:
             self._check_storage()
         session = get_session()
-        if not session.training_started or not session._first_report:  # else it has gone on since the last call
+        if not session.training_started or not session._first_report:  # else it has continued since the last call
             self._since = time.monotonic()
         until, reports = time.monotonic() + seconds, [self.train()]
         while seconds and not self._stands_at(reports[-1]) and self._reports_again(until):
@@ -158,11 +158,11 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         )
 
     def _reports_again(self, until: float) -> bool:
-        """Lets the trial go on; whether it has reported again before ``until``, on the monotonic clock."""
+        """Lets the trial continue; whether it has reported again before ``until``, on the monotonic clock."""
         session = get_session()
         self._since = time.monotonic()
         session.continue_lock.release()
-        session._first_report = True  # it goes on: the session must not release it once more
+        session._first_report = True  # it continues: the session must not release it once more
         queue = session.result_queue
         with queue.not_empty:
             return bool(queue.not_empty.wait_for(lambda: queue.queue, until - time.monotonic()))

@@ -85,7 +85,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._decisions: dict[str, Decision | Exploit] = {}
         """Of each trial: what its report that is being digested leads to."""
         self._segments: dict[str, Segment] = {}
-        """Of each trial that is being exploited: how it goes on."""
+        """Of each trial that is being exploited: how it continues."""
 
     def say(self, text: str) -> None:
         """Tells the user at once."""
@@ -158,7 +158,7 @@ class Recorder(Callback):  # type: ignore[misc]
             listener.reported(ours, report)
 
     def exploited(self, trial_id: str, exploit: Exploit, after: int, checkpoint: str, donor_step: int) -> str:
-        """After report ``after`` the trial goes on from its donor's checkpoint, a path on the storage.
+        """After report ``after`` the trial continues from its donor's checkpoint, a path on the storage.
 
         Returns the path of a copy, which stays until the trial has reported again.
         """

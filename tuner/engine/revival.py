@@ -1,4 +1,4 @@
-"""Trials of a run folder as Ray Tune's trials, which go on where they were."""
+"""Trials of a run folder as Ray Tune's trials, which continue where they were."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
 
 
 def passed_over(ray_trial: RayTrial, recorder: Recorder) -> bool:
-    """Lets a trial whose process found its checkpoint damaged go on from the one before, or else from its beginning.
+    """Lets a trial whose process found its checkpoint damaged continue from the one before, or else from its beginning.
 
     The user is told, and the checkpoint is deleted. False where it is whole as seen from here: then it stays.
     """
@@ -80,12 +80,12 @@ def passed_over(ray_trial: RayTrial, recorder: Recorder) -> bool:
         recorder.lost(trial, name, problem, "the trial starts from its beginning")
         return True
     manager._latest_checkpoint_result = _saved(source, (results.folder / folder).path, results)
-    recorder.lost(trial, name, problem, f"the trial goes on from {posixpath.basename(folder)}, report {source.step}")
+    recorder.lost(trial, name, problem, f"the trial continues from {posixpath.basename(folder)}, report {source.step}")
     return True
 
 
 def _exploited(trial: Trial, present: set[str]) -> str | None:
-    """The copy of a donor's checkpoint from which the trial goes on, if it has not reported since it got it."""
+    """The copy of a donor's checkpoint from which the trial continues, if it has not reported since it got it."""
     if not trial.segments or trial.segments[-1].after != trial.steps:
         return None
     name = copy_name(trial.segments[-1])

@@ -1,9 +1,9 @@
 """Between ``ray.tune.report`` and Ray Tune, in a trial's process: which checkpoints are written, with their manifests.
 
 A manifest tells what was in the folder that the trainable reported. It is put into the copy that Ray makes of that
-folder on the storage, once the copy is whole. The copy is brought to the disk while the trial goes on; the driver hears
-of a checkpoint when the one before is there (`tuner.engine.shelf` keeps both), and of one at which the trial may halt
-when it is there itself. So nothing is deleted in favour of what a power cut would take.
+folder on the storage, once the copy is whole. The copy is brought to the disk while the trial continues; the driver
+hears of a checkpoint when the one before is there (`tuner.engine.shelf` keeps both), and of one at which the trial may
+halt when it is there itself. So nothing is deleted in favour of what a power cut would take.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Saving:
         self.begin({})
 
     def begin(self, metrics: dict[str, Any]) -> None:
-        """Another trial starts, or goes on from the checkpoint that came with ``metrics``."""
+        """Another trial starts, or continues from the checkpoint that came with ``metrics``."""
         self._number = int(metrics.get(TRAINING_ITERATION, 0))
         self._step = float(metrics.get(GOES_ON_FROM, self._read(metrics, 0.0)))
         self._skipped = 0
@@ -95,7 +95,7 @@ class Saving:
         return _number(self._number if self._name == TRAINING_ITERATION else named.get(self._name), default)
 
     def _is_due(self) -> bool:
-        """Counts from the last one that was written, as a trial that is restarted goes on from there."""
+        """Counts from the last one that was written, as a trial that is restarted continues from there."""
         self._skipped += 1
         if self._skipped < self._every and not self._may_halt:
             return False

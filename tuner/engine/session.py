@@ -65,8 +65,8 @@ def ray_up(
     """Within: Ray is up with the resources of the plan, and set up as a search needs it.
 
     ``died`` is called, from another thread, with the name of a process of Ray's that is gone and without which nothing
-    goes on; Ray itself would wait for a minute and then end this process without a word. ``stuck`` is called where the
-    block has not been left `PATIENCE_S` later, as its thread waits in Ray for what is gone. ``say`` gets notices.
+    continues; Ray itself would wait for a minute and then end this process without a word. ``stuck`` is called where
+    the block has not been left `PATIENCE_S` later, as its thread waits in Ray for what is gone. ``say`` gets notices.
     """
     import ray
 

@@ -35,7 +35,7 @@ def free_bytes(path: str) -> int:
 def superfluous(held: Sequence[Report], results: ResultSet, keep: int, ended: bool) -> list[Report]:
     """Which of a trial's checkpoints may go; ``held``: the reports that have one, in their order.
 
-    Its best ``keep`` stay (of equals the later), and its latest two, of which it goes on from the second where the
+    Its best ``keep`` stay (of equals the later), and its latest two, of which it continues from the second where the
     first is damaged; of a trial that has ``ended`` its latest.
     """
     ranked = sorted(held, key=lambda report: (results.point(report)[0], report.step))
@@ -45,7 +45,7 @@ def superfluous(held: Sequence[Report], results: ResultSet, keep: int, ended: bo
 
 def copy_name(segment: Segment) -> str:
     """Name of the copy of the donor's checkpoint from which ``segment`` starts: no other segment of the trial has it,
-    so that none takes the place of one that a power cut makes the trial go on from again.
+    so that none takes the place of one that a power cut makes the trial continue from again.
     """
     return f"{COPY}{segment.donor}_{segment.after}"
 
@@ -66,7 +66,7 @@ class Shelf:
         self._held: dict[str, list[Report]] = {}
         """Of each trial that has checkpoints: its reports whose checkpoints are on the storage."""
         self._copies: dict[str, str] = {}
-        """Of each trial that went on from another's checkpoint: the copy of it, below the run folder."""
+        """Of each trial that continued from another's checkpoint: the copy of it, below the run folder."""
         self._bytes: dict[str, int] = {}
         """By folder below the run folder; empty without ``max_gib``."""
         self._forgotten: dict[str, None] = {}
@@ -130,15 +130,15 @@ class Shelf:
             del self._copies[trial_id]
         self._forget(checkpoint)
 
-    # --- what a trial goes on from ---
+    # --- what a trial continues from ---
 
     def own(self, trial: Trial) -> list[Report]:
-        """Its reports whose checkpoints it may go on from: those made since it last went on from another trial."""
+        """Its reports whose checkpoints it may continue from: those made since it last continued from another trial."""
         after = trial.segments[-1].after if trial.segments else 0
         return [report for report in self._held.get(trial.id, []) if report.step > after]
 
     def copy(self, trial: Trial) -> str | None:
-        """The copy of another trial's checkpoint that it last went on from, below the run folder, while it is kept."""
+        """The copy of another trial's checkpoint that it last continued from, below the run folder while kept."""
         return self._copies.get(trial.id)
 
     # --- limits ---
@@ -157,14 +157,14 @@ class Shelf:
             return ""
         reason = f"{folder.shown}: its disk has {size(free)} free, less than checkpoints.min_free_gib {limit:g}"
         if not self._told_lack:
-            self._say(f"{reason}: no trial starts until there is room; running ones go on")
+            self._say(f"{reason}: no trial starts until there is room; running ones continue")
             self._told_lack = True
         return reason
 
     def _thin_out(self, trial: Trial) -> None:
         """Forgets what ``trial`` by itself does not need."""
         if trial.id in self._copies and (trial.has_ended or len(self.own(trial)) > 1):
-            self._forget(self._copies.pop(trial.id))  # before, it is what the trial goes on from in need
+            self._forget(self._copies.pop(trial.id))  # before, it is what the trial continues from in need
         held = self._held.get(trial.id, [])
         self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, trial.has_ended))
 

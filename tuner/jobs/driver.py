@@ -101,8 +101,8 @@ def drive(
         deaths = deaths + 1 if size == last_size else 1
         last_size = size
         if deaths > MAX_DEATHS:
-            raise EnvironmentFailure(f"{folder.shown}: killed {deaths} times without going on (signal {-status})")
-        print(f"NOTICE: the search was killed (signal {-status}); it goes on from its journal", file=sys.stderr)
+            raise EnvironmentFailure(f"{folder.shown}: killed {deaths} times without progress (signal {-status})")
+        print(f"NOTICE: the search was killed (signal {-status}); it continues from its journal", file=sys.stderr)
 
 
 def _address() -> str:
@@ -182,7 +182,7 @@ def _check_resumable(run: RunFolder) -> None:
 
 
 def main() -> None:
-    """Searches as the command line says, and goes on where the search is killed."""
+    """Searches as the command line says, and continues where the search is killed."""
     parser = argparse.ArgumentParser()
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("file", nargs="?")

@@ -51,7 +51,7 @@ class Submission:
     """A search that is to run on a cluster."""
 
     file: str | None
-    """The experiment, below the project; None: a run that exists goes on."""
+    """The experiment, below the project; None: a run that exists continues."""
     overrides: tuple[str, ...]
     name: str
     storage: str
@@ -115,7 +115,7 @@ def resumed(
     cluster: ClusterFile | None = None,
     include: Sequence[str] = (),
 ) -> Submission:
-    """To go on with a job that ended before its search did.
+    """To continue a job that ended before its search did.
 
     ``storage``: that of the run; by default the job's, or that of ``cluster`` where it does not know the job. Raises
     InputError where the job runs, where its search came to its end, and where nobody knows where its run is.

@@ -4,7 +4,7 @@
     python -m tuner.jobs.revival --storage S
 
 Each job of which the storage has a record (`tuner.jobs.record`) neither ended nor was stopped. It is submitted again
-under its name, and its search goes on from its journal. A job that this cluster knows is left alone.
+under its name, and its search continues from its journal. A job that this cluster knows is left alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.jobs.record import kept
 
 
 def revive(storage: str, nodes: int, address: str) -> bool:
-    """Submits the jobs again that ``storage`` has records of, and says which go on; whether all do.
+    """Submits the jobs again that ``storage`` has records of, and says which continue; whether all do.
 
     They wait for a cluster of ``nodes``. Raises EnvironmentFailure where storage or cluster cannot be used.
     """
@@ -34,8 +34,8 @@ def revive(storage: str, nodes: int, address: str) -> bool:
                 try:
                     job.unpack(Path(folder))
                     if hand_over(client, again, folder):
-                        print(f"job {job.name} goes on: the cluster lost its head while it ran", flush=True)
-                except EnvironmentFailure as error:  # of this one; the others may go on
+                        print(f"job {job.name} continues: the cluster lost its head while it ran", flush=True)
+                except EnvironmentFailure as error:  # of this one; the others may continue
                     print(f"error: job {job.name}: {error}", file=sys.stderr)
                     whole = False
     return whole

@@ -46,7 +46,8 @@ def state(results: ResultSet, elapsed: float) -> str:
         return f"The search was interrupted{after}{why_and_remedy(results)}"
     if holder(results.folder) is not None:
         return f"The search still runs: this page shows it {duration(elapsed)} into it."
-    return f"The search did not come to its end: its process is gone{after}; to go on: {how_to_resume(results.folder)}"
+    resume = how_to_resume(results.folder)
+    return f"The search did not come to its end: its process is gone{after}; to continue: {resume}"
 
 
 def verdict(results: ResultSet) -> list[str]:

@@ -22,21 +22,21 @@ _SIMULATED_TRIALS = 3000
 class Asha(TimedSpec):
     """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
 
-    Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; the best ``1 / reduction_factor`` of a rung go on.
-    Ours and not Ray's ``AsyncHyperBandScheduler``, which has no promotion, acts on Ray's trials only, forgets its rungs
-    in a restore and draws brackets without a seed; the decisions of the stopping variant equal Ray's but for equal
-    values (a test compares).
+    Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; of each the best ``1 / reduction_factor``
+    continue. Ours and not Ray's ``AsyncHyperBandScheduler``, which has no promotion, acts on Ray's trials only, forgets
+    its rungs in a restore and draws brackets without a seed; the decisions of the stopping variant equal Ray's but for
+    equal values (a test compares).
     """
 
     kind: Literal["asha"] = "asha"
     variant: Literal["stopping", "promotion"] = "stopping"
     """``stopping``: a trial that is not among the best so far ends at its rung. ``promotion`` (Algorithm 2 of the
-    paper): every trial pauses at its rung, and goes on from its checkpoint when it is among the best."""
+    paper): every trial pauses at its rung, and continues from its checkpoint when it is among the best."""
     grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
     """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: measured in the running search,
     by how far early ranks tell which trials turn out best (`tuner.schedulers.trust.Trust`)."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4
-    """η in the paper: the best 1/η of a rung go on."""
+    """η in the paper: the best 1/η of a rung continue."""
     brackets: Annotated[int, Field(ge=1)] = 1
     """Number of brackets; bracket s has its first rung at ``grace_period * reduction_factor**s``."""
     stop_last_trials: bool = True
@@ -84,8 +84,8 @@ class Asha(TimedSpec):
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         """Mean over simulated searches: trials come one after the other, in random order of quality, and keep it.
 
-        More than the 1/η of a synchronous halving go on, as the first at a rung has nothing to be compared with. With
-        ``grace_period: auto`` as if the first rung stayed where it is at the start.
+        More than the 1/η of a synchronous halving continue, as the first at a rung has nothing to be compared with.
+        With ``grace_period: auto`` as if the first rung stayed where it is at the start.
         """
         if self.grace_period == "auto":
             start = starting_rung(self.rungs(), self.max_t)

@@ -28,7 +28,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class Exploit:
-    """The trial that has just reported goes on from the latest checkpoint of ``donor`` with ``configuration``."""
+    """The trial that has just reported continues from the latest checkpoint of ``donor`` with ``configuration``."""
 
     donor: str
     configuration: Configuration
@@ -36,7 +36,7 @@ class Exploit:
 
 @dataclass(frozen=True)
 class Resume:
-    """A paused trial goes on from its checkpoint."""
+    """A paused trial continues from its checkpoint."""
 
     trial_id: str
 
@@ -49,7 +49,7 @@ class Stop:
 
 
 class Scheduler(ABC):
-    """Decides which trials go on. Knows nothing of Ray, so that a test or a simulator drives it the same way.
+    """Decides which trials continue. Knows nothing of Ray, so that a test or a simulator drives it the same way.
 
     A scheduler can be pickled at any moment. Whoever drives it reports each trial's steps in order, and calls `next`
     whenever resources for a trial are free.
@@ -112,7 +112,7 @@ class SchedulerSpec(Model):
         return complete or any(before < rung <= step for rung in self.rungs())
 
     def may_decide(self, before: float, step: float) -> bool:
-        """Whether anything but going on may become of such a trial there: a stop needs no checkpoint."""
+        """Whether anything but continuing may become of such a trial there: a stop needs no checkpoint."""
         return self.may_halt(before, step)
 
     @property

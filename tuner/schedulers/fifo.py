@@ -18,7 +18,7 @@ class Fifo(SchedulerSpec):
 
 
 class FifoScheduler(Scheduler):
-    """Lets every trial go on."""
+    """Lets every trial continue."""
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         return Decision.CONTINUE

@@ -91,7 +91,7 @@ class Stopping(Scheduler):
 
 
 class _Rung:
-    """The trials that reached one rung, and which of them are worth going on."""
+    """The trials that reached one rung, and which of them are worth continuing."""
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -133,7 +133,7 @@ class _Rung:
 
 
 class Promotion(Scheduler):
-    """Algorithm 2 of Li et al. 2020: trials pause at every rung, and the best go on when they are in its top 1/η.
+    """Algorithm 2 of Li et al. 2020: trials pause at every rung, and the best continue when they are in its top 1/η.
 
     Resources that become free go to the promotable trial of the highest rung, or, where there is none, to a new trial.
     """

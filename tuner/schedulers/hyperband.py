@@ -21,16 +21,16 @@ class Brackets(TimedSpec):
     """The brackets of HyperBand, whatever search fills them.
 
     Bracket s starts n = ⌈(s_max + 1) / (s + 1) · η^s⌉ trials, which pause at R η^-s. When all of them are there, the
-    best 1/η go on to a rung η times as high, and so forth up to R; the others end. New trials fill bracket s_max, then
-    s_max - 1, …, 0 (which stops nothing early), and then s_max again: budgets below the sizes' sum never see the last
-    ones. A bracket that no more trials can fill decides with those it has. While a rung waits for its last trials, free
-    resources go to new trials. A trial that fails is the worst of its rung, and blocks nobody.
+    best 1/η continue to a rung η times as high, and so forth up to R; the others end. New trials fill bracket s_max,
+    then s_max - 1, …, 0 (which stops nothing early), and then s_max again: budgets below the sizes' sum never see the
+    last ones. A bracket that no more trials can fill decides with those it has. While a rung waits for its last trials,
+    free resources go to new trials. A trial that fails is the worst of its rung, and blocks nobody.
     """
 
     max_t: Annotated[int, Field(ge=1)] = 81
     """R in the paper: the value of ``time_attr`` at which a trial is complete."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """η in the paper: the best 1/η of a rung go on."""
+    """η in the paper: the best 1/η of a rung continue."""
     stop_last_trials: bool = True
     """Whether a trial ends at ``max_t`` (or runs on until its function returns)."""
     grace_period: Annotated[int, Field(ge=1)] = 1
@@ -143,7 +143,7 @@ class _Bracket:
         self._waiting.pop(trial_id, None)
 
     def halve(self) -> tuple[list[str], list[str]]:
-        """(those that go on, those that end), once nobody is missing at the current rung; until then nobody."""
+        """(those that continue, those that end), once nobody is missing at the current rung; until then nobody."""
         if not self._closed or self._running:
             return [], []
         self._halvings += bool(self._waiting)

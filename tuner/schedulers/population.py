@@ -35,11 +35,11 @@ class PopulationSpec(TimedSpec):
     """What ``pbt`` and ``pb2`` have in common. All ``budget.trials`` trials are one population.
 
     Whenever a trial comes to a multiple of ``perturbation_interval`` its result is compared with the latest such result
-    of the others. One in the bottom ``quantile_fraction`` goes on from the checkpoint of one drawn from the top
+    of the others. One in the bottom ``quantile_fraction`` continues from the checkpoint of one drawn from the top
     ``quantile_fraction`` (exploit), with a configuration made from that trial's (explore). Nobody is replaced before
     each trial of the population has such a result. Asynchronous, as in the paper; there is no ``synch``. With fewer
-    slots than trials, a trial pauses at its interval while another is behind it, and the one furthest behind goes on. A
-    trial ends at ``max_t``, which Ray has not.
+    slots than trials, a trial pauses at its interval while another is behind it, and the one furthest behind continues.
+    A trial ends at ``max_t``, which Ray has not.
     """
 
     perturbation_interval: Annotated[int, Field(ge=1)] = 5
@@ -101,7 +101,7 @@ class PopulationSpec(TimedSpec):
 
 @dataclass(frozen=True)
 class Perturbation:
-    """``trial_id`` was replaced by ``donor``: it went on from the donor's checkpoint with another configuration."""
+    """``trial_id`` was replaced by ``donor``: it continued from the donor's checkpoint with another configuration."""
 
     step: int
     """Of the donor's latest report: what was trained up to it was trained with ``before``."""
@@ -229,7 +229,7 @@ class Population(Scheduler):
         self._unrank(trial_id)
         if (
             self._spec.time_attr != "training_iteration"
-        ):  # which counts the trial's own reports, whoever it goes on from
+        ):  # which counts the trial's own reports, whoever it continues from
             member.step = donor.step
         member.configuration, member.milestone = after, self._spec.milestone(member.step)
         return Exploit(donor_id, copy.deepcopy(after))

@@ -73,7 +73,7 @@ class Trust:
 
     The recall is measured. Elites of a later level m (from ηk on) are the best 1/η that reached it, and no more of them
     than a faultless cut at k keeps; r_m(k) is the share of them that were among the best 1/η of all at k. The smallest
-    r_m(k) counts, as only the last levels show that curves cross. Where a trial was cut at k itself, all that went on
+    r_m(k) counts, as only the last levels show that curves cross. Where a trial was cut at k itself, all that continued
     were among the best 1/η, and whether it was among the best 1/η² is asked instead: with chances that grow as a power
     of the rank (Lehmann 1953) the answer is the same. So trust can fall, and no trial must pass for the sake of
     measuring. Equal values share their mean rank, so that a level where all are equal earns no trust.

@@ -17,7 +17,7 @@ from tuner.spec.task import Task
 class Searcher(ABC):
     """Suggests configurations. Knows nothing of Ray, so that a test or a simulator drives it the same way.
 
-    A searcher can be pickled at any moment, and goes on with the same sequence when it is unpickled.
+    A searcher can be pickled at any moment, and continues with the same sequence when it is unpickled.
     """
 
     @abstractmethod

@@ -48,7 +48,7 @@ class ForgetfulStorage(TrialStorage):
     """Shows the trials with their last values, and forgets some of them.
 
     A paused trial is shown as an ended one: most never run again, and a sampler would wait for them for ever.
-    When more than ``max_history`` trials have ended, it goes on with half as many: the best quarter and the latest,
+    When more than ``max_history`` trials have ended, it continues with half as many: the best quarter and the latest,
     where a trial is the better the fewer others dominate it (Fonseca and Fleming 1993). Failed trials are forgotten,
     pending ones and the one that shows `Sequence` the space never.
     """

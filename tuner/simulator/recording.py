@@ -1,9 +1,9 @@
 """A table from the reports of a finished run, so that its trials can be replayed under other schedulers.
 
-A trial that was stopped early never told how it would have gone on. Its curve is carried on with its last value, at its
-mean seconds a step, and these rows are marked (``measured`` is false): a guess, and for a stopped trial a low one. A
-run without early stopping needs none. What counts with the steps, such as ``epoch`` beside ``training_iteration``, goes
-on counting: it may be the fidelity of another experiment.
+A trial that was stopped early never told how it would have continued. Its curve is carried on with its last value, at
+its mean seconds a step, and these rows are marked (``measured`` is false): a guess, and for a stopped trial a low one.
+A run without early stopping needs none. What counts with the steps, such as ``epoch`` beside ``training_iteration``,
+continues to count: it may be the fidelity of another experiment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Recording:
     carried_on: int
     """Curves that end with rows that were not measured."""
     left_out: int
-    """Trials without a usable report, at other steps than the rest, or with the configuration of one that went on."""
+    """Trials without a usable report, at other steps than the rest, or with the configuration of one that continued."""
 
     def parquet(self) -> bytes:
         """The table as a parquet file."""

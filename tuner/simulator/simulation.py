@@ -79,7 +79,7 @@ def simulate(
     """Searches ``table`` with the searcher and the scheduler that ``run`` would use, in virtual time.
 
     A trial reports each fidelity when the table's cumulative seconds say so, and ends with its curve; a resumed trial
-    goes on where it paused, at no cost. Ends after ``trials`` configurations, when none of them can go on, or at
+    continues where it paused, at no cost. Ends after ``trials`` configurations, when none of them can continue, or at
     ``seconds`` of virtual time. Raises InputError where neither is given, or where the scheduler cannot be simulated.
     """
     problem = simulation_problem(scheduler)

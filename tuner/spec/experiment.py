@@ -34,7 +34,7 @@ class Cost(Model):
 class Budget(Model):
     """When the search ends: at the first limit that is reached. Absent limits do not limit.
 
-    Limits count over all workers, and go on counting when a search is resumed.
+    Limits count over all workers, and continue to count when a search is resumed.
     """
 
     trials: Annotated[int, Field(ge=1)] | None = None
@@ -73,7 +73,7 @@ class Checkpoints(Model):
     """Which checkpoints are written, and which stay."""
 
     keep_per_trial: Annotated[int, Field(ge=1)] = 1
-    """The best of each trial. Besides, its latest two while it runs or waits, so that it can go on where one of them is
+    """The best of each trial. Besides, its latest two while it runs or waits, so that it can continue if one of them is
     damaged, and its latest when it has ended."""
     keep_trials: Annotated[int, Field(ge=1)] = 5
     """Only the best ended trials keep their checkpoints."""

@@ -11,7 +11,7 @@ from tuner.spec.quantities import Seconds, duration
 
 
 class Failures(Model):
-    """What becomes of a trial that fails: it goes on from its last checkpoint in another process, or ends.
+    """What becomes of a trial that fails: it continues from its last checkpoint in another process, or ends.
 
     A lost node or a preemption is not counted, unless the trial loses one node after another; a metric that is NaN,
     missing or no number is never tried again; nor is an exception that comes back with the same words after the same
@@ -50,7 +50,7 @@ class Failures(Model):
         return "; ".join(words)
 
     def limit_reached(self, failed: int, ended: int) -> str:
-        """Why the search ends after ``failed`` of ``ended`` trials; empty where it goes on."""
+        """Why the search ends after ``failed`` of ``ended`` trials; empty where it continues."""
         if isinstance(self.stop_after, int) and failed >= self.stop_after:
             return f"failures.stop_after {self.stop_after} is reached: {failed} trials failed"
         if isinstance(self.stop_after, str) and ended >= MIN_ENDED:

@@ -44,7 +44,7 @@ class MlflowTracking(Model):
     """Name in MLflow's model registry that the best trial's model gets a version of; the trainable's module needs
     ``load_model(config, checkpoint)``."""
     required: bool = True
-    """Whether a search that begins while MLflow cannot be used is refused (or goes on without it)."""
+    """Whether a search that begins while MLflow cannot be used is refused (or continues without it)."""
 
 
 class TensorboardTracking(Model):
@@ -61,7 +61,7 @@ class WandbTracking(Model):
     mode: Literal["offline", "online"] = "online"
     """``offline``: files in ``wandb`` in the run folder, which ``wandb sync`` sends."""
     required: bool = True
-    """Whether a search that begins while W&B cannot be used is refused (or goes on without it)."""
+    """Whether a search that begins while W&B cannot be used is refused (or continues without it)."""
 
 
 class Tracking(Model):

@@ -86,7 +86,7 @@ class Delivery:
             act()
         except EnvironmentFailure as error:
             if not self.trouble:
-                self.say(f"{error}; the search goes on, and what is missing is sent when it can be")
+                self.say(f"{error}; the search continues, and what is missing is sent when it can be")
             self.trouble, self._opened = str(error), False  # a request may have been answered, and the answer lost
             self._not_before = time.monotonic() + _RETRY_S
             return False

@@ -52,4 +52,4 @@ def _again(trial: Trial) -> str:
     times = len(trial.segments) - 1
     if times < 1:
         return ""
-    return f", some of them again: it went on from a better trial {'once' if times == 1 else f'{times} times'}"
+    return f", some of them again: it continued from a better trial {'once' if times == 1 else f'{times} times'}"

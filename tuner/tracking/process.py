@@ -62,7 +62,7 @@ class TrackingProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         folder = results.folder
-        with contextlib.suppress(BrokenPipeError):  # it has died: the search goes on, and `finished` says so
+        with contextlib.suppress(BrokenPipeError):  # it has died: the search continues, and `finished` says so
             self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.shown}\n")
             self._process.stdin.flush()
         self._follows = True

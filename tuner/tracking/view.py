@@ -199,7 +199,7 @@ def _eta(trial: Trial, spec: ExperimentSpec, pace: float, now: float) -> str:
         return ""
     back = min(RECENT, len(trial.reports) - 1)
     epochs = (_epoch(trial, spec) - _epoch(trial, spec, back + 1)) / back if back else _epoch(trial, spec)
-    if epochs <= 0:  # it went on from another trial's checkpoint
+    if epochs <= 0:  # it continued from another trial's checkpoint
         return ""
     left = (spec.scheduler.fidelity[1] - _epoch(trial, spec)) / epochs * pace
     return duration(max(0.0, left - (now - trial.reports[-1].timestamp)))

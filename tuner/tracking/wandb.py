@@ -1,6 +1,6 @@
 """Weights & Biases: one run for each trial, all of a search in one group.
 
-A run's id is made of the run's `identity` and the trial's, so that a resumed search goes on with the same runs. What
+A run's id is made of the run's `identity` and the trial's, so that a resumed search continues with the same runs. What
 W&B holds of a step it keeps: where a trial went back to a checkpoint and its steps came out otherwise, the first stay.
 """
 
