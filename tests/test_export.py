@@ -138,15 +138,15 @@ def test_a_trial_that_changed_its_configuration_has_that_of_its_best_report(tmp_
     assert optuna_study(results).trials[0].params == {"lr": 0.6}
 
 
-TEXT = "its values are told as text"
+TEXT = "its values become text"
 TOLD: dict[str, tuple[dict[str, Any], list[Any], BaseDistribution, str]] = {
-    "log step": ({"qlograndint": [16, 64, 16]}, [48, 16], IntDistribution(16, 64, log=True), "without its quantum"),
+    "log step": ({"qlograndint": [16, 64, 16]}, [48, 16], IntDistribution(16, 64, log=True), "loses its quantum"),
     "log quantum": ({"qloguniform": [0.1, 0.9, 0.1]}, [0.3, 0.9], FloatDistribution(0.1, 0.9, log=True), "quantum"),
     "quantum": ({"qrandint": [8, 64, 8]}, [64, 8], IntDistribution(8, 64, step=8), ""),
-    "normal": ({"randn": [0, 1]}, [7.0, -7.0], FloatDistribution(-7, 7), "randn [0, 1] is told as -7 to 7"),
-    "beyond": ({"uniform": [0, 1]}, [0.5, 1.5], FloatDistribution(0, 1.5), "is told as 0 to 1.5"),
-    "below 0": ({"loguniform": [0.1, 1]}, [-1.0, 0.5], FloatDistribution(-1, 1), "is told as -1 to 1"),
-    "between": ({"quniform": [0, 1, 0.5]}, [0.5, 0.7], FloatDistribution(0, 1), "without its quantum"),
+    "normal": ({"randn": [0, 1]}, [7.0, -7.0], FloatDistribution(-7, 7), "randn [0, 1] becomes -7 to 7"),
+    "beyond": ({"uniform": [0, 1]}, [0.5, 1.5], FloatDistribution(0, 1.5), "becomes 0 to 1.5"),
+    "below 0": ({"loguniform": [0.1, 1]}, [-1.0, 0.5], FloatDistribution(-1, 1), "becomes -1 to 1"),
+    "between": ({"quniform": [0, 1, 0.5]}, [0.5, 0.7], FloatDistribution(0, 1), "loses its quantum"),
     "not whole": ({"randint": [0, 9]}, [0.5, 1], FloatDistribution(0, 8), ""),
     "not a number": ({"randint": [1, 9]}, [2, "auto"], CategoricalDistribution([2, "auto"]), ""),
     "another": ({"choice": [1, "a"]}, ["a", "b"], CategoricalDistribution([1, "a", "b"]), ""),

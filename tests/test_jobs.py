@@ -532,7 +532,7 @@ def test_a_job_whose_ray_is_gone_is_not_over(job: Job, tmp_path: Path) -> None:
 def test_a_search_that_crashes_is_continued_once_and_is_not_over(job: Job, tmp_path: Path) -> None:
     process = driver(job, f"echo >> {tmp_path}/calls; exit 1", tmp_path)
     said = process.communicate(timeout=60)[1]
-    assert "the search crashed; it is continued once" in said
+    assert "the search crashed; it continues from its journal, once" in said
     assert "python -m tuner resume a --cluster FILE" in said
     assert process.returncode == 1
     assert (tmp_path / "calls").read_text() == "\n\n"

@@ -194,7 +194,7 @@ def _categorical(parameter: Parameter, values: dict[str, Any]) -> _Column:
         return _Column(parameter.name, values, CategoricalDistribution(choices))
     texts = {trial: show(value) for trial, value in values.items()}
     choices = list(dict.fromkeys(map(show, choices)))
-    return _Column(parameter.name, texts, CategoricalDistribution(choices), "its values are told as text")
+    return _Column(parameter.name, texts, CategoricalDistribution(choices), "its values become text")
 
 
 def _numeric(parameter: Parameter, values: dict[str, Any]) -> _Column:
@@ -207,9 +207,9 @@ def _numeric(parameter: Parameter, values: dict[str, Any]) -> _Column:
     log = log and low > 0
     remarks = []
     if isinstance(domain, Normal) or (low, high) != bounds:
-        remarks.append(f"{domain} is told as {low:.4g} to {high:.4g}")
+        remarks.append(f"{domain} becomes {low:.4g} to {high:.4g}")
     if step is not None and (log or not all(_divides(step, value - low) for value in (*values.values(), high))):
-        remarks.append(f"{domain} is told without its quantum")
+        remarks.append(f"{domain} loses its quantum")
         step = None
     whole = isinstance(domain, Integer) and all(isinstance(value, int) for value in values.values())
     distribution: BaseDistribution = FloatDistribution(low, high, log=log, step=step)

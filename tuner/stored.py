@@ -1,7 +1,7 @@
 """The shape of the files of a run folder, as far as their readers depend on it.
 
-Other versions of tuner may have written more, or less: unknown keys pass, and every key may be missing. What is there
-must have its type, so that no reader needs to ask again.
+Other versions of tuner may have written more, or less: unknown keys pass, and every key may be missing. The others
+must have their types, so that no reader needs to ask again.
 """
 
 from __future__ import annotations

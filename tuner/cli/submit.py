@@ -40,7 +40,7 @@ def command(
     """Run the search of FILE on a cluster, as a job: it continues when this computer is switched off.
 
     The code below the working directory travels, as far as .gitignore and .tunerignore let it; data and runs do not.
-    What git does not track is refused where it looks like a secret. Whoever can read the cluster's storage can read the
+    Untracked files are refused if they look like secrets. Everybody who can read the cluster's storage can read the
     code; --address http://… sends it, and Ray's token, unencrypted.
 
     Example: python -m tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml

@@ -1,6 +1,6 @@
 """Preflight: is this machine fit for a search, and does an experiment run on it?
 
-A check is a small function that returns a `Finding`. What it needs besides this machine is an argument.
+A check is a small function that returns a `Finding`. Its arguments are all that it needs besides this machine.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The trial is a real one, started by `tuner.runner.run` with ``budget.trials: 1``: the same Ray, process, checkpoints and
 run folder as in the search to come, so that what it shows holds for that. To end it after three reports needs no
-machinery: ASHA with ``time_attr: training_iteration`` and ``max_t: 3`` ends every trial there. What that replaces, the
-experiment's own scheduler, is checked by the plan, and by looking for its ``time_attr`` in the reports. Calling the
+machinery: ASHA with ``time_attr: training_iteration`` and ``max_t: 3`` ends every trial there. That
+replaces the experiment's own scheduler, which the plan checks; its ``time_attr`` must be in the reports. Calling the
 function without Ray would say nothing of the start of Ray and of processes, which is what goes wrong on new machines.
 """
 
@@ -44,7 +44,7 @@ STEPS = 3
 LIMIT_S = 300
 """The longest that the trial may take."""
 LOG_LINES = 10
-"""Last lines of a failed trial's log that are told."""
+"""Last lines of a failed trial's log that are shown."""
 
 _AS_A_TEST = (
     f"scheduler={{kind: asha, time_attr: training_iteration, max_t: {STEPS}, grace_period: {STEPS}}}",
@@ -106,7 +106,7 @@ def _data(plan: Plan) -> Finding:
             plan.trainable.prepare(merge(plan.spec.params, sample))
         except OSError as error:
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
-        except Exception as error:  # noqa: BLE001 - the user's own prepare may raise anything: it is told
+        except Exception as error:  # noqa: BLE001 - the user's own prepare may raise anything: a finding names it
             raise InputError(f"{plan.spec.trainable}: prepare: {type(error).__name__}: {error}") from None
     notices = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     if notices:

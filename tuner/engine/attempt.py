@@ -1,8 +1,8 @@
 """What one attempt at a trial writes to the run folder, from its process.
 
 An attempt that the driver holds for dead may live: its node was only cut off, and it continues to train and to save
-beside its successor. So no two attempts have checkpoints of the same name. What the elder one writes is in nobody's
-way, and as its reports no longer arrive nothing ever refers to it.
+beside its successor. So no two attempts have checkpoints of the same name. The files of the elder one are in
+nobody's way, and as its reports no longer arrive nothing ever refers to them.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Controller(FailingTrials):
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         trial.run_metadata.checkpoint_manager._checkpoint_results.clear()  # the latest, which is needed, stands apart
-        if RESULT_DUPLICATE in result or result.get(DONE):  # the latter is said by the trainable itself
+        if RESULT_DUPLICATE in result or result.get(DONE):  # the trainable itself may say `done`
             self.recorder.returned(trial.trial_id)
         return super()._process_trial_result(trial, result)
 

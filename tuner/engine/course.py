@@ -115,5 +115,5 @@ class Course:
             self.searcher.end(trial_id, last[0], self._searched(last[1]))
 
     def _searched(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """What the searcher is told of a trial's objectives."""
+        """What the searcher learns of a trial's objectives."""
         return (compared(self.objectives, values),) if self.scalarised else values

@@ -1,8 +1,8 @@
 """Makes one process fit to run trial after trial, each as if it were the first.
 
 Starting a process and importing torch takes seconds, a trial's own start-up milliseconds, so a process is handed from
-trial to trial (the numbers stand in tests/benchmarks/overhead.py). What a trial can leave behind is undone before the
-next (`fresh_start`), and what cannot be undone is found (`leftovers`): then the process is replaced by a new one.
+trial to trial (the numbers stand in tests/benchmarks/overhead.py). `fresh_start` undoes what a trial can leave behind
+before the next; `leftovers` finds what cannot be undone, and then a new process replaces this one.
 """
 
 from __future__ import annotations

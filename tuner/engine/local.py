@@ -107,7 +107,7 @@ def run_here(
 
     As in a process that Ray starts for it, with the resources that ``task`` asks for: the same seed, working directory,
     import path and number of threads, no GPU where it asks for none. The function sees no checkpoint at its start;
-    those that it reports are deleted at the end. What it prints goes to stderr.
+    those that it reports are deleted at the end. Its output goes to stderr.
 
     Returns why the trial failed: what the function raised, or a BadReport; None where it did not. ``on_error`` is
     called with that while directory and environment are still the trial's.
@@ -127,7 +127,7 @@ def run_here(
                 run_function(Process(), task, config, session.report)
         except _Over:
             error = session.broken
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's function may raise anything: it is told
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's function may raise anything: it is returned
             error = raised
         if error is None and not session.reports:
             error = BadReport(NO_REPORT)

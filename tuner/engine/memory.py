@@ -57,7 +57,7 @@ class Kills:
             self._before[node] = self._count(node)
 
     def died(self, node: str) -> Callable[[], bool | None]:
-        """A process has died there. What is returned tells whether the kernel has killed since; None: not yet known."""
+        """A process has died there. Returns what tells whether the kernel has killed since; None: not yet known."""
         asked = [self._before.get(node), self._count(node)]
         self._before[node] = asked[1]
         return lambda: self._look(asked)

@@ -1,8 +1,8 @@
 """How trials fare on each node: where one is not tried again, and which nodes are put aside.
 
 A node that is sick (a GPU fell off the bus, a disk is full, a driver is broken) fails each trial within seconds, and so
-draws one after the other. A configuration that fails looks the same at first. What tells them apart is the next
-attempt, which is made on another node: it fails there too, or it comes to a report, and then the node is to blame.
+draws one after the other. A configuration that fails looks the same at first. The next
+attempt, on another node, tells them apart: if it comes to a report there, the node is to blame.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Nodes:
         self._cleared: set[str] = set()
         """Nodes of which a suspicion came true: a trial that failed there reported elsewhere."""
         self._judged: set[str] = set()
-        """Nodes that were found sick: each is told once."""
+        """Nodes that were found sick: one notice names each."""
         self._lost: dict[str, set[str]] = {}
         """Of each node that was lost, in order: the trials that were on it."""
 

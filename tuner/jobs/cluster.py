@@ -102,8 +102,8 @@ class ClusterFile:
     def ssh(self) -> list[str]:
         """The beginning of an ssh command, up to the options.
 
-        A host that is new is taken for what it says; one whose key has changed is refused. What is known of the hosts
-        of this file is kept apart, as those of a cluster come and go.
+        A host that is new is taken for what it says; one whose key has changed is refused. The hosts of
+        this file have a list of keys of their own, as those of a cluster come and go.
         """
         key = ["-i", str(Path(self.key).expanduser())] if self.key else []
         known = ["-o", "StrictHostKeyChecking=accept-new", "-o", f'UserKnownHostsFile="{self._known_hosts()}"']

@@ -92,7 +92,7 @@ def drive(
             return Interrupted.exit_status
         if status == CRASHED and not crashes and not _ray_is_gone():
             crashes += 1
-            print("NOTICE: the search crashed; it is continued once from its journal", file=sys.stderr)
+            print("NOTICE: the search crashed; it continues from its journal, once", file=sys.stderr)
             continue
         if status >= 0:
             return status
@@ -106,7 +106,7 @@ def drive(
 
 
 def _address() -> str:
-    return os.environ.get("RAY_ADDRESS", "auto")  # a job is told its cluster's
+    return os.environ.get("RAY_ADDRESS", "auto")  # Ray sets it for a job
 
 
 def _wait_until(condition: Callable[[], bool], patience: float) -> None:

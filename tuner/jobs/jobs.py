@@ -63,7 +63,7 @@ class Submission:
 
     @property
     def job(self) -> Job:
-        """What the cluster is told."""
+        """What the cluster gets to know."""
         sets = [word for text in self.overrides for word in ("--set", text)]
         what = "--resume" if self.file is None else self.file
         words = ["-m", "tuner.jobs.driver", what, "--storage", self.storage, "--name", self.name, *sets]

@@ -46,7 +46,7 @@ class Submitter:
 
 @dataclass(frozen=True)
 class Job:
-    """What a cluster is told of a search."""
+    """What a cluster gets to know of a search."""
 
     name: str
     storage: str

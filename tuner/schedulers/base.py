@@ -51,8 +51,8 @@ class Stop:
 class Scheduler(ABC):
     """Decides which trials continue. Knows nothing of Ray, so that a test or a simulator drives it the same way.
 
-    A scheduler can be pickled at any moment. Whoever drives it reports each trial's steps in order, and calls `next`
-    whenever resources for a trial are free.
+    A scheduler can be pickled at any moment. The driver reports each trial's steps in order, and calls `next` whenever
+    resources for a trial are free.
     """
 
     def add(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027

@@ -21,9 +21,9 @@ _REPAIRS = 100
 class Guarded(Searcher):
     """Gives ``points`` first, then what ``inner`` suggests and the constraints of the space allow.
 
-    ``inner`` is told of each point through `Searcher.adopt`, so that a model learns from it, and of each forbidden
-    suggestion as a trial that failed. After `REFUSALS` of those in a row it adopts the last one with as many parameters
-    drawn anew as it takes: the best configuration often lies where a constraint is tight.
+    ``inner`` learns of each point through `Searcher.adopt`, and of each forbidden suggestion as a trial that failed.
+    After `REFUSALS` of those in a row it adopts the last one with as many parameters drawn anew as it takes: the best
+    configuration often lies where a constraint is tight.
     """
 
     def __init__(self, inner: Searcher, task: Task, points: Sequence[Configuration] = ()) -> None:

@@ -13,7 +13,7 @@ from tuner.searchers.observations import Observations
 from tuner.spec.task import Task
 
 _LARGEST = 1e30
-"""A diverged loss is told as this: GPSampler squares values, and hypervolumes multiply them."""
+"""A diverged loss becomes this: GPSampler squares values, and hypervolumes multiply them."""
 
 
 class TrialStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]

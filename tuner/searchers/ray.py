@@ -34,8 +34,8 @@ class RaySearch(SearchSpec):
 
     It gets the space as Ray's own domains through ``set_search_properties``, as from Ray Tune. ``seed`` is passed on
     where its constructor has an argument ``seed`` or ``random_state_seed``. A trial that a scheduler stopped counts
-    with its last value. Where the searcher asks to wait (it suggests None), a random configuration runs. It is told of
-    a configuration that it did not suggest when that ends, if it has ``add_evaluated_point``.
+    with its last value. Where the searcher asks to wait (it suggests None), a random configuration runs. It
+    learns of a configuration that it did not suggest when that ends, if it has ``add_evaluated_point``.
     """
 
     model_config = ConfigDict(

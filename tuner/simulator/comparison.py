@@ -172,7 +172,7 @@ def compare(
     limits: Limits,
     say: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
-    """Simulates everything; ``say`` is told of each number of workers and table that is done."""
+    """Simulates everything; ``say`` hears of each number of workers and table that is done."""
     cells: dict[tuple[str, str, int], Cell] = {}
     for slots in workers:
         for i, table in enumerate(contenders[0].tables):

@@ -2,8 +2,8 @@
 
 A trial that was stopped early never told how it would have continued. Its curve is carried on with its last value, at
 its mean seconds a step, and these rows are marked (``measured`` is false): a guess, and for a stopped trial a low one.
-A run without early stopping needs none. What counts with the steps, such as ``epoch`` beside ``training_iteration``,
-continues to count: it may be the fidelity of another experiment.
+A run without early stopping needs none. A metric that counts with the steps, such as ``epoch`` beside
+``training_iteration``, continues to count: it may be the fidelity of another experiment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What searchers and schedulers are told of an experiment."""
+"""What searchers and schedulers know of an experiment."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
 
 A process and not a thread: importing MLflow and writing to it takes seconds of one core, in which a thread would hold
 up the loop that drives the search. The journal is its spool: what a server that is away does not get stays there. When
-it has imported the modules it is told the run folder on stdin, which ends when that folder is complete, or with the
-search's process when that is killed. On stdout it says one JSON object a line: a ``notice`` for the user, and in the
-end what is ``missing``: why not all could be sent, or ''.
+it has imported the modules it reads the run folder's name from stdin, which ends when that folder is complete, or with
+the search's process when that is killed. On stdout it writes one JSON object a line: a ``notice`` for the user, and in
+the end what is ``missing``: why not all could be sent, or ''.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ USUAL = os.terminal_size((80, 24))
 """For a terminal that does not know its size, or is gone."""
 
 BEGIN_SYNCHRONIZED, END_SYNCHRONIZED = "\x1b[?2026h", "\x1b[?2026l"
-"""What a terminal is told between them it shows at once, without flicker; one that does not know them ignores them."""
+"""A terminal shows all that comes between them at once, without flicker; one that does not know them ignores them."""
 
 
 class Live(Progress):
-    """A screenful that redraws in place; what is said meanwhile stays above it."""
+    """A screenful that redraws in place; messages stay above it."""
 
     def __init__(self, screen: Screen, spec: ExperimentSpec) -> None:
         super().__init__(screen)

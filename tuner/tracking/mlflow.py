@@ -3,7 +3,7 @@
 Ours and not Ray's ``MLflowLoggerCallback``, which sends one metric a call from the loop that drives the search (39 ms
 each, measured with MLflow 3.17 on sqlite), knows no parent run, and makes every run anew when a search is resumed.
 
-What MLflow holds is told by MLflow itself, in tags: ``tuner.run`` (`identity`) and ``tuner.trial`` make a run the same
+Tags in MLflow tell what it holds: ``tuner.run`` (`identity`) and ``tuner.trial`` make a run the same
 for ever, ``tuner.sent`` says how many reports it holds, with their `digest`. So nothing is sent twice, whatever
 process was killed when, and any finished run can be sent to any server.
 """

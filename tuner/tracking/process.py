@@ -18,7 +18,7 @@ from tuner.spec.tracking import Tracking
 from tuner.trial import Report, Trial
 
 _QUIET_S = 3.0
-"""The user is told when the last of it takes longer."""
+"""A notice says so when the last of it takes longer."""
 
 
 class TrackingProcess:

@@ -46,7 +46,7 @@ class Screen:
     ) -> None:
         self.release()
         os.dup2(self._out, 1)
-        if self._terminal.is_gone:  # nothing that is said from now on may fail for it
+        if self._terminal.is_gone:  # no message from now on may fail for it
             for descriptor in (1, 2) if os.path.sameopenfile(self._out, self._err) else (2,):
                 _drop(descriptor)
         for descriptor in (self._out, self._err):
@@ -96,7 +96,7 @@ class Screen:
 class _Terminal(io.FileIO):
     """What is written to a terminal that is gone (a lost connection, a pipe whose reader ended) is dropped.
 
-    The search does not need its reader, and the run folder has all that is said.
+    The search does not need its reader, and the run folder has every message.
     """
 
     is_gone = False
