@@ -185,7 +185,7 @@ def test_epochs_that_running_trials_need_to_their_next_rung_are_spoken_for(tmp_p
     assert not run.stopper.is_spoken_for(["a"])  # 4 used, 5 to go
     assert run.stopper.is_spoken_for(["a", "b", "c", "d"])  # and 3 more
     assert run.stopper.is_spoken_for(["a", "b", "c", "d"])
-    told = "the running trials will use up what is left: no other starts meanwhile"
+    told = "the running trials will use up the rest: no other starts meanwhile"
     assert run.said == [f"NOTICE: budget.epochs 12: {told}"]
     assert not run.stopper.is_spoken_for(["b"])
     assert run.reason == ""
@@ -223,7 +223,7 @@ def test_a_new_trial_must_have_the_time_for_its_first_rung(tmp_path: Path) -> No
     assert run.stopper.is_spoken_for(["a"])
     assert run.reason == ""
     assert run.stopper.is_spoken_for([])
-    assert run.control.stop_reason == "budget.wall_clock 1m40s: what is left is too short for another trial"
+    assert run.control.stop_reason == "budget.wall_clock 1m40s: too little is left for another trial"
     assert run.stopper.stop_all()
 
 

@@ -115,7 +115,7 @@ def test_what_holds_a_secret_is_refused(project: Path, name: str, text: str, wha
     (project / name).write_text(text)
     with pytest.raises(InputError) as caught:
         code_of(project)
-    assert f"what looks like a secret would travel: {name} ({what}); name it in .gitignore or" in str(caught.value)
+    assert f"files that look like secrets would travel: {name} ({what}); name it in .gitignore or" in str(caught.value)
     assert Path(name) in code_of(project, include=[name]).files
     assert Path(name) not in code_of(project, [name]).files
     (project / ".tunerignore").write_text(f"# not for the cluster\n{name}\n")
@@ -272,9 +272,9 @@ HELD: list[socket.socket] = []
     [
         (HELD.append, "timed out"),
         (socket.socket.close, "is the cluster up"),
-        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "is no dashboard of Ray"),
-        (says(b"HTTP/1.0 200 OK\r\n\r\nhello"), "is no dashboard of Ray"),
-        (says(b"HTTP/1.0 404 No\r\n\r\n"), "is no dashboard of Ray"),
+        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "something else than Ray's dashboard answers there"),
+        (says(b"HTTP/1.0 200 OK\r\n\r\nhello"), "something else than Ray's dashboard answers there"),
+        (says(b"HTTP/1.0 404 No\r\n\r\n"), "something else than Ray's dashboard answers there"),
     ],
     ids=["silence", "hangs up", "ssh", "http", "404"],
 )

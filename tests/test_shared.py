@@ -16,7 +16,7 @@ def test_a_node_that_sees_the_storage_writes_its_name(tmp_path: Path) -> None:
 
 
 def test_a_node_that_does_not_see_it_says_so(tmp_path: Path) -> None:
-    assert _reads_and_writes(RunFolder.at(tmp_path / "elsewhere"), "node1") == "what the driver writes is not there"
+    assert _reads_and_writes(RunFolder.at(tmp_path / "elsewhere"), "node1") == "it does not see the driver's file there"
 
 
 def test_a_node_that_cannot_write_says_why(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_once_the_run_is_another_ones_nothing_is_done(storing: Storing, control:
 
     with pytest.raises(KeyboardInterrupt):
         storing.attempt(lost)
-    assert "process 4711 has it; once that one has ended" in str(control.fatal)
+    assert "process 4711 has it; to continue the search when the other has ended" in str(control.fatal)
     done: list[int] = []
     for use in (storing.attempt, storing.insist, storing.later):
         with pytest.raises(KeyboardInterrupt):

@@ -85,8 +85,8 @@ class Lock(abc.ABC):
     def _lose(self) -> None:
         now = _who(self._others())
         self._lost = LockLost(
-            f"{self._folder.shown}: {now} has taken {self._name} over from this one (process {os.getpid()} on "
-            f"{socket.gethostname()}), which stood still or lost its storage, and writes nothing more there"
+            f"{self._folder.shown}: {now} has taken {self._name} over. This process ({os.getpid()} on "
+            f"{socket.gethostname()}) stood still or lost its storage, and writes nothing more there"
         )
 
     def _content(self) -> bytes:

@@ -130,7 +130,7 @@ def test_storage_that_is_not_shared_is_refused_before_the_first_trial(cluster: C
     tuner(laptop, "submit search.yaml --name unshared --storage /root/runs")
     said = tuner(laptop, "logs unshared -f", check=False)
     for name in ("worker1", "worker2"):
-        assert f"({cluster.hosts[name].address}): what the driver writes is not there" in said
+        assert f"({cluster.hosts[name].address}): it does not see the driver's file there" in said
     assert "with --storage" in said
 
 

@@ -31,7 +31,7 @@ def check() -> Iterator[Finding]:
     """Python and the packages, where what tuner needs is known."""
     asked = needs()
     if asked is None:
-        yield Finding("warning", "packages", "what tuner needs is not known: it is not installed", REMEDY)
+        yield Finding("warning", "packages", "tuner is not installed, so its requirements are unknown", REMEDY)
         return
     yield python(asked)
     yield packages(asked)

@@ -59,9 +59,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         limit = self._spoken_for(sum(self._to_go(self._ledger.epoch(trial)) for trial in running))
         if limit and limit != self._told:
             self._told = limit
-            self._control.say(
-                f"NOTICE: {limit}: the running trials will use up what is left: no other starts meanwhile"
-            )
+            self._control.say(f"NOTICE: {limit}: the running trials will use up the rest: no other starts meanwhile")
         if limit:
             return True
         wall_clock = self._budget.wall_clock
@@ -69,7 +67,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         if wall_clock is None or self._control.elapsed + first < wall_clock:
             return False
         if not running:
-            self._end(f"budget.wall_clock {duration(wall_clock)}: what is left is too short for another trial")
+            self._end(f"budget.wall_clock {duration(wall_clock)}: too little is left for another trial")
         return True
 
     def _end(self, reason: str) -> None:

@@ -94,7 +94,7 @@ class Control:
 
     def lock_lost(self, folder: RunFolder, error: LockLost) -> None:
         """Another process works on ``folder`` now."""
-        self.fatal = LockLost(f"{error}; once that one has ended, to continue the search: {how_to_resume(folder)}")
+        self.fatal = LockLost(f"{error}; to continue the search when the other has ended: {how_to_resume(folder)}")
         self.interrupted = True
 
     @contextlib.contextmanager

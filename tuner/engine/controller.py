@@ -231,7 +231,7 @@ class Controller(FailingTrials):
         if self._room_lacks and not self._running_trials and not self._trial_to_actor:
             resume = how_to_resume(self.recorder.results.folder)
             remedy = f"make room there, or lower the limit; to continue: {resume}"
-            self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no trial runs that could end: {remedy}")
+            self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no running trial can free any: {remedy}")
             self.control.interrupted = True
         return bool(self._room_lacks)
 

@@ -62,7 +62,7 @@ def _reads_and_writes(probe: RunFolder, name: str) -> str:
     try:
         probe.read("driver")
     except FileNotFoundError:
-        return "what the driver writes is not there"
+        return "it does not see the driver's file there"
     except OSError as error:
         return f"cannot be read: {error}"
     try:
@@ -81,7 +81,7 @@ def _met(call: object, probe: RunFolder, node: dict[str, str]) -> str:
         return f"no answer within {PATIENCE_S:.0f} s"
     except ray.exceptions.RayError as error:
         return str(error).strip().splitlines()[-1]
-    return problem or ("" if probe.exists(node["NodeID"]) else "what it writes is not seen by the driver")
+    return problem or ("" if probe.exists(node["NodeID"]) else "the driver does not see its file there")
 
 
 def _named(host: str, address: str) -> str:

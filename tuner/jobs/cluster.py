@@ -209,7 +209,7 @@ def _check_answers(url: str, given: str, deadline: float) -> None:
     except OSError as error:
         raise EnvironmentFailure(f"{given}: {getattr(error, 'reason', error)}; {remedy}") from None
     if not is_rays:
-        raise EnvironmentFailure(f"{given}: what answers there is no dashboard of Ray; {remedy}")
+        raise EnvironmentFailure(f"{given}: something else than Ray's dashboard answers there; {remedy}")
 
 
 def _client(url: str, given: str, deadline: float) -> JobSubmissionClient:

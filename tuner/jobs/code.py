@@ -91,7 +91,7 @@ def code_of(project: Path, exclude: Sequence[str] = (), include: Sequence[str] =
     if doubtful:
         more = f" and {len(doubtful) - _SHOWN} more" * (len(doubtful) > _SHOWN)
         raise InputError(
-            f"{project}: what looks like a secret would travel: {', '.join(doubtful[:_SHOWN])}{more}; name it in "
+            f"{project}: files that look like secrets would travel: {', '.join(doubtful[:_SHOWN])}{more}; name it in "
             f".gitignore or {IGNORE}, leave it out with --exclude NAME, or send it with --include NAME"
         )
     _check_size(project, files)
