@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import tuner.trainable
 from tuner.errors import InputError
 from tuner.machine import Autoscaler, Cluster, Node, NodeType
 from tuner.plan import Plan
@@ -17,6 +19,7 @@ from tuner.plan_text import description
 from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.spec.reader import load_experiment
+from tuner.trainable import Trainable
 
 ROOT = Path(__file__).parent.parent
 GIB = 2.0**30
@@ -178,6 +181,25 @@ def test_what_an_autoscaler_may_start_counts_and_is_waited_for() -> None:
     assert plan(there, budget={"trials": 10}).waits_for == ""
     assert plan(CPUS).waits_for == ""
     assert plan(GROWING, budget={"trials": 3}).slots_on((HEAD,)) == 3
+
+
+@pytest.mark.parametrize(("name", "checked"), [("lr", 1000), ("rate", 1)])
+def test_many_choices_are_checked_by_one_schema_until_one_is_wrong(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, checked: int
+) -> None:
+    (folder / "t_typed.py").write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass Config:\n    lr: int = 1\n"
+        "def train(config: Config): ...\n"
+    )
+    calls, schemas = [], []
+    complaints, adapter = Trainable.complaints, tuner.trainable.TypeAdapter
+    monkeypatch.setattr(Trainable, "complaints", lambda self, values: calls.append(values) or complaints(self, values))
+    monkeypatch.setattr(tuner.trainable, "TypeAdapter", lambda kind: schemas.append(kind) or adapter(kind))
+    space = {name: {"choice": list(range(1000))}}
+    with contextlib.nullcontext() if name == "lr" else pytest.raises(InputError, match="no such parameter"):
+        plan(trainable="t_typed.py:train", search_space=space)
+    assert checked <= len(calls) <= checked + 5  # and some that were drawn at random
+    assert len(schemas) == 1
 
 
 def test_a_fraction_of_more_than_one_gpu_is_refused() -> None:

@@ -99,13 +99,18 @@ def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator
 def _config_problems(experiment: Experiment, trainable: Trainable, samples: list[dict[str, Any]]) -> list[Problem]:
     """Every parameter and its extreme values against the trainable's Config, without starting anything."""
     spec = experiment.spec
-    candidates = list(samples[:5])
-    for parameter in spec.search_space.parameters:
-        active = next((config for config in samples if _holds(config, parameter.path)), None)
-        if active is not None:
-            candidates += [_replaced(active, parameter.path, value) for value in parameter.domain.probes()]
     problems: dict[tuple[str, ...], Problem] = {}
-    for config in candidates:
+
+    def candidates() -> Iterator[Configuration]:
+        yield from samples[:5]
+        for parameter in spec.search_space.parameters:
+            active = next((config for config in samples if _holds(config, parameter.path)), None)
+            for value in parameter.domain.probes() if active is not None else ():
+                if parameter.path in problems:
+                    break
+                yield _replaced(active or {}, parameter.path, value)
+
+    for config in candidates():
         for path, message in trainable.complaints(merge(spec.params, config)):
             where = (
                 ("search_space",)

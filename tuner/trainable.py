@@ -120,9 +120,15 @@ class Trainable:
             return values
         with no_exit():
             try:
-                return TypeAdapter(self.config_type).validate_json(json.dumps(values), strict=True)
+                return self._adapter.validate_json(json.dumps(values), strict=True)
             except (TypeError, PydanticSchemaGenerationError):  # values or fields that are arbitrary Python objects
                 return self.config_type(**values)
+
+    @functools.cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        """Of `config_type`. Raises PydanticSchemaGenerationError."""
+        assert self.config_type is not None
+        return TypeAdapter(self.config_type)
 
     def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
