@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,13 +26,14 @@ from ray.job_submission import JobDetails, JobStatus, JobType
 
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
-from tuner.jobs import cluster, code
+from tuner.jobs import cluster, code, revival
 from tuner.jobs import driver as driver_module
 from tuner.jobs.cluster import ClusterFile, jobs_api
 from tuner.jobs.code import code_of
 from tuner.jobs.driver import disagreements, drive
 from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
-from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code
+from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code, recorded
+from tuner.jobs.revival import revive
 from tuner.journal import JournalWriter
 from tuner.lock import locked
 from tuner.spec.document import read_yaml
@@ -431,6 +433,11 @@ def test_why_a_job_failed(logs: str, status: int | None, kind: type[TunerError],
 # What a job leaves for a cluster that knows nothing of it
 
 
+def jobs_kept(storage: str) -> list[Job]:
+    """The jobs of which there are records."""
+    return [kept(storage, name) for name in recorded(storage)]
+
+
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """Whose code is in the working directory, beside what an earlier job left there."""
@@ -446,9 +453,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Path) -> None:
-    assert list(kept(job.storage)) == []
+    assert jobs_kept(job.storage) == []
     job.keep(Path.cwd())
-    assert list(kept(job.storage)) == [job]
+    assert jobs_kept(job.storage) == [job]
     (tmp_path / "again").mkdir()
     job.unpack(tmp_path / "again")
     assert (tmp_path / "again/train.py").read_text() == "the code\n"
@@ -460,19 +467,50 @@ def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Pa
     for path in (tmp_path / "again").iterdir():  # what travels a second time knows what is code in it
         path.rename(tmp_path / "thrice" / path.name)
     job.keep(tmp_path / "thrice")
-    assert list(kept(job.storage)) == [job]
+    assert jobs_kept(job.storage) == [job]
     job.forget()
-    assert list(kept(job.storage)) == []
+    assert jobs_kept(job.storage) == []
 
 
 def test_a_record_that_is_not_whole_is_none_and_a_broken_one_is_named(job: Job) -> None:
     job.keep(Path.cwd())
     record = Path(job.storage, ".jobs/a/job.json")
     record.rename(record.with_name(".job.json.0123456789abcdef"))
-    assert list(kept(job.storage)) == []
+    assert jobs_kept(job.storage) == []
     record.write_text("{")
-    with pytest.raises(EnvironmentFailure, match="its jobs cannot be read"):
-        list(kept(job.storage))
+    with pytest.raises(EnvironmentFailure, match=r"/\.jobs/a/job\.json cannot be read: Expecting"):
+        jobs_kept(job.storage)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[" * 100_000, "it is nested deeper than 100 levels"),
+        ("[]", "Input should be a valid dictionary"),
+        ({"name": 5}, "name: Input should be a valid string"),
+        ({"name": "../a"}, "it is of a job '../a'"),
+        ({"command": ["python"]}, "command: Input should be a valid string"),
+        (
+            {"submitter": {"who": "me", "versions": {"ray": 2}}},
+            "submitter.versions.ray: Input should be a valid s",
+        ),
+    ],
+)
+def test_after_a_damaged_record_the_other_jobs_go_on(
+    job: Job, content: Any, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = dataclasses.replace(job, name="b")
+    begun: list[str] = []
+    for each in (job, later):
+        each.keep(Path.cwd())
+    record = Path(job.storage, ".jobs/a/job.json")
+    known = json.loads(record.read_text())
+    record.write_text(content if isinstance(content, str) else json.dumps(known | content))
+    monkeypatch.setattr(revival, "jobs_api", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(revival, "hand_over", lambda _client, again, _code: begun.append(again.name) is None)
+    assert not revive(job.storage, 1, "http://head:8265")
+    assert begun == ["b"]
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100])
@@ -514,7 +552,7 @@ def test_a_job_that_ended_leaves_no_record(job: Job, tmp_path: Path, search: str
     assert "error" not in process.communicate(timeout=60)[1]
     assert process.returncode == status
     assert (tmp_path / "seen").read_text() == "a\n"
-    assert [found.name for found in kept(job.storage)] == ["a"] * goes_on
+    assert [found.name for found in jobs_kept(job.storage)] == ["a"] * goes_on
 
 
 def test_a_job_whose_ray_is_gone_is_not_over(job: Job, tmp_path: Path) -> None:
@@ -522,10 +560,10 @@ def test_a_job_whose_ray_is_gone_is_not_over(job: Job, tmp_path: Path) -> None:
         port = ray.getsockname()[1]
         said = driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)[1]
         assert "python -m tuner resume a --cluster FILE" in said
-        assert list(kept(job.storage)) == []
+        assert jobs_kept(job.storage) == []
     said = driver(job, "exit 4", tmp_path, ray=f"127.0.0.1:{port}").communicate(timeout=60)[1]
     assert "resume" not in said  # the next `ray up` does it
-    (found,) = kept(job.storage)
+    (found,) = jobs_kept(job.storage)
     assert (found.command, found.submitter.who) == (job.command, "me@laptop")
 
 
@@ -536,7 +574,7 @@ def test_a_search_that_crashes_is_continued_once_and_is_not_over(job: Job, tmp_p
     assert "python -m tuner resume a --cluster FILE" in said
     assert process.returncode == 1
     assert (tmp_path / "calls").read_text() == "\n\n"
-    assert [found.name for found in kept(job.storage)] == ["a"]
+    assert [found.name for found in jobs_kept(job.storage)] == ["a"]
 
 
 def test_a_search_that_ray_ended_without_a_word_is_not_over(job: Job, tmp_path: Path) -> None:
@@ -547,7 +585,7 @@ def test_a_search_that_ray_ended_without_a_word_is_not_over(job: Job, tmp_path: 
     process.communicate(timeout=60)
     assert process.returncode == 1
     assert (tmp_path / "calls").read_text() == "\n"
-    assert [found.name for found in kept(job.storage)] == ["a"]
+    assert [found.name for found in jobs_kept(job.storage)] == ["a"]
 
 
 def test_a_job_whose_storage_fails_is_not_over(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,7 +618,7 @@ def test_only_its_user_stops_a_job_for_good(job: Job, tmp_path: Path, number: si
             time.sleep(0.05)
         process.send_signal(number)
         process.wait(60)
-    assert [found.name for found in kept(job.storage)] == ["a"] * goes_on
+    assert [found.name for found in jobs_kept(job.storage)] == ["a"] * goes_on
 
 
 def test_a_name_that_is_taken_in_the_storage_stays_whose_it_is(job: Job, tmp_path: Path) -> None:
@@ -588,7 +626,7 @@ def test_a_name_that_is_taken_in_the_storage_stays_whose_it_is(job: Job, tmp_pat
     process = driver(job, "exit 0", tmp_path)
     assert "error: --name 'a' is taken: there is a run" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
-    assert list(kept(job.storage)) == [job]
+    assert jobs_kept(job.storage) == [job]
 
 
 # A job that ended before its search did
@@ -618,7 +656,7 @@ def test_a_job_goes_on_with_the_run_that_is_there(project: Path, job: Job, tmp_p
     words, kept_meanwhile = (tmp_path / "words").read_text().splitlines()
     assert words == f"-m tuner resume a --project . --trust --storage {job.storage} --address auto"
     assert kept_meanwhile == "a"
-    assert list(kept(job.storage)) == []
+    assert jobs_kept(job.storage) == []
 
 
 @pytest.mark.parametrize(
@@ -634,7 +672,7 @@ def test_there_is_nothing_to_go_on_with(
     process = driver(resuming(job), "exit 0", tmp_path)
     assert f"error: {words.format(run=f'{job.storage}/a')}" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
-    assert list(kept(job.storage)) == []
+    assert jobs_kept(job.storage) == []
 
 
 def test_a_run_that_is_worked_on_keeps_the_record_of_its_job(project: Path, job: Job, tmp_path: Path) -> None:
@@ -644,7 +682,7 @@ def test_a_run_that_is_worked_on_keeps_the_record_of_its_job(project: Path, job:
         code = "from tuner.jobs import driver; driver.LOCK_S = 0.5"
         said = driver(resuming(job), "exit 0", tmp_path, before=code).communicate(timeout=60)[1]
     assert "error: " in said
-    assert list(kept(job.storage)) == [job]
+    assert jobs_kept(job.storage) == [job]
 
 
 class KnownJobs:

@@ -11,13 +11,16 @@ import json
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from tuner.errors import EnvironmentFailure
-from tuner.storage import RunFolder
+from tuner.storage import RunFolder, reason
+from tuner.stored import MAX_CONFIG_BYTES, checked
+from tuner.untrusted import parsed
 
 JOBS = ".jobs"
 """The folder of records, in the storage."""
@@ -105,14 +108,35 @@ def list_code(project: Path, names: list[str]) -> None:
     (project / CODE_LIST).write_text(json.dumps(names))
 
 
-def kept(storage: str) -> Iterator[Job]:
-    """The jobs that ``storage`` has records of. Raises EnvironmentFailure where it, or a record, cannot be read."""
+class _Submitter(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    who: str
+    versions: dict[str, str]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    name: str
+    command: str
+    submitter: _Submitter
+
+
+def recorded(storage: str) -> list[str]:
+    """The jobs that ``storage`` has records of. Raises EnvironmentFailure where it cannot be read."""
     records = RunFolder.at(storage) / JOBS
     try:
-        for name in records.folders():
-            if (records / name).exists(_RECORD):
-                told: dict[str, Any] = json.loads((records / name).read(_RECORD))
-                yield Job(**told | {"storage": storage, "submitter": Submitter(**told["submitter"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        raise EnvironmentFailure(f"storage {storage!r}: its jobs cannot be read: {reason}") from None
+        return [name for name in records.folders() if (records / name).exists(_RECORD)]
+    except OSError as error:
+        raise EnvironmentFailure(f"storage {storage!r}: its jobs cannot be read: {reason(error)}") from None
+
+
+def kept(storage: str, name: str) -> Job:
+    """The job of a record. Raises EnvironmentFailure where that cannot be read."""
+    folder = RunFolder.at(storage) / JOBS / name
+    try:
+        told = checked(_Record, parsed(folder.read(_RECORD, MAX_CONFIG_BYTES)))
+        if told.name != name:
+            raise ValueError(f"it is of a job {told.name!r}")
+    except (OSError, ValueError) as error:
+        raise EnvironmentFailure(f"{(folder / _RECORD).shown} cannot be read: {' '.join(str(error).split())}") from None
+    return Job(name, storage, told.command, Submitter(told.submitter.who, told.submitter.versions))

@@ -18,7 +18,7 @@ from pathlib import Path
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.jobs.cluster import PORT, ClusterFile, jobs_api
 from tuner.jobs.jobs import hand_over
-from tuner.jobs.record import kept
+from tuner.jobs.record import kept, recorded
 
 
 def revive(storage: str, nodes: int, address: str) -> bool:
@@ -28,15 +28,15 @@ def revive(storage: str, nodes: int, address: str) -> bool:
     """
     whole = True
     with jobs_api(address, None) as client:
-        for job in kept(storage):
-            again = dataclasses.replace(job, command=f"{job.command} --again {nodes}")
+        for name in recorded(storage):
             with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
                 try:
+                    job = kept(storage, name)
                     job.unpack(Path(folder))
-                    if hand_over(client, again, folder):
-                        print(f"job {job.name} continues: the cluster lost its head while it ran", flush=True)
+                    if hand_over(client, dataclasses.replace(job, command=f"{job.command} --again {nodes}"), folder):
+                        print(f"job {name} continues: the cluster lost its head while it ran", flush=True)
                 except EnvironmentFailure as error:  # of this one; the others may continue
-                    print(f"error: job {job.name}: {error}", file=sys.stderr)
+                    print(f"error: job {name}: {error}", file=sys.stderr)
                     whole = False
     return whole
 
