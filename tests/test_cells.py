@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cells import cell, cell_value
+from tuner.cells import cell, cell_value, column
 
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1+1", "-a", "@SUM(1)", "a", "", "1", "null", '"q"', "a\nb", "-1"])
@@ -16,3 +16,8 @@ def test_text_is_read_back_and_is_no_formula(text: str) -> None:
 @pytest.mark.parametrize("value", [-1, -0.5, [1, "=x"], {"a": None}, True])
 def test_other_values_are_read_back(value: object) -> None:
     assert cell_value(cell(value)) == value
+
+
+def test_a_column_of_numbers_that_no_float_can_hold_is_text() -> None:
+    assert column([0.5, 10**400]).tolist() == ["0.5", str(10**400)]
+    assert column([0.5, 10**300]).tolist() == [0.5, 1e300]

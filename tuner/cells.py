@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tuner.untrusted import parsed
@@ -31,6 +32,11 @@ def cell_value(text: str) -> Any:
         return text
 
 
+def _fits(value: Any) -> bool:
+    """Whether a float can stand for the number."""
+    return not isinstance(value, int) or value.bit_length() < sys.float_info.max_exp
+
+
 def column(values: list[Any]) -> pd.Series[Any]:
     """A column that keeps whole numbers whole where some are missing, and is text where kinds are mixed."""
     import pandas as pd
@@ -42,6 +48,6 @@ def column(values: list[Any]) -> pd.Series[Any]:
         return pd.Series(values, dtype="boolean" if None in values else "bool")
     if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
         return pd.Series(values, dtype="Int64" if None in values else "int64")
-    if kinds <= {int, float}:
+    if kinds <= {int, float} and all(map(_fits, values)):
         return pd.Series(values, dtype="float64")
     return pd.Series([None if value is None else str(value) for value in values], dtype="str")

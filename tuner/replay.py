@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -259,7 +260,7 @@ class _Comparison:
             changed.append(f"git commit {here.get('commit')} here, {code.get('commit')} then")
         elif code.get("diff_sha256") != here.get("diff_sha256"):
             changed.append("uncommitted changes of the code are others than they were then")
-        if not Path(before["working_directory"]).is_dir():
+        if not os.path.isdir(before["working_directory"]):  # noqa: PTH112 - false for what cannot be a path too
             changed.append(f"the working directory {before['working_directory']} is gone: it ran in {Path.cwd()}")
         return tuple(changed)
 
