@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.hostile import run_folders
-from tests.hostile.run_folders import SPEC, arguments, asked, complaint, outcomes, search
+from tests.hostile.run_folders import arguments, asked, complaint
+from tests.hostile.whole import PROVENANCE, SPEC, made
 from tuner.spec.document import dump_yaml
 
+ROOT = Path(__file__).parents[1]
 DEEP = "[" * 100_000
 
 
@@ -26,7 +28,7 @@ DEEP = "[" * 100_000
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run folder without a journal, which would make good for what the other files lost."""
     folder = tmp_path_factory.mktemp("made") / "whole"
-    run_folders.made(folder, with_journal=False)
+    made(folder, with_journal=False)
     return folder
 
 
@@ -45,7 +47,7 @@ def text(name: str, content: str) -> Callable[[Path], None]:
 
 
 def told(**changes: object) -> Callable[[Path], None]:
-    return text("provenance.json", json.dumps(run_folders.PROVENANCE | changes))
+    return text("provenance.json", json.dumps(PROVENANCE | changes))
 
 
 def spec(**changes: object) -> Callable[[Path], None]:
@@ -187,7 +189,7 @@ def test_a_damaged_file_is_one_line_of_the_answer(victim: Path, damage: Callable
         reads_it = verb == "show" or (verb == "list" and not line.startswith(("results.parquet", " bytes")))
         assert line in " ".join(said.split()) or not reads_it, said
     assert len([row for row in asked(["list", "--storage", str(storage)])[1].splitlines() if row[:1] != " "]) == 3
-    assert not list(outcomes([("report", partial(complaint, arguments("report", storage)))]))
+    assert complaint(arguments("report", storage)) == ""
 
 
 def test_a_text_that_all_reports_share_is_kept_once(victim: Path) -> None:
@@ -214,7 +216,7 @@ def test_best_says_what_of_the_best_trial_is_damaged(victim: Path, content: str)
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
 def test_a_lock_that_is_no_file_holds_nobody_up(victim: Path, kind: str) -> None:
     other_kind("run.lock", kind)(victim)
-    assert not list(outcomes([("show", partial(complaint, ["show", str(victim)]))]))
+    assert complaint(["show", str(victim)]) == ""
 
 
 def test_a_course_that_leads_back_to_itself_has_an_end(victim: Path) -> None:
@@ -238,11 +240,17 @@ def test_a_table_ends_a_curve_where_its_fidelity_is_0(victim: Path) -> None:
 
 
 def test_export_says_that_nobody_knows_where_the_code_of_a_run_was(victim: Path) -> None:
-    del (known := dict(run_folders.PROVENANCE))["roots"]
+    del (known := dict(PROVENANCE))["roots"]
     (victim / "provenance.json").write_text(json.dumps(known))
     status, said = asked(arguments("export", victim.parent))
     assert status == 4
     assert "provenance.json has no 'roots', the folders in which the files of its experiment lie" in said
+
+
+@pytest.mark.parametrize("folder", ["x" * 20_000, "/nope", "a\0b"])
+def test_a_replay_does_without_the_working_directory_of_then(victim: Path, folder: str) -> None:
+    told(working_directory=folder)(victim)
+    assert complaint(arguments("replay", victim.parent)) == ""
 
 
 @pytest.mark.parametrize("verb", run_folders.VERBS)
@@ -293,5 +301,7 @@ def test_a_folder_whose_name_is_no_text_is_passed_over(victim: Path) -> None:
 
 
 def test_no_generated_folder_breaks_a_verb() -> None:
-    """A sample; `python -m tests.hostile.run_folders` runs as many as one likes."""
-    assert list(search(random.Random(1).sample(range(100_000), 40))) == []
+    """A sample; the script runs as many as one likes. It forks, which a process with threads must not."""
+    command = [sys.executable, "-m", "tests.hostile.run_folders", "--cases", "40"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True)
+    assert done.stdout.splitlines() == ["40 cases from 0 on", "40 cases from 0 on, 0 wrong"], done.stdout
