@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyarrow.fs import LocalFileSystem
@@ -16,6 +18,10 @@ from tuner.engine import attempt as module
 from tuner.engine.attempt import AttemptStorage
 from tuner.engine.failures import StorageFails, failure_of
 from tuner.engine.patience import Patience
+from tuner.engine.saving import Saving
+from tuner.manifest import MANIFEST
+from tuner.schedulers.fifo import Fifo
+from tuner.storage import RunFolder
 
 
 @pytest.fixture
@@ -120,3 +126,24 @@ def test_the_run_folder_is_asked_before_it_is_blamed(
     monkeypatch.setattr(module, "probe", lambda folder: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     with pytest.raises(StorageFails, match="full"):
         attempt.check()
+
+
+def test_the_manifest_of_a_checkpoint_waits_for_the_storage_as_its_files_do(
+    tmp_path: Path, rays: StorageContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, heard, fails = RunFolder.write, list[Any](), iter(range(3))
+
+    def failing(folder: RunFolder, name: str, data: bytes) -> None:
+        if next(fails, None) is not None:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        write(folder, name, data)
+
+    attempt = AttemptStorage(rays, 600.0)
+    session: Any = SimpleNamespace(storage=attempt, report=None, _report_training_result=heard.append)
+    Saving(session, 1, Fifo())
+    written = save(attempt, tmp_path / "a", "x")
+    monkeypatch.setattr(RunFolder, "write", failing)
+    session._report_training_result(SimpleNamespace(checkpoint=Checkpoint.from_directory(str(written)), metrics={}))
+    assert (written / MANIFEST).exists()
+    assert len(heard) == 1
+    assert len(clock.slept) == 3

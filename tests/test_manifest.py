@@ -90,16 +90,17 @@ def test_without_a_manifest_it_is_torn_where_all_older_ones_have_one(
 
 
 class Session:
-    """Copies what is reported to ``storage``, as Ray does."""
+    """Copies what is reported to ``place``, as Ray does."""
 
-    def __init__(self, storage: Path) -> None:
-        self.storage = storage
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.storage = SimpleNamespace(insist=lambda operation: operation())
         self.written: list[int] = []
 
     def report(self, metrics: dict, checkpoint: Any = None) -> None:
         copy = None
         if checkpoint is not None:
-            folder = self.storage / f"trial/checkpoint_{len(self.written):06}"
+            folder = self.place / f"trial/checkpoint_{len(self.written):06}"
             shutil.copytree(checkpoint.path, folder)
             copy = Checkpoint.from_directory(str(folder))
             self.written.append(metrics["epoch"])
@@ -194,7 +195,7 @@ class Tells(Session):
         self.synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     def folder(self, number: int) -> Path:
-        return self.storage / f"trial/checkpoint_{number:06}"
+        return self.place / f"trial/checkpoint_{number:06}"
 
     def _report_training_result(self, result: Any) -> None:
         self.heard.append([n for n in range(len(self.written)) if self.parts(n) <= self.synced])

@@ -34,6 +34,7 @@ class Saving:
     """Takes the place of the session's ``report``."""
 
     def __init__(self, session: _TrainSession, every: int, scheduler: SchedulerSpec) -> None:
+        self._session = session
         self._every = every
         self._scheduler = scheduler
         self._name = scheduler.fidelity[0] if scheduler.fidelity else TRAINING_ITERATION
@@ -77,7 +78,7 @@ class Saving:
         if result.checkpoint is not None:
             self.settle()
             folder = _folder(result.checkpoint)
-            seal(folder, self._files)
+            self._session.storage.insist(lambda: seal(folder, self._files))
             self._syncing = self._syncer.submit(make_durable, folder)
             if self._may_halt:
                 self.settle()
