@@ -31,7 +31,6 @@ from tests.hostile.damage import damaged, executed
 from tests.hostile.recovering import NO_RAY, as_jobs, on_a_store, unmended, without_ray
 from tests.hostile.whole import made
 from tuner.cli import main
-from tuner.errors import EnvironmentFailure
 from tuner.storage import RunFolder
 
 LIMIT_S, PATIENCE_S = 5.0, 60.0
@@ -89,6 +88,24 @@ def asked(words: list[str]) -> tuple[int, str]:
     return status, told.buffer.getvalue().decode("utf-8", "surrogatepass")
 
 
+@contextlib.contextmanager
+def shown() -> Iterator[list[str]]:
+    """Afterwards it holds what was written to the descriptors of the terminal, past Python's own streams."""
+    written: list[str] = []
+    before = [os.dup(1), os.dup(2)]
+    with tempfile.TemporaryFile() as file:
+        try:
+            for stream in (1, 2):
+                os.dup2(file.fileno(), stream)
+            yield written
+        finally:
+            for stream, known in zip((1, 2), before, strict=True):
+                os.dup2(known, stream)
+                os.close(known)
+            file.seek(0)
+            written.append(file.read().decode("utf-8", "surrogatepass"))
+
+
 def complaint(words: list[str]) -> str:
     """What is wrong with the answer to a command line; empty where nothing is."""
     return caught(lambda: judged(*asked(words)))
@@ -124,10 +141,10 @@ def answer(verb: str, storage: Path, number: int) -> str:
         return as_jobs(storage, random.Random(number))
     if verb not in RESUMING:
         return complaint(arguments(verb, storage))
-    with without_ray():
+    with without_ray(), shown() as screen:
         status, told = asked(arguments(verb, storage))
-    reached = status == EnvironmentFailure.exit_status and NO_RAY in told
-    return unmended(RunFolder.at(storage / "victim")) if reached else judged(status, told)
+    wrong = judged(status, told + "".join(screen))
+    return wrong or (unmended(RunFolder.at(storage / "victim")) if NO_RAY in told else "")
 
 
 def outcomes(tasks: Sequence[tuple[str, Callable[[], str]]]) -> Iterator[str]:
