@@ -378,3 +378,14 @@ def test_a_repeated_report_replaces_and_decides_nothing(tmp_path: Path) -> None:
     (trial,) = search.results.trials
     assert [(r.step, r.metrics["score"]) for r in trial.reports] == [(1, 0.1), (2, 0.3), (3, 0.6)]
     assert trial.best is trial.reports[2]
+
+
+def test_a_journal_that_nothing_explains_stays_as_it_is(tmp_path: Path) -> None:
+    search = Search(RunFolder.at(tmp_path), PAIRS[0]).begin()
+    search.go_on(until=30)
+    file = tmp_path / "journal.jsonl"
+    rest = file.read_bytes().partition(b"\n")[2]
+    file.write_bytes(b"damaged\n" + rest)
+    with pytest.raises(InputError, match=r"neither its journal nor experiment\.yaml tells what was searched"):
+        take_stock(ResultSet(search.folder, {}, {}))
+    assert file.read_bytes() == b"damaged\n" + rest

@@ -20,7 +20,7 @@ from tuner.errors import InputError, TunerError
 from tuner.events import Compared, Event
 from tuner.history import History, reopened_by, standing, state_of
 from tuner.journal import JournalReader, rewrite
-from tuner.results import ResultSet
+from tuner.results import EXPERIMENT, ResultSet
 from tuner.storage import RunFolder
 from tuner.stored import Provenance, usable
 
@@ -105,7 +105,8 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
 
     ``files``: what the run's other files hold, for where the journal has lost even the experiment. The caller holds the
     lock of the folder. ``trust``: Python objects in it are opened whoever pickled them. Raises InputError where they
-    must not be, and where neither journal nor snapshot is left of a search that had trials.
+    must not be, where neither journal nor snapshot is left of a search that had trials, and where nothing tells its
+    experiment.
     """
     folder = files.folder
     snapshot, unusable = read_snapshot(folder, trust)
@@ -122,6 +123,9 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
                 yield last
 
     stock.add_up(applied())
+    if not stock.results.spec:
+        lost = f"neither its journal nor {EXPERIMENT} tells what was searched"
+        raise InputError(f"{folder.shown}: {lost}: nothing to resume; the journal stays as it is")
     if unusable:
         stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
     if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
