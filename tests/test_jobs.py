@@ -14,6 +14,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -520,6 +521,17 @@ def test_code_that_is_damaged_is_named(job: Job, tmp_path: Path, keep: int) -> N
     code.write_bytes(code.read_bytes()[:keep])
     with pytest.raises(EnvironmentFailure, match=r"\.jobs/a/code\.tar\.gz cannot be read: "):
         job.unpack(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "target"), [(tarfile.LNKTYPE, "nope"), (tarfile.LNKTYPE, "a"), (tarfile.REGTYPE, "")])
+def test_code_with_a_link_that_leads_nowhere_is_named(job: Job, tmp_path: Path, kind: bytes, target: str) -> None:
+    job.keep(Path.cwd())
+    member = tarfile.TarInfo("a" if target else "../a")
+    member.type, member.linkname = kind, target
+    with tarfile.open(Path(job.storage, ".jobs/a/code.tar.gz"), "w:gz") as archive:
+        archive.addfile(member)
+    with pytest.raises(EnvironmentFailure, match=r"\.jobs/a/code\.tar\.gz cannot be read: "):
+        job.unpack(tmp_path / "again")
 
 
 def driver(

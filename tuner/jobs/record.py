@@ -33,6 +33,9 @@ SUBMITTER = "TUNER_SUBMITTER"
 
 _RECORD, _CODE = "job.json", "code.tar.gz"
 
+_WRONG_LINKS = (KeyError, RecursionError, ValueError)
+"""What `tarfile` raises of a link to what is not in the archive, to itself, and of a name that none can be."""
+
 
 @dataclass(frozen=True)
 class Submitter:
@@ -95,8 +98,9 @@ class Job:
             with tarfile.open(fileobj=io.BytesIO(self.folder.read(_CODE)), mode="r:gz") as archive:
                 archive.extractall(target, filter="data")
                 list_code(target, archive.getnames())
-        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-            raise EnvironmentFailure(f"{(self.folder / _CODE).shown} cannot be read: {error}") from None
+        except (OSError, EOFError, tarfile.TarError, zlib.error, *_WRONG_LINKS) as error:
+            told = " ".join(str(error).split())
+            raise EnvironmentFailure(f"{(self.folder / _CODE).shown} cannot be read: {told}") from None
 
     def forget(self) -> None:
         """Deletes its record, if there is one."""
