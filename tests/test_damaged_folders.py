@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from tests.hostile import run_folders
 from tests.hostile.run_folders import arguments, asked, complaint
@@ -251,6 +252,21 @@ def test_export_says_that_nobody_knows_where_the_code_of_a_run_was(victim: Path)
 def test_a_replay_does_without_the_working_directory_of_then(victim: Path, folder: str) -> None:
     told(working_directory=folder)(victim)
     assert complaint(arguments("replay", victim.parent)) == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"x", b"NaN", b"a: [" * 50, {1: torch.zeros(1)}, {"a": torch.zeros(1).to_sparse()}, {"model": {"a": 5}}, []],
+    ids=range(7),
+)
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor")
+def test_a_file_that_holds_no_model_is_none(victim: Path, content: object) -> None:
+    model = victim / "best" / "checkpoint" / "model.pt"
+    (model.parent / ".manifest.json").unlink()
+    model.write_bytes(content) if isinstance(content, bytes) else torch.save(content, model)
+    status, said = asked(arguments("best --export", victim.parent))
+    assert status == 2
+    assert "holds a model's state dict that torch.load reads with weights_only=True" in said
 
 
 @pytest.mark.parametrize("verb", run_folders.VERBS)

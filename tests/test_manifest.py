@@ -54,6 +54,10 @@ def test_what_was_written_is_whole(folder: RunFolder) -> None:
         (lambda f: (f / "deep" / "x.gz").unlink(), "deep/x.gz is missing"),
         (lambda f: (f / MANIFEST).write_bytes(b""), f"{MANIFEST} cannot be read"),
         (lambda f: (f / MANIFEST).write_bytes(b"[]"), f"{MANIFEST} cannot be read"),
+        (
+            lambda f: os.truncate(f / MANIFEST, 10**12),
+            f"it cannot be read: {MANIFEST} has 1000000000000 bytes",
+        ),
         (lambda f: f.rename(f.with_name("elsewhere")), "it is gone"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import struct
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -211,6 +212,20 @@ def _export(best: Best, checkpoint: Path, target: Path) -> None:
         raise InputError(f"--export {target}: cannot be written: {error.strerror}") from None
 
 
+_NO_TENSORS = (
+    *(pickle.UnpicklingError, struct.error, RuntimeError, EOFError, ValueError, LookupError),
+    *(TypeError, AttributeError, OverflowError),
+)
+"""What torch.load raises of a file that is none of tensors: its unpickler trusts the bytes to be a pickle."""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a file of safetensors can hold it."""
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
 def _weights(checkpoint: Path) -> dict[str, Any]:
     """The tensors of the model, from the first file of ``checkpoint`` that holds a state dict.
 
@@ -221,13 +236,13 @@ def _weights(checkpoint: Path) -> dict[str, Any]:
     for file in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError):
-            continue  # not a file of tensors
+        except _NO_TENSORS:
+            continue
         if not isinstance(content, dict):
             continue
         for candidate in [content, *(content.get(key) for key in MODEL_KEYS)]:
             tensors = (
-                {k: v for k, v in candidate.items() if isinstance(v, torch.Tensor)}
+                {k: v for k, v in candidate.items() if isinstance(k, str) and _is_plain(v)}
                 if isinstance(candidate, dict)
                 else {}
             )

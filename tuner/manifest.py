@@ -22,6 +22,9 @@ MANIFEST = ".manifest.json"
 
 _CHUNK = 2**20
 
+_LONGEST = 2**26
+"""Bytes of a manifest at most: that of half a million files."""
+
 
 def contents(folder: RunFolder) -> dict[str, Any]:
     """What is in ``folder``, for `seal`.
@@ -85,7 +88,7 @@ def damage(folder: RunFolder) -> str:
             torn = folder.is_local and _others_have_one(folder.local_path)
             return f"{MANIFEST} is missing: it was not written to its end" if torn else ""
         present = dict(_files(folder))
-        for name, entry in parsed(folder.read(MANIFEST))["files"].items():
+        for name, entry in parsed(folder.read(MANIFEST, _LONGEST))["files"].items():
             if name not in present:
                 return f"{name} is missing"
             if present[name] != entry["bytes"]:

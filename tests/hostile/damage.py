@@ -18,13 +18,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from tuner.signing import signature
 from tuner.spec.document import dump_yaml, read_yaml
 
 SMALL = ("experiment.yaml", "provenance.json", "lineage.json", "failures.json", "live.json")
 FILES = (*SMALL, "trials.csv", "results.parquet", "run.lock", "journal.jsonl", "best/config.json", "best/metrics.json")
-FILES += ("state.pkl",)
+FILES += ("state.pkl", "best/checkpoint/model.pt", "best/checkpoint/.manifest.json")
 
 ODD: tuple[Any, ...] = (
     None,
@@ -69,6 +70,8 @@ def damaged(folder: Path, number: int) -> str:
     names = [name for name in FILES if (folder / name).exists()]
     journal = "journal.jsonl" in names and rng.random() < 0.5  # all other files are made from it
     file = folder / ("journal.jsonl" if journal else rng.choice(names))
+    if file.name == "model.pt" and rng.random() < 0.8:  # else its manifest tells, and nobody opens it
+        (file.parent / ".manifest.json").unlink()
     return f"{file.relative_to(folder)}: {damaged_file(file, rng)}"
 
 
@@ -303,6 +306,18 @@ class Armed:
         return os.mkdir, (str(self.folder),)
 
 
+def _in_checkpoint(file: Path, rng: random.Random) -> str:
+    """Another object in the place of the model's state."""
+    armed = Armed(executed(file.parents[2]))
+    objects = [armed, {"model": armed}, {"model": {"weight": armed}}, [], {}, {"model": 5}, {1: torch.zeros(1)}]
+    value = rng.choice([*objects, {"model": {3: torch.zeros(1)}}, {"a": torch.zeros(1).to_sparse()}, {"": {}}])
+    if rng.random() < 0.5:
+        file.write_bytes(pickle.dumps(value))
+        return f"pickle of {value!r}"
+    torch.save(value, file)
+    return f"torch.save of {value!r}"
+
+
 def _in_archive(file: Path, rng: random.Random) -> str:
     """One more member, which leads out of the folder or is no plain file."""
     member = tarfile.TarInfo(rng.choice(["../x", "/tmp/tuner-hostile", "a", "a/b", "x" * 5000, "\udcff", ""]))
@@ -323,5 +338,6 @@ _INSIDE: dict[str, Callable[[Path, random.Random], str]] = {
     ".parquet": _in_parquet,
     ".jsonl": _in_journal,
     ".pkl": _in_snapshot,
+    ".pt": _in_checkpoint,
     ".gz": _in_archive,
 }

@@ -41,7 +41,20 @@ BATCH = 50
 
 # --- verbs -------------------------------------------------------------------------------------------------------
 
-VERBS = ("list", "show", "show --json", "why", "report", "compare", "best", "export", "table", "track", "replay")
+VERBS = (
+    "list",
+    "show",
+    "show --json",
+    "why",
+    "report",
+    "compare",
+    "best",
+    "best --export",
+    "export",
+    "table",
+    "track",
+    "replay",
+)
 """Which only read."""
 RESUMING = ("resume", "extend", "retry")
 SLOW = ("report", "compare", "export", *RESUMING, "store", "jobs")
@@ -64,6 +77,8 @@ def arguments(verb: str, storage: Path) -> list[str]:
             return ["table", run, "-o", f"{out}.parquet"]
         case "track":
             return ["track", run, "--mlflow", "http://127.0.0.1:9"]
+        case "best --export":
+            return ["best", run, "--export", out]
         case "replay":
             return ["replay", run, "3"]
         case "extend":

@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tuner.engine.fit import new_course
 from tuner.engine.recovery import recover, take_stock
 from tuner.engine.snapshot import Snapshot, write_snapshot
@@ -15,6 +17,7 @@ from tuner.failure import Failure
 from tuner.journal import JournalWriter, last_event
 from tuner.loading import at_a_glance
 from tuner.machine import this_machine
+from tuner.manifest import contents, seal
 from tuner.planning import make_plan
 from tuner.provenance import experiment_of
 from tuner.results import ResultSet, write_json
@@ -99,7 +102,8 @@ def made(folder: Path, with_journal: bool = True) -> None:
     results.folder.write("run.lock", json.dumps({"pid": 1, "host": "here", "time": 1.0}).encode())
     if results.best is not None and results.best.best is not None:
         (folder / "best" / "checkpoint").mkdir(parents=True)
-        (folder / "best" / "checkpoint" / "model").write_text("model")
+        torch.save({"model": {"weight": torch.zeros(2, 3)}}, folder / "best" / "checkpoint" / "model.pt")
+        seal(checkpoint := results.folder / "best" / "checkpoint", contents(checkpoint))
         (folder / "best" / "config.json").write_text(json.dumps(results.full_config(results.best)))
         told = {"trial": results.best.id, "step": results.best.best.step, **results.best.best.metrics}
         (folder / "best" / "metrics.json").write_text(json.dumps(told))
