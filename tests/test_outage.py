@@ -28,6 +28,7 @@ from tuner.engine.course import Course
 from tuner.engine.decisions import Decisions
 from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
 from tuner.engine.ledger import ledger_of
+from tuner.engine.nodes import Nodes
 from tuner.engine.patience import Patience
 from tuner.engine.recorder import Recorder
 from tuner.engine.snapshot import read_snapshot
@@ -362,7 +363,7 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     made._is_examined = lambda trial, exception: False
     made._lacks_room = lambda: False
     made._try_again = lambda trial, exception, micro_batch, after=0.0: said.append("tried again")
-    made._attempts = {}
+    made._attempts, made._place_of, made._nodes = {}, {}, Nodes()
     made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
     made._failure = lambda trial, exception: failure_of(exception)
     made._micro_batch = lambda trial: None
