@@ -40,6 +40,7 @@ SPEC: dict[str, Any] = {
     "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 9, "grace_period": "auto", "reduction_factor": 3},
     "budget": {"trials": 24},
     "resources": {"cpu": 1},
+    "failures": {"storage_patience": 0.01},
 }
 PROVENANCE: dict[str, Any] = {
     "id": "0" * 32,
