@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.spaces import space
 from tuner.configuration import Configuration
-from tuner.errors import InputError
+from tuner.errors import MOST_PROBLEMS, InputError
 from tuner.machine import Cluster, Node
 from tuner.plan import Plan
 from tuner.plan_text import description
@@ -448,3 +448,17 @@ def test_points_are_shown_in_the_plan(folder: Path) -> None:
     assert "1 point to evaluate first" in dict(description(made))["search"]
     (folder / "again.yaml").write_bytes(dump_yaml(resolved_spec(made, made.spec.params), []))
     assert load_experiment("again.yaml").spec.search.points_to_evaluate == made.spec.search.points_to_evaluate
+
+
+def test_of_many_wrong_points_only_the_first_are_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, complaints = 0, Space.complaints
+
+    def counted(space: Space, point: Configuration, partial: bool = False) -> list[Any]:
+        nonlocal looked
+        looked += 1
+        return complaints(space, point, partial)
+
+    monkeypatch.setattr(Space, "complaints", counted)
+    points = ", ".join("{opt: adam}" for _ in range(1000))
+    assert problems(folder, f"search: {{kind: random, points_to_evaluate: [{points}]}}\n")
+    assert looked <= MOST_PROBLEMS

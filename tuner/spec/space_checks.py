@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from tuner.configuration import Configuration
-from tuner.errors import Problem
+from tuner.errors import MOST_PROBLEMS, Problem
 from tuner.spec.constraints import unjudged
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
@@ -45,6 +45,8 @@ def examined(experiment: Experiment, count: int = 0) -> Examined:
     for i, point in enumerate(points):
         for path, message in target.complaints(point, partial=True):
             problems.append(experiment.problem(("search", "points_to_evaluate", i, *path), message))
+        if len(problems) > MOST_PROBLEMS:  # more are not told
+            break
     return Examined(problems, found, drawn)
 
 
