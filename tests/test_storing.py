@@ -78,6 +78,13 @@ def test_it_is_given_up_after_its_time_and_not_before(clock: Clock) -> None:
     assert store.calls == 1 + len(clock.slept)  # the last time at the very end
 
 
+def test_what_will_not_end_by_itself_is_not_waited_for(clock: Clock, tmp_path: Path) -> None:
+    (tmp_path / "trials.csv" / "x").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        Patience(600, clock=clock, sleep=clock.sleep).insist(lambda: RunFolder.at(tmp_path).write("trials.csv", b""))
+    assert clock.slept == []
+
+
 def test_time_is_counted_anew_once_it_worked(clock: Clock) -> None:
     waiting = Patience(60, clock=clock, sleep=clock.sleep)
     for _ in range(3):

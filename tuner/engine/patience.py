@@ -21,6 +21,9 @@ FIRST_S, LONGEST_S = 0.5, 15.0
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """No room, or a file system that turned read-only: it does not mend itself within a moment."""
 
+LASTING = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+"""A folder or a link in the place of a file, or a file in the place of a folder: somebody must take it away."""
+
 _TORCH_FULL = re.compile(r"PytorchStreamWriter failed|inline_container.*(unexpected pos|write failed)")
 """What `torch.save` raises, as a RuntimeError, where its file cannot grow."""
 
@@ -58,7 +61,7 @@ class Patience:
         return self.error is None or self._clock() >= self._next
 
     def failed(self, error: OSError) -> None:
-        """It was tried and failed. Raises ``error`` if it has failed for too long."""
+        """It was tried and failed. Raises ``error`` if it has failed for too long, or will not end by itself."""
         now = self._clock()
         if self.error is None:
             self._since, self._pause = now, FIRST_S
@@ -66,7 +69,7 @@ class Patience:
             self._pause = min(2 * self._pause, LONGEST_S)
         self.error = error
         self._next = min(now + self._pause, self._since + self._seconds)
-        if now >= self._since + self._seconds:
+        if now >= self._since + self._seconds or error.errno in LASTING:
             raise error
 
     def worked(self) -> None:
