@@ -79,6 +79,16 @@ def test_epochs_that_came_with_another_trials_checkpoint_are_not_counted(tmp_pat
     assert run.ledger.epoch("a") == 7
 
 
+@pytest.mark.parametrize("known", [0, 3])
+def test_a_donor_whose_report_a_damaged_journal_lost_says_nothing_of_epochs(known: int, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for step in range(1, known + 1):
+        run.report("donor", step)
+    run.report("a", 1)
+    run.report("a", 2, segment={"after": 2, "config": {}, "donor": "donor", "donor_step": 6})
+    assert run.ledger.epoch("a") == 2
+
+
 def test_reports_count_where_the_scheduler_has_no_epochs(tmp_path: Path) -> None:
     run = Run(tmp_path, Fifo(), epochs=3)
     run.report("a", 1, epoch=100)

@@ -65,7 +65,7 @@ class Answer:
             return "silence"
         if len(self.out) + len(self.err) > MOST_TEXT[self.status]:
             return "long text"
-        return "control characters" if any(not c.isprintable() and c != "\n" for c in self.out + self.err) else ""
+        return "control characters" if any(not c.isprintable() and c not in "\n\t" for c in self.out + self.err) else ""
 
 
 def prepare(folder: Path) -> None:

@@ -135,15 +135,21 @@ class Ledger:
         self.held = max(self.held, self.seconds)
         at.put(step, epoch, seconds)
         if segment is not None and segment["donor"] is not None and self._name != REPORTS:
-            self._base[trial_id] = self._taken(segment["donor"], segment["donor_step"])
+            taken = self._taken(segment["donor"], segment["donor_step"])
+            if taken is not None:
+                self._base[trial_id] = taken
         self._compare(trial_id, metrics)
 
-    def _taken(self, donor: str, step: int) -> float:
-        """The epoch of the donor's checkpoint of report ``step``; of one that it took over itself, that one's."""
-        at = self._at[donor]
-        if step == at.steps[-1]:
-            return self.epoch(donor)
-        return at.epochs[at.steps.index(step)]
+    def _taken(self, donor: str, step: int) -> float | None:
+        """The epoch of the donor's checkpoint of report ``step``; of one that it took over itself, that one's.
+
+        None where a damaged journal has lost that report.
+        """
+        at = self._at.get(donor)
+        found = at.get(step) if at else None
+        if at is None or found is None:
+            return None
+        return self.epoch(donor) if step == at.steps[-1] else found[0]
 
     def _compare(self, trial_id: str, metrics: dict[str, Any]) -> None:
         """Whether the trial made a new best: a value, or with several objectives a point, that no other reaches."""
