@@ -28,7 +28,16 @@ from tuner.engine.control import Control
 from tuner.engine.recorder import Listener, Recorder
 from tuner.engine.session import ray_log
 from tuner.engine.snapshot import STATE
-from tuner.errors import Crashed, EnvironmentFailure, InputError, Interrupted, LockLost, TunerError
+from tuner.errors import (
+    Crashed,
+    EnvironmentFailure,
+    InputError,
+    Interrupted,
+    LockLost,
+    TunerError,
+    UserCodeRaised,
+    blaming,
+)
 from tuner.loading import last_known
 from tuner.lock import LOCK, claims_of, locked
 from tuner.plan import Plan
@@ -221,6 +230,12 @@ def test_a_searcher_of_the_users_is_named_and_can_be_mended(user_folder: Path) -
     check_interrupted("searcher Mine (search.class_path) raised KeyError: 'the fifth'", ended=4)
     (user_folder / "mended").touch()
     check_resumed()
+
+
+def test_the_users_code_that_leaves_the_process_is_named_as_one_that_raises() -> None:
+    with pytest.raises(UserCodeRaised, match=r"^searcher S raised") as raised, blaming("searcher S"):
+        raise SystemExit(7)
+    assert str(raised.value.__cause__) == "7"
 
 
 def test_a_searcher_that_raises_while_the_journal_is_played_is_named_too(

@@ -23,6 +23,7 @@ from tuner.storage import RunFolder
 ROOT = Path(__file__).parents[1]
 
 SECRETS = {
+    "s3://bucket/runs?endpoint_override=http://u:SECRET@127.0.0.1:9&region=x": "s3://bucket/runs?region=x",
     "postgresql://user:TOPSECRET@host/db": "postgresql://user@host/db",
     "postgresql+psycopg://user:TOPSECRET@host:5432/db?sslmode=require": "postgresql+psycopg://user@host:5432/db?sslmode=require",
     "postgresql://user:TOP/SECRET@host/db": "postgresql://user@host/db",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tuner.engine.course import Course
 from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.searchers.random import Random
-from tuner.signing import key_file
+from tuner.signing import key_file, unused
 from tuner.spec.objective import Objective
 from tuner.spec.task import Task
 from tuner.storage import RunFolder
@@ -84,6 +85,23 @@ def test_the_key_is_for_its_user_alone(folder: RunFolder) -> None:
     assert key_file().stat().st_mode & 0o777 == 0o600
     assert key_file().parent.stat().st_mode & 0o777 == 0o700
     key_file().chmod(0o644)  # others may have read it
+    assert read_snapshot(folder)[0] is None
+
+
+def test_what_is_no_file_is_passed_over(folder: RunFolder) -> None:
+    (folder.local_path / STATE).unlink()
+    os.mkfifo(folder.local_path / STATE)
+    assert read_snapshot(folder) == (None, f"cannot be read: {STATE} is no plain file")
+
+
+def test_a_key_that_is_not_used_says_why(folder: RunFolder) -> None:
+    key = key_file()
+    assert unused() == ""
+    key.chmod(0o644)
+    assert "has mode 0644, so that others can sign too: chmod 600" in unused()
+    key.unlink()
+    os.mkfifo(key, 0o600)
+    assert unused() == f"{key} is no key of tuner: delete it"
     assert read_snapshot(folder)[0] is None
 
 

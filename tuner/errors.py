@@ -88,7 +88,7 @@ def blaming(whose: str) -> Iterator[None]:
     """Within, the user's code runs in the driver. Raises UserCodeRaised where it raises."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserCodeRaised(whose) from error
 
 

@@ -93,4 +93,6 @@ def _userinfo(scheme: str, rest: str) -> str:
 def _is_secret(option: str, value: str) -> bool:
     if option.lower() == "odbc_connect":
         return _ODBC_PASSWORD.search(urllib.parse.unquote_plus(value)) is not None
+    if "://" in (inner := urllib.parse.unquote_plus(value)) and has_secret(inner):
+        return True  # such as the endpoint of an object store
     return bool(value) and _SECRET_OPTION.search(option) is not None

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 from pathlib import Path
 
 _BYTES = 32
@@ -18,7 +19,7 @@ _BYTES = 32
 
 def signature(data: bytes) -> str:
     """Of ``data`` by this user's key (HMAC-SHA-256, hexadecimal); empty where the user can have no key."""
-    key = _key()
+    key, _ = _key()
     return hmac.new(key, data, hashlib.sha256).hexdigest() if key else ""
 
 
@@ -33,20 +34,34 @@ def key_file() -> Path:
     return Path(base) / "tuner" / "key"
 
 
-def _key() -> bytes:
-    """This user's key; empty where none can be made, or where another user could read or write it."""
+def unused() -> str:
+    """Why this user's key is not used; empty where it is."""
+    return _key()[1]
+
+
+def _key() -> tuple[bytes, str]:
+    """This user's key; where it is not used nothing, and why."""
     path = key_file()
     try:
         if not path.exists():
             _make(path)
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return b""
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        return b"", f"{path}: {error.strerror}"
     with os.fdopen(file, "rb") as stream:
         known = os.fstat(file)
-        private = known.st_uid == os.getuid() and not known.st_mode & 0o077
-        key = stream.read(_BYTES + 1)
-    return key if private and len(key) == _BYTES else b""
+        key = stream.read(_BYTES + 1) if stat.S_ISREG(known.st_mode) else b""
+    if len(key) != _BYTES:
+        return b"", f"{path} is no key of tuner: delete it"
+    if known.st_uid != os.getuid():
+        return b"", f"{path} is another user's"
+    if known.st_mode & 0o077:
+        mode = stat.S_IMODE(known.st_mode)
+        return (
+            b"",
+            f"{path} has mode {mode:04o}, so that others can sign too: chmod 600 it if nobody has, else delete it",
+        )
+    return key, ""
 
 
 def _make(path: Path) -> None:

@@ -60,7 +60,7 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
                 logging_level=logging.INFO,
                 configure_logging=False,
             )
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises a bare one where its node does not come up in time
         reason = " ".join(str(error).split())
         raise EnvironmentFailure(f"Ray does not start on this machine: {reason}") from error
 

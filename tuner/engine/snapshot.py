@@ -67,6 +67,8 @@ def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | No
         head, _, content = folder.read(STATE).partition(b"\n")
     except FileNotFoundError:
         return None, ""
+    except OSError as error:
+        return None, f"cannot be read: {error}"
     told = _head(head)
     if told.get("sha256") != hashlib.sha256(content).hexdigest():
         return None, "is damaged, or of another version of tuner"

@@ -32,7 +32,9 @@ _LEFT_OUT = (
 )
 """Files that git does not track travel only if ``--include`` names them where one of these does too."""
 
-_SECRET_NAME = re.compile(r"secret|passw(or)?d|auth_token|(^|[._-])token$|service[_-]?account.*\.json$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"^\.env$|secret|passw(or)?d|auth_token|(^|[._-])token$|service[_-]?account.*\.json$", re.IGNORECASE
+)
 _SECRET_TEXT = {
     "a private key": re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY"),
     "an access key of AWS": re.compile(rb"\b(AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -71,8 +73,8 @@ def code_of(project: Path, exclude: Sequence[str] = (), include: Sequence[str] =
 
     Never run folders, nor what matches a pattern of ``exclude`` (``data/*``) or of the file .tunerignore. Of what git
     does not track, nothing that looks like a secret, an environment or a database, unless a pattern of ``include``
-    matches it. No link that leads out of the project. Raises InputError where a file that git does not track holds a
-    secret, or where they are more than `MAX_BYTES` together.
+    matches it. No link that leads out of the project. Raises InputError where a file seems to hold a secret, tracked or
+    not, and ``include`` does not name it, or where they are more than `MAX_BYTES` together.
     """
     never = [*_NEVER, *exclude, *_ignored(project)]
     names = {name: tracked for name, tracked in _listed(project) if not _matches(name, never)}
@@ -86,7 +88,7 @@ def code_of(project: Path, exclude: Sequence[str] = (), include: Sequence[str] =
             left_out[name] = why
             continue
         files.append(Path(name))
-        if not names[name] and not _matches(name, include) and (what := _secret(project / name)):
+        if not _matches(name, include) and (what := _secret(project / name)):
             doubtful.append(f"{name} ({what})")
     if doubtful:
         more = f" and {len(doubtful) - _SHOWN} more" * (len(doubtful) > _SHOWN)
