@@ -8,11 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
 from tuner.doctor import system
 from tuner.engine import own_ray
 from tuner.engine.own_ray import private_folder
 from tuner.engine.token import make_token
+from tuner.errors import EnvironmentFailure
+from tuner.machine import this_machine
+from tuner.planning import make_plan
+from tuner.spec.reader import load_experiment
+
+MINIMAL = {
+    "trainable": "trainables.digits:train",
+    "search_space": {"lr": {"loguniform": [1e-4, 1]}},
+    "objective": {"metric": "val_accuracy", "mode": "max"},
+    "resources": {"gpu": 0},
+}
 
 
 @pytest.fixture
@@ -83,3 +95,15 @@ def test_a_folder_that_somebody_else_has_made_is_not_used(
 def test_a_socket_of_a_session_has_a_short_path() -> None:
     session = "session_2026-11-22_20-52-01_123456_4194304/sockets/plasma_store.1"
     assert len(f"/tmp/tuner-{2**32 - 1}/ray/{session}") <= 103  # the shortest limit is that of macOS
+
+
+def test_a_ray_that_does_not_come_up_in_time_is_the_machines_fault(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so with an Exception of no kind."""
+
+    def late(**options: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", late)
+    plan = make_plan(load_experiment(MINIMAL, []), this_machine())
+    with pytest.raises(EnvironmentFailure, match=r"^Ray does not start on this machine: The current node timed out"):
+        own_ray.start_ray(plan, lambda text: None)
