@@ -38,6 +38,7 @@ from tuner.errors import (
     UserCodeRaised,
     blaming,
 )
+from tuner.journal import rewrite
 from tuner.loading import last_known
 from tuner.lock import LOCK, claims_of, locked
 from tuner.plan import Plan
@@ -230,6 +231,22 @@ def test_a_searcher_of_the_users_is_named_and_can_be_mended(user_folder: Path) -
     check_interrupted("searcher Mine (search.class_path) raised KeyError: 'the fifth'", ended=4)
     (user_folder / "mended").touch()
     check_resumed()
+
+
+def test_a_run_whose_seed_is_nowhere_is_resumed(user_folder: Path) -> None:
+    with pytest.raises(Crashed):
+        begin(**THEIRS)
+    folder = RunFolder.at("runs/r")
+    file = Path("runs/r/provenance.json")
+    lost = {"seed", "slots"}
+    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k not in lost}))
+    events = read_journal(folder).events
+    for event in events:
+        for name in lost & event.get("provenance", {}).keys():
+            del event["provenance"][name]
+    rewrite(folder, len(events) + 1, events)
+    (user_folder / "mended").touch()
+    assert lost <= resume("r", say=quiet).provenance.keys()  # which progress tells at the start
 
 
 def test_the_users_code_that_leaves_the_process_is_named_as_one_that_raises() -> None:

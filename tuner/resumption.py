@@ -197,6 +197,7 @@ def _go_on(
     known = stock.results
     recovered = recover(stock, lambda: new_course(plan), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
+    known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal
     for notice in recovered.notices:
         say(f"NOTICE: {notice}")
