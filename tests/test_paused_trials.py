@@ -86,6 +86,26 @@ def test_a_trial_that_runs_again_is_pending_again(name: str) -> None:
     assert [searcher.suggest(f"n{i}") for i in range(5)] == [restored.suggest(f"n{i}") for i in range(5)]
 
 
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_the_parents_of_a_generation_may_run_again(objectives: int) -> None:
+    """NSGA-II chooses them once, while they wait, and compares them with their children later; or one may fail."""
+    over = space("x: {uniform: [0, 1]}\ny: {uniform: [0, 1]}")
+    spec = Optuna(sampler="nsga2", population_size=2)
+    searcher = spec.searcher(Task(over, ("max",) * objectives, 20, 9, 0))
+    for i in range(3):
+        searcher.suggest(str(i))
+        searcher.pause(str(i), 1, (float(i),) * objectives)
+    for generation in range(3):
+        for i in range(2):
+            searcher.suggest(f"{generation} {i}")
+            searcher.pause(f"{generation} {i}", 1, (float(i),) * objectives)
+        searcher.resume(str(generation))
+    searcher.end("0", 0, None)
+    for i in range(5):
+        assert searcher.suggest(f"last {i}")
+        searcher.pause(f"last {i}", 1, (float(i),) * objectives)
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
 def test_a_sampler_is_shown_no_more_trials_however_many_are_paused(sampler: Any) -> None:
     """Twelve trials get to step 3, which is then modelled, and the others wait at step 1."""

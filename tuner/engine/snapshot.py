@@ -26,7 +26,7 @@ from tuner.trial import Trial
 
 STATE = "state.pkl"
 
-_FORMAT = 3
+_FORMAT = 4
 """Counts the changes of classes whose objects are in it."""
 
 _TRIALS_AT_ONCE = 500

@@ -61,17 +61,24 @@ class ForgetfulStorage(TrialStorage):
         """How many of the trials in ``_shown`` have been through `_forget`."""
         self._paused: dict[int, list[float]] = {}
         """Of the paused trials: their values."""
+        self._before: dict[int, list[float]] = {}
+        """Of the trials that were paused and run again, or failed then: their values when they were paused last."""
 
     def pause(self, number: int, values: list[float]) -> None:
         self._paused[number] = values
 
     def resume(self, number: int) -> None:
-        self._paused.pop(number, None)
+        if number in self._paused:
+            self._before[number] = self._paused.pop(number)
         if number not in self._shown:
             self._shown.append(number)
 
     def end(self, number: int, step: int, values: tuple[float, ...] | None) -> None:
-        self._paused.pop(number, None)
+        last = self._paused.pop(number, None)
+        if values is not None:
+            self._before.pop(number, None)
+        elif last is not None:
+            self._before[number] = last
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         if len(self._shown) >= self._spared + self._max_history // 2 and len(self._shown) >= self._max_history:
@@ -84,11 +91,17 @@ class ForgetfulStorage(TrialStorage):
         return [self._at_last(trial_id) for trial_id in self._shown]
 
     def _at_last(self, trial_id: int) -> FrozenTrial:
-        """The trial, complete where it is paused."""
+        """The trial, complete where it is paused.
+
+        NSGA-II compares the parents of a generation, which it chose while they were paused, by their values.
+        """
         shown = self.get_trial(trial_id)
         if trial_id in self._paused:
             shown = copy.copy(shown)
             shown.state, shown.values = TrialState.COMPLETE, self._paused[trial_id]
+        elif trial_id in self._before:
+            shown = copy.copy(shown)
+            shown.values = self._before[trial_id]
         return shown
 
     def _forget(self, study_id: int) -> None:
@@ -100,6 +113,7 @@ class ForgetfulStorage(TrialStorage):
         latest = [trial._trial_id for trial in ended if trial._trial_id not in kept]
         kept.update(latest[-(self._max_history // 4) :])
         self._shown = [trial_id for trial_id in self._shown if trial_id in kept]
+        self._before = {trial_id: values for trial_id, values in self._before.items() if trial_id in kept}
         self._spared = len(self._shown)
 
 
