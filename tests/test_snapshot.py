@@ -94,6 +94,12 @@ def test_what_is_no_file_is_passed_over(folder: RunFolder) -> None:
     assert read_snapshot(folder) == (None, f"cannot be read: {STATE} is no plain file")
 
 
+def test_one_without_end_is_passed_over(folder: RunFolder) -> None:
+    with (folder.local_path / STATE).open("wb") as file:
+        file.truncate(10**12)
+    assert read_snapshot(folder) == (None, f"cannot be read: {STATE} has {10**12} bytes, and at most {2**30} are read")
+
+
 def test_a_key_that_is_not_used_says_why(folder: RunFolder) -> None:
     key = key_file()
     assert unused() == ""

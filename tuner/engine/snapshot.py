@@ -22,6 +22,7 @@ from tuner.engine.course import Course
 from tuner.errors import InputError
 from tuner.signing import is_ours, signature
 from tuner.storage import RunFolder
+from tuner.stored import MAX_TABLE_BYTES
 from tuner.trial import Trial
 
 STATE = "state.pkl"
@@ -64,7 +65,7 @@ def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | No
     Without ``trust`` another user's is not opened, as opening it can run any code.
     """
     try:
-        head, _, content = folder.read(STATE).partition(b"\n")
+        head, _, content = folder.read(STATE, MAX_TABLE_BYTES).partition(b"\n")
     except FileNotFoundError:
         return None, ""
     except OSError as error:
