@@ -31,6 +31,7 @@ from tuner.engine.ledger import ledger_of
 from tuner.engine.nodes import Nodes
 from tuner.engine.patience import Patience
 from tuner.engine.recorder import Recorder
+from tuner.engine.recovery import Recovered
 from tuner.engine.snapshot import read_snapshot
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
@@ -79,8 +80,8 @@ class Search:
         self.limits = Checkpoints(keep_per_trial=1, keep_trials=1)
         waiting = Patience(patience, clock=self.clock, sleep=self.clock.sleep)
         monkeypatch.setattr(recorder_module, "Storing", functools.partial(Storing, patience=waiting))
-        known = results, course, ledger_of(results)
-        self.recorder = Recorder(*known, JournalWriter(results.folder), Fifo(), self.limits, self.control, [])
+        begun = Recovered(results, course, ledger_of(results), 0.0)
+        self.recorder = Recorder(begun, JournalWriter(results.folder), Fifo(), self.limits, self.control, [])
         self.outage = Outage(monkeypatch)
         self.reports = 0
 
@@ -91,8 +92,8 @@ class Search:
     def successor(self) -> Recorder:
         """Another driver's, after a kill."""
         old = self.recorder
-        known = old.results, old.course, old.ledger
-        return Recorder(*known, JournalWriter(old.results.folder), Fifo(), self.limits, Control(), [])
+        begun = Recovered(old.results, old.course, old.ledger, 0.0)
+        return Recorder(begun, JournalWriter(old.results.folder), Fifo(), self.limits, Control(), [])
 
     def trained(self, size: int = 0, trial_id: str = "t1") -> dict[str, Any]:
         """What a trial reports, with a checkpoint of ``size`` bytes."""

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.terminal import obeyed
 from tests.test_results import new_run, trial
 from tests.tracking.made_up import made_up_run
 from tuner import cli
@@ -24,15 +25,11 @@ HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\x7f\udc80\r"
 SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\x7f\udc80\r"
 
 
-def hidden(text: str) -> set[str]:
-    return {c for c in text if not c.isprintable() and c not in "\n\t"}
-
-
 def test_what_does_not_print_is_written_as_python_writes_it() -> None:
     assert printable(HOSTILE) == SHOWN
     assert printable("a\tb\nµ±é… 训练") == "a\tb\nµ±é… 训练"
     every = "".join(map(chr, range(0x3000)))
-    assert hidden(printable(every)) == set()
+    assert obeyed(printable(every)) == set()
 
 
 @pytest.mark.parametrize("verb", ["show", "list", "why"])
@@ -49,14 +46,14 @@ def test_a_run_folder_cannot_speak_to_the_terminal(tmp_path: Path, verb: str) ->
     where = ["--storage", str(tmp_path)] if verb == "list" else [str(tmp_path / "run")]
     done = CliRunner().invoke(cli.cli, [verb, *where], catch_exceptions=False)
     assert done.exit_code == 0
-    assert hidden(done.stdout) | hidden(done.stderr) == set()
+    assert obeyed(done.stdout) | obeyed(done.stderr) == set()
     assert r"\x9b31m" in done.stdout
 
 
 def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({HOSTILE: [HOSTILE]})
     out = capsys.readouterr().out
-    assert hidden(out) == set()
+    assert obeyed(out) == set()
     assert json.loads(out) == {HOSTILE: [HOSTILE]}
 
 
@@ -70,7 +67,7 @@ def test_errors_are_printable(
     monkeypatch.setattr(cli.cli, "main", fail)
     with pytest.raises(SystemExit):
         cli.main()
-    assert hidden(capsys.readouterr().err) == set()
+    assert obeyed(capsys.readouterr().err) == set()
 
 
 def test_the_screen_and_the_live_view_are_printable(

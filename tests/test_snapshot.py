@@ -12,7 +12,7 @@ import pytest
 from tuner.engine.course import Course
 from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.searchers.random import Random
-from tuner.signing import key_file, unused
+from tuner.signing import key_file, why_unused
 from tuner.spec.objective import Objective
 from tuner.spec.task import Task
 from tuner.storage import RunFolder
@@ -102,12 +102,12 @@ def test_one_without_end_is_passed_over(folder: RunFolder) -> None:
 
 def test_a_key_that_is_not_used_says_why(folder: RunFolder) -> None:
     key = key_file()
-    assert unused() == ""
+    assert why_unused() == ""
     key.chmod(0o644)
-    assert "has mode 0644, so that others can sign too: chmod 600" in unused()
+    assert "has mode 0644, so that others can sign too: chmod 600" in why_unused()
     key.unlink()
     os.mkfifo(key, 0o600)
-    assert unused() == f"{key} is no key of tuner: delete it"
+    assert why_unused() == f"{key} is no key of tuner: delete it"
     assert read_snapshot(folder)[0] is None
 
 

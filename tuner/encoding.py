@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.signing import is_ours, signature, unused
+from tuner.signing import is_ours, signature, why_unused
 
 _PICKLED, _TUPLE = "__pickled__", "__tuple__"
 _TAG = re.compile(rf"(?:{_PICKLED}|{_TUPLE})'*")
@@ -42,7 +42,7 @@ class Opaque:
         except (binascii.Error, ValueError):
             raise InputError("a Python object of the journal is damaged") from None
         if not trust and not is_ours(data, self.signature):
-            why = f" (this user's key is not used: {key})" if (key := unused()) else ""
+            why = f" (this user's key is not used: {key})" if (key := why_unused()) else ""
             raise InputError(
                 f"it holds Python objects that another user or machine pickled{why}, and opening them can run any "
                 f"code; if you trust whoever wrote this run folder: --trust"

@@ -196,8 +196,7 @@ def search(
         say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
     told = [_named(listener) for listener in listeners]
-    spec, known = plan.spec, (results, begun.course, begun.ledger)
-    recorder = Recorder(*known, journal, spec.scheduler, spec.checkpoints, control, told)
+    recorder = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
 
     def died(process: str) -> None:
         go_on = how_to_resume(results.folder)

@@ -34,7 +34,7 @@ def key_file() -> Path:
     return Path(base) / "tuner" / "key"
 
 
-def unused() -> str:
+def why_unused() -> str:
     """Why this user's key is not used; empty where it is."""
     return _key()[1]
 

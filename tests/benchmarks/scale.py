@@ -114,8 +114,7 @@ def recorder_of(begun: Any, plan: Any) -> Any:
     from tuner.journal import JournalWriter
 
     journal = JournalWriter(begun.results.folder)
-    known = begun.results, begun.course, begun.ledger
-    made = Recorder(*known, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
+    made = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
     made.hosts._nodes["00"], made.hosts._of_node["node"] = "node", "host"
     return made
 

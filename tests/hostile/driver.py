@@ -26,6 +26,7 @@ from typing import Any
 
 from tests.hostile.experiments import BASES, dump, make
 from tests.hostile.user_code import MODULES
+from tests.terminal import obeyed
 
 LIMIT = 5
 """Seconds of a processor within which any file is answered: they do not depend on what else the machine does."""
@@ -65,7 +66,7 @@ class Answer:
             return "silence"
         if len(self.out) + len(self.err) > MOST_TEXT[self.status]:
             return "long text"
-        return "control characters" if any(not c.isprintable() and c not in "\n\t" for c in self.out + self.err) else ""
+        return "control characters" if obeyed(self.out + self.err) else ""
 
 
 def prepare(folder: Path) -> None:

@@ -30,6 +30,7 @@ from unittest import mock
 from tests.hostile.damage import damaged, executed
 from tests.hostile.recovering import NO_RAY, as_jobs, on_a_store, unmended, without_ray
 from tests.hostile.whole import made
+from tests.terminal import obeyed
 from tuner.cli import main
 from tuner.storage import RunFolder
 
@@ -138,9 +139,8 @@ def caught(ask: Callable[[], str]) -> str:
 
 def judged(status: int, told: str) -> str:
     """What is wrong with an answer; empty where nothing is."""
-    hidden = {c for c in told if not c.isprintable() and c not in "\n\t"}
-    if hidden:
-        return f"control characters {hidden}"
+    if characters := obeyed(told):
+        return f"control characters {characters}"
     if status not in (0, 2, 3, 4):
         return f"exit status {status}: {told[-300:]}"
     if status and not told.strip():

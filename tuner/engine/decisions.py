@@ -110,7 +110,7 @@ class Decisions(TrialScheduler):  # type: ignore[misc]
         return str(TrialScheduler.NOOP)
 
     def _is_gone(self, source: _TrainingResult, donor: str) -> bool:
-        """Whether the donor's checkpoint was deleted from outside, which is told."""
+        """Whether the donor's checkpoint was deleted from outside; then a notice says so."""
         recorder, path = self.controller.recorder, source.checkpoint.path
         if recorder.storing.has(replace(recorder.results.folder, path=path)):
             return False

@@ -109,7 +109,8 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     def _has_other_gpus(self, node: str) -> bool:
         """Whether a trial takes whole GPUs, and ``node`` has as many again. Of a part of one, Ray gives the same."""
         gpus = self.plan.request.get("GPU", 0.0)
-        there = self._alive[node].resources.get("GPU", 0.0) if node in self._alive else 0.0
+        alive = self._nodes_alive()
+        there = alive[node].resources.get("GPU", 0.0) if node in alive else 0.0
         return gpus >= 1 and there >= 2 * gpus * self.plan.spec.resources.workers
 
     def _forget(self, trial_id: str) -> None:
@@ -166,9 +167,13 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
 
     def _leaves_room(self, avoided: Collection[str]) -> bool:
         """Whether a trial fits on the nodes that are alive without ``avoided``."""
+        return self.plan.fits_on(tuple(node for node_id, node in self._nodes_alive().items() if node_id not in avoided))
+
+    def _nodes_alive(self) -> dict[str, Node]:
+        """By Ray's id, as of a moment ago."""
         if time.monotonic() >= self._next_look:
             self._alive, self._next_look = nodes_by_id(), time.monotonic() + LOOK_EVERY_S
-        return self.plan.fits_on(tuple(node for node_id, node in self._alive.items() if node_id not in avoided))
+        return self._alive
 
     def _ask_again(self, trial: RayTrial) -> None:
         """Takes back what a trial that waits has asked for, and asks for what it may have now."""

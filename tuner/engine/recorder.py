@@ -12,12 +12,11 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.configuration import flat
 from tuner.engine.control import Control
-from tuner.engine.course import Course
 from tuner.engine.events import failed_attempt, reported
 from tuner.engine.hosts import Hosts
-from tuner.engine.ledger import Ledger
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.patience import probe
+from tuner.engine.recovery import Recovered
 from tuner.engine.shelf import Shelf, copy_name
 from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.engine.storing import Storing
@@ -58,23 +57,21 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        results: ResultSet,
-        course: Course,
-        ledger: Ledger,
+        begun: Recovered,
         journal: JournalWriter,
         scheduler: SchedulerSpec,
         checkpoints: Checkpoints,
         control: Control,
         listeners: list[Listener],
     ) -> None:
-        self.results = results
-        self.course = course
+        self.results = results = begun.results
+        self.course = begun.course
+        self.ledger = begun.ledger
         self._history = History(results)
         self._journal = journal
         self._scheduler = scheduler
         self.storing = Storing(results.folder, control)
         self.shelf = Shelf(results, checkpoints, self.say, self.storing)
-        self.ledger = ledger
         self._control = control
         self.hosts = Hosts()
         self._listeners = listeners

@@ -31,12 +31,12 @@ class Stock:
 
     results: ResultSet
     snapshot: Snapshot | None = None
+    last: Event = field(default_factory=lambda: {"what": ""})
+    """The last event that is left."""
     tail: list[Event] = field(default_factory=list)
     """The events after the snapshot."""
     request: str = ""
     """By which the search was made longer that has not come to its end since; empty where there is none."""
-    held: float = 0.0
-    """Seconds for which processes held the resources of a trial, as the last event tells."""
     notices: list[str] = field(default_factory=list)
     """What the user should know of how it was recovered."""
     trust: bool = False
@@ -65,7 +65,7 @@ class Stock:
 
     def note(self, event: Event) -> None:
         """Takes account of the next event of the journal."""
-        self.held = event.get("held", self.held)
+        self.last = event
         match event["what"]:
             case "began":
                 self.results.provenance = usable(Provenance, event["provenance"])[0] | self.results.provenance
@@ -110,17 +110,16 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
     """
     folder = files.folder
     snapshot, unusable = read_snapshot(folder, trust)
-    reader, last = JournalReader(folder, Compared.by(files.spec)), {"what": ""}
+    reader = JournalReader(folder, Compared.by(files.spec))
     history = History(ResultSet(folder, files.spec, dict(files.provenance)))
     stock = Stock(history.results, snapshot, trust=trust)
 
     def applied() -> Iterator[Event]:
-        nonlocal last
-        for last in _opened(reader.new(), folder, trust):
-            changed = history.apply(last)
-            stock.note(last)
-            if changed or "trial" not in last:
-                yield last
+        for event in _opened(reader.new(), folder, trust):
+            changed = history.apply(event)
+            stock.note(event)
+            if changed or "trial" not in event:
+                yield event
 
     stock.add_up(applied())
     if not stock.results.spec:
@@ -135,17 +134,14 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
                 f"{folder.shown}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
                 f"what its tables hold: python -m tuner show {folder.word}"
             )
-        _repair(stock, reader, last)
-    if not reader.damage or last["what"] == "left":  # else the end may be among what is lost
-        standing(stock.results, last)
+        _repair(stock, reader)
+    if not reader.damage or stock.last["what"] == "left":  # else the end may be among what is lost
+        standing(stock.results, stock.last)
     return stock
 
 
-def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
-    """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again.
-
-    ``last``: the last event that is left.
-    """
+def _repair(stock: Stock, reader: JournalReader) -> None:
+    """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again."""
     folder, snapshot = stock.results.folder, stock.snapshot
     known, elapsed, course = reader.number, stock.elapsed, None
     if snapshot:
@@ -162,8 +158,8 @@ def _repair(stock: Stock, reader: JournalReader, last: Event) -> None:
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
-    events.append({"what": "recovered", "elapsed": elapsed, "held": stock.held})
-    events += [last] if last["what"] == "left" else []  # the run had come to its end
+    events.append({"what": "recovered", "elapsed": elapsed, "held": stock.ledger.held})
+    events += [stock.last] if stock.last["what"] == "left" else []  # the run had come to its end
     stock.snapshot, stock.tail, stock.superseded = None, [], set()
     stock.ends = {event["trial"]: n for n, event in enumerate(events, known + 1) if event["what"] == "trial"}
     stock.add_up({**event, "n": number} for number, event in enumerate(events, known + 1))

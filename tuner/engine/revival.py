@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:
     """``trial`` as one that Ray starts from its latest checkpoint, or from the beginning where it has none.
 
-    What is on the storage is what the shelf found.
+    Call it after `Shelf.take_stock`, which finds the checkpoints that are on the storage.
     """
     spec = copy.deepcopy(search._experiment.spec)
     config = trial.segments[-1].config if trial.segments else trial.config

@@ -56,7 +56,7 @@ def _copy(trial: Trial) -> str:
 
 
 class Shelf:
-    """Decides what may go as checkpoints come and trials end, and deletes it when it is told to."""
+    """Decides which checkpoints may go as new ones come and trials end. `clear` deletes them."""
 
     def __init__(self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None], storing: Storing) -> None:
         self._results = results
