@@ -498,3 +498,18 @@ def test_who_lost_the_lock_writes_over_nothing_of_its_successor(
     journal = read_journal(folder)
     assert not journal.damage
     assert [event.get("more") for event in journal.events] == [True, False]
+
+
+@pytest.mark.parametrize(("time_attr", "known"), [("epoch", 1), ("training_iteration", 2)])
+def test_a_report_that_lost_its_progress_is_damage(time_attr: str, known: int, tmp_path: Path) -> None:
+    folder = RunFolder.at(tmp_path)
+    writer = JournalWriter(folder)
+    scheduler = {"kind": "asha", "time_attr": time_attr, "max_t": 9}
+    writer.append("began", spec=SPEC | {"scheduler": scheduler}, provenance={})
+    report = {"trial": "a1b2c3d4", "seconds": 1.0, "timestamp": 1.0, "checkpoint": None}
+    writer.append("reported", step=1, metrics={"loss": 1.0, "epoch": 1}, **report)
+    writer.append("reported", step=2, metrics={"loss": 1.0}, **report)
+    writer.close()
+    reader = JournalReader(folder)
+    assert [event["step"] for event in reader.new() if event["what"] == "reported"] == [1, 2][:known]
+    assert bool(reader.damage) == (known == 1)

@@ -86,6 +86,8 @@ class Compared:
 
     objectives: tuple[str, ...] = ()
     time_attr: str = ""
+    is_counted: bool = False
+    """Whether trials are compared at equal values of ``time_attr``, so that each report must hold it."""
 
     @classmethod
     def by(cls, spec: Mapping[str, Any]) -> Compared:
@@ -93,17 +95,20 @@ class Compared:
         if not spec:
             return cls()
         names = tuple(objective.metric for objective in read_objectives(spec["objective"]))
-        return cls(names, spec.get("scheduler", {}).get("time_attr", ""))
+        scheduler = spec.get("scheduler", {})
+        time_attr = scheduler.get("time_attr", "")
+        is_counted = scheduler.get("max_t") is not None and time_attr not in ("", "training_iteration")
+        return cls(names, time_attr, is_counted)
 
     def wrong(self, metrics: Mapping[str, Any]) -> str:
         """The first of them that is missing in the ``metrics`` of a report, or no such number; empty where none is.
 
-        The ``time_attr`` may be absent: Ray may count it.
+        ``training_iteration`` may be absent: it is the number of the report.
         """
         for name in self.objectives:
             if not _is_finite(metrics.get(name)):
                 return name
-        progress = metrics.get(self.time_attr, 0)
+        progress = metrics.get(self.time_attr, None if self.is_counted else 0)
         return "" if _is_finite(progress) and abs(progress) <= MAX_STEP else self.time_attr
 
     def tells(self, event: Event) -> bool:
