@@ -1,9 +1,21 @@
-"""tuner: hyperparameter search on Ray Tune, from one YAML file.
+"""tuner: hyperparameter search on Ray Tune, from Python or from one YAML file.
 
-from tuner import run, load_run
+import tuner
+from ray import tune
 
-results = run("experiments/quickstart.yaml", {"budget.trials": 6})
-print(results.best.config, load_run(results.folder.shown).frame())
+def train(config):
+    for epoch in range(1, 10):
+        ...
+        tune.report({"val_accuracy": accuracy}, checkpoint=...)
+
+search = tuner.Search(
+    train,
+    {"lr": tune.loguniform(1e-4, 1e-1)},
+    objective=tuner.maximize("val_accuracy"),
+    scheduler=tuner.schedulers.Asha(max_t=9),
+)
+run = search.run()
+print(run.best_value, run.best_config, run.best_checkpoint)
 """
 
 from __future__ import annotations
@@ -13,38 +25,89 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tuner import errors, schedulers, searchers
+    from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
     from tuner.best import restore_best
     from tuner.loading import load_run
     from tuner.results import ResultSet
     from tuner.resumption import extend, resume, retry
     from tuner.runner import run, validate
     from tuner.simulator import Table, simulate
+    from tuner.spec.experiment import Budget, Checkpoints, Cost
+    from tuner.spec.failures import Failures
+    from tuner.spec.objective import Objective
+    from tuner.spec.resources import Resources
+    from tuner.spec.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
+    from tuner.trial import Report, Trial
 
 __all__ = [
+    "Budget",
+    "Checkpoints",
+    "Cost",
+    "Failures",
+    "MlflowTracking",
+    "Objective",
+    "Report",
+    "Resources",
     "ResultSet",
+    "Run",
+    "Search",
+    "SearchPlan",
     "Table",
+    "TensorboardTracking",
+    "Tracking",
+    "Trial",
+    "WandbTracking",
+    "errors",
     "extend",
+    "load",
     "load_run",
+    "maximize",
+    "minimize",
     "restore_best",
     "resume",
     "retry",
     "run",
+    "schedulers",
+    "searchers",
     "simulate",
     "validate",
 ]
 
 _HOMES = {
+    "Search": "tuner.api",
+    "SearchPlan": "tuner.api",
+    "Run": "tuner.api",
+    "load": "tuner.api",
+    "maximize": "tuner.api",
+    "minimize": "tuner.api",
+    "Objective": "tuner.spec.objective",
+    "Budget": "tuner.spec.experiment",
+    "Cost": "tuner.spec.experiment",
+    "Checkpoints": "tuner.spec.experiment",
+    "Resources": "tuner.spec.resources",
+    "Failures": "tuner.spec.failures",
+    "Tracking": "tuner.spec.tracking",
+    "MlflowTracking": "tuner.spec.tracking",
+    "TensorboardTracking": "tuner.spec.tracking",
+    "WandbTracking": "tuner.spec.tracking",
+    "searchers": "",
+    "schedulers": "",
+    "errors": "",
     "run": "tuner.runner",
     "resume": "tuner.resumption",
     "extend": "tuner.resumption",
     "retry": "tuner.resumption",
     "validate": "tuner.runner",
     "load_run": "tuner.loading",
-    "ResultSet": "tuner.results",
     "restore_best": "tuner.best",
+    "ResultSet": "tuner.results",
+    "Trial": "tuner.trial",
+    "Report": "tuner.trial",
     "simulate": "tuner.simulator",
     "Table": "tuner.simulator",
 }
+"""Where each public name is defined; empty for a module of its own."""
 
 
 def __getattr__(name: str) -> Any:
@@ -53,4 +116,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tuner' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES[name]
+    return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"tuner.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -15,11 +15,12 @@ from typing import Any
 from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.manifest import damage
+from tuner.provenance import trainable_of
 from tuner.report.terminal import metrics_line
 from tuner.results import BEST, ResultSet
 from tuner.storage import RunFolder
 from tuner.stored import MAX_CONFIG_BYTES, Mapping, Recorded, checked
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable import Trainable
 from tuner.trial import Trial
 from tuner.untrusted import parsed
 
@@ -71,7 +72,7 @@ def restore_best(
     Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
     """
     found, notices = _whole(_kept(results) if trial is None else _restorable(results, trial))
-    trainable = _trainable_of(results)
+    trainable = trainable_of(results)
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     with _on_disk(found.checkpoint) as checkpoint:
@@ -91,15 +92,11 @@ def best_model(results: ResultSet) -> tuple[str, Any]:
     Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
     """
     found, _ = _whole(_kept(results))
-    trainable = _trainable_of(results)
+    trainable = trainable_of(results)
     if not trainable.can_load_model:
         raise InputError(f"{trainable.reference}: its module has no load_model(config, checkpoint)")
     with _on_disk(found.checkpoint) as checkpoint:
         return found.trial, trainable.load_model(found.config, checkpoint)
-
-
-def _trainable_of(results: ResultSet) -> Trainable:
-    return load_trainable(results.spec.get("trainable", ""), tuple(map(Path, results.provenance.get("roots", []))))
 
 
 @dataclass(frozen=True)

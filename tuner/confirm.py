@@ -132,7 +132,7 @@ def confirm(
     Raises as `tuner.runner.run` does, and InputError where the run cannot be confirmed.
     """
     plan = retraining(results, top, seeds)
-    trainable = load_trainable(plan.experiment.spec.trainable, plan.experiment.roots)
+    trainable = load_trainable(plan.experiment.spec.trainable, plan.experiment.roots, plan.experiment.pickles)
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     parent, name = posixpath.split(f"{results.folder.shown.rstrip('/')}-confirm")

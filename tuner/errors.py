@@ -21,6 +21,7 @@ import difflib
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 MOST_PROBLEMS = 50
 """Problems that one message tells: nobody reads more, and a damaged file can have one in each line."""
@@ -69,6 +70,8 @@ class TunerError(Exception):
     """Base class: an error with a message for the user and an exit status."""
 
     exit_status = 1
+    results: Any = None
+    """What a search found before the error ended it, a `tuner.ResultSet`; None if no search had begun."""
 
 
 class Crashed(TunerError):

@@ -45,7 +45,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     ]
     trainable: Trainable | None = None
     try:
-        trainable = load_trainable(spec.trainable, experiment.roots)
+        trainable = load_trainable(spec.trainable, experiment.roots, experiment.pickles)
     except InputError as error:
         problems += [experiment.problem(("trainable",), problem.message) for problem in error.problems]
     samples: list[Configuration] = []

@@ -14,11 +14,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import EnvironmentFailure
+from tuner.errors import EnvironmentFailure, InputError
+from tuner.pickled import Pickled, is_pickled
 from tuner.plan import Plan
 from tuner.redaction import redacted_argv
 from tuner.results import ResultSet
 from tuner.spec.reader import Experiment, load_experiment
+from tuner.stored import inside
+from tuner.trainable import Trainable, load_trainable
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")
 
@@ -108,9 +111,33 @@ def _git(folder: Path) -> dict[str, str] | None:
     return {"commit": commit.strip(), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else ""}
 
 
-def experiment_of(results: ResultSet) -> Experiment:
-    """The experiment that a run was started with. Raises InputError, and as `roots`."""
-    return load_experiment(results.spec, roots=roots(results))
+def experiment_of(results: ResultSet, trust: bool = False) -> Experiment:
+    """The experiment that a run was started with. ``trust``: as of `pickles_of`. Raises InputError, and as `roots`."""
+    return load_experiment(results.spec, roots=roots(results), pickles=pickles_of(results, trust))
+
+
+def trainable_of(results: ResultSet) -> Trainable:
+    """The trainable that a run was started with. Raises InputError, and as `roots`."""
+    return load_trainable(results.spec.get("trainable", ""), roots(results), pickles_of(results))
+
+
+def pickles_of(results: ResultSet, trust: bool = False) -> tuple[Pickled, ...]:
+    """The objects without an importable name that a run refers to, from its folder; none is opened.
+
+    ``trust``: they are opened also if another user wrote them. Raises InputError if one cannot be read.
+    """
+    references = [results.spec.get(key) for key in ("trainable", "search_space")]
+    files = {text.rpartition(":")[0] for text in references if isinstance(text, str) and is_pickled(text)}
+    found = []
+    for file in sorted(files):
+        try:
+            found.append(Pickled.read(results.folder, inside(file), trust))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{results.folder.shown}: {file}, the search's own function, cannot be read ({error}): pass it again, "
+                f"in Python with resume(trainable=FUNCTION)"
+            ) from None
+    return tuple(found)
 
 
 def roots(results: ResultSet) -> tuple[Path, ...]:

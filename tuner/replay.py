@@ -13,9 +13,8 @@ from tuner.engine.failures import BadReport, MissingMetric, failure_of, user_err
 from tuner.engine.local import run_here
 from tuner.engine.task import TrialTask
 from tuner.errors import InputError, Interrupted, did_you_mean
-from tuner.provenance import surroundings
+from tuner.provenance import experiment_of, surroundings
 from tuner.results import ResultSet
-from tuner.spec.reader import load_experiment
 from tuner.trial import Report, Trial
 
 SHOWN = 20
@@ -166,11 +165,11 @@ def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
 
 
 def _task(results: ResultSet) -> TrialTask:
-    provenance, roots = results.provenance, tuple(map(Path, results.provenance["roots"]))
-    spec = load_experiment(results.spec, roots=roots).spec
+    provenance, experiment = results.provenance, experiment_of(results)
+    spec = experiment.spec
     return TrialTask(
         trainable=spec.trainable,
-        roots=roots,
+        roots=experiment.roots,
         working_directory=Path(provenance["working_directory"]),
         params=results.section("params"),
         required=spec.required_metrics,
@@ -178,6 +177,7 @@ def _task(results: ResultSet) -> TrialTask:
         cpu=spec.resources.cpu,
         request=provenance["trial_resources"],
         workers=1,
+        pickles=experiment.pickles,
     )
 
 

@@ -148,6 +148,24 @@ class ResultSet:
         """
         return self._best(self.trials)
 
+    @property
+    def best_value(self) -> float | None:
+        """Of the first objective, the best value for which a checkpoint exists; None when nothing was reported."""
+        best = self.best
+        return self.value(best.best) if best and best.best else None
+
+    @property
+    def best_config(self) -> dict[str, Any] | None:
+        """What the trainable was called with in the best trial, fixed parameters among it; None when there is none."""
+        best = self.best
+        return self.full_config(best) if best else None
+
+    @property
+    def best_checkpoint(self) -> RunFolder | None:
+        """The folder of the checkpoint that came with the best value; None if there is none."""
+        best = self.best
+        return self.folder / best.best.checkpoint if best and best.best and best.best.checkpoint else None
+
     def _best(self, trials: Iterable[Trial]) -> Trial | None:
         candidates = self._candidates(trials)
         _, best = max(candidates, key=lambda found: (found[0][0], -found[1].number), default=(None, None))
@@ -226,6 +244,22 @@ class ResultSet:
         fixed += [objective.metric for objective in self.objectives]
         names = list(dict.fromkeys([*fixed, *(name for row in rows for name in row)]))
         return pd.DataFrame({name: column([row.get(name) for row in rows]) for name in names})
+
+    def trials_frame(self) -> pd.DataFrame:
+        """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint."""
+        import pandas as pd
+
+        rows = []
+        for t in self.trials:
+            best = self.values(t.best) if t.best else {}
+            rows.append(
+                {"id": t.id, "number": t.number, "status": t.status, "reason": t.reason}
+                | {f"config.{name}": value for name, value in flat(t.config)}
+                | {f"best_{o.metric}": best.get(o.metric) for o in self.objectives}
+                | {"best_step": t.best.step if t.best else None, "steps": t.steps, "seconds": t.seconds}
+                | {"host": t.host, "checkpoint": t.best.checkpoint if t.best else None}
+            )
+        return pd.DataFrame(rows)
 
     def save(self) -> None:
         """Writes results.parquet, then trials.csv: a kill between them leaves no trial whose reports are missing."""

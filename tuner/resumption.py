@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,16 @@ from tuner.extension import RETRY, extension, requested, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance, find_run
 from tuner.lock import Lock, locked
+from tuner.pickled import Pickled, is_pickled
 from tuner.plan import Plan
 from tuner.planning import make_plan
-from tuner.provenance import experiment_of, resolved_spec, roots
+from tuner.provenance import pickles_of, resolved_spec, roots
 from tuner.results import ResultSet
 from tuner.runner import Say, prepare, search, write_experiment
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage import STORAGE
 from tuner.tracking.process import TrackingProcess
+from tuner.trainable import pickle_function
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
@@ -36,6 +38,7 @@ def resume(
     storage: str = STORAGE,
     address: str | None = None,
     trust: bool = False,
+    trainable: Callable[..., Any] | None = None,
     project: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
@@ -44,16 +47,17 @@ def resume(
 
     Ended trials stay, started ones continue from their last checkpoint, then come those not yet started. Searcher and
     scheduler continue with all that they had seen; the time between does not count. ``project``: where the code is now,
-    in place of the working directory that the search began in. Raises as `run` does, and InputError where nothing is
+    in place of the working directory that the search began in. ``trainable``: the function again, in place of the one
+    that was pickled into the run folder. Raises as `run` does, and InputError where nothing is
     left to do.
     """
-    with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+    with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
         known = stock.results
         if project is not None:
             move(known, Path(project))
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
-        return _resumed(stock, cluster, lock, list(listeners), say)
+        return _resumed(stock, pickles, cluster, lock, list(listeners), say)
 
 
 def extend(
@@ -66,6 +70,7 @@ def extend(
     storage: str = STORAGE,
     address: str | None = None,
     trust: bool = False,
+    trainable: Callable[..., Any] | None = None,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
@@ -81,15 +86,15 @@ def extend(
     Raises InputError where nothing becomes longer, and as `run` does.
     """
     request = requested(trials, max_t, wall_clock, overrides)
-    with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+    with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
         if stock.request == request:
-            return _continued(stock, cluster, lock, list(listeners), say)
+            return _continued(stock, pickles, cluster, lock, list(listeners), say)
         known = stock.results
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
             raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
         again = survivors(known, higher=max_t is not None)
-        longer = load_experiment(known.spec, changes, roots=roots(known))
+        longer = load_experiment(known.spec, changes, roots(known), pickles)
         return _reopened(stock, request, again, longer, cluster, lock, list(listeners), say)
 
 
@@ -99,6 +104,7 @@ def retry(
     storage: str = STORAGE,
     address: str | None = None,
     trust: bool = False,
+    trainable: Callable[..., Any] | None = None,
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
@@ -108,14 +114,15 @@ def retry(
 
     Raises InputError where none failed, and as `run` does.
     """
-    with _taken_up(run, storage, address, trust) as (stock, cluster, lock):
+    with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
         if stock.request == RETRY:
-            return _continued(stock, cluster, lock, list(listeners), say)
+            return _continued(stock, pickles, cluster, lock, list(listeners), say)
         known = stock.results
         failed = [trial.id for trial in known.trials if trial.status == "failed"]
         if not failed:
             raise InputError(f"{known.folder.shown}: nothing to retry: no trial failed")
-        return _reopened(stock, RETRY, failed, experiment_of(known), cluster, lock, list(listeners), say)
+        again = load_experiment(known.spec, (), roots(known), pickles)
+        return _reopened(stock, RETRY, failed, again, cluster, lock, list(listeners), say)
 
 
 def move(results: ResultSet, project: Path) -> None:
@@ -130,28 +137,61 @@ def move(results: ResultSet, project: Path) -> None:
 
 @contextlib.contextmanager
 def _taken_up(
-    run: str | Path | ResultSet, storage: str, address: str | None, trust: bool
-) -> Iterator[tuple[Stock, Cluster, Lock]]:
+    run: str | Path | ResultSet,
+    storage: str,
+    address: str | None,
+    trust: bool,
+    trainable: Callable[..., Any] | None,
+) -> Iterator[tuple[Stock, tuple[Pickled, ...], Cluster, Lock]]:
     """Within: no other process works on ``run``, of which this is known, and the cluster is connected to."""
     from tuner.engine.recovery import take_stock
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder, lock):
-        yield take_stock(at_a_glance(folder), trust), cluster, lock
+        stock = take_stock(at_a_glance(folder), trust)
+        if trainable is not None:
+            replace_pickled(stock.results, trainable)
+        yield stock, pickles_of(stock.results, trust), cluster, lock
 
 
-def _resumed(stock: Stock, cluster: Cluster, lock: Lock, listeners: list[Listener], say: Say) -> ResultSet:
+def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
+    """Writes ``trainable`` into the run folder, in place of the function that was pickled there.
+
+    Raises InputError if the run names its trainable in another way.
+    """
+    reference = results.spec.get("trainable", "")
+    if not is_pickled(reference):
+        raise InputError(f"trainable: {results.folder.shown} names {reference}, which is imported: leave it out")
+    pickle_function(trainable, reference.rpartition(":")[0]).write(results.folder)
+
+
+def _resumed(
+    stock: Stock,
+    pickles: tuple[Pickled, ...],
+    cluster: Cluster,
+    lock: Lock,
+    listeners: list[Listener],
+    say: Say,
+) -> ResultSet:
     """Takes up the run with its own experiment."""
-    plan = make_plan(experiment_of(stock.results), cluster)
-    params, _ = prepare(plan, stock.results.folder, say)
+    known = stock.results
+    plan = make_plan(load_experiment(known.spec, (), roots(known), pickles), cluster)
+    params, _ = prepare(plan, known.folder, say)
     return _go_on(stock, plan, params, lock, listeners, say)
 
 
-def _continued(stock: Stock, cluster: Cluster, lock: Lock, listeners: list[Listener], say: Say) -> ResultSet:
+def _continued(
+    stock: Stock,
+    pickles: tuple[Pickled, ...],
+    cluster: Cluster,
+    lock: Lock,
+    listeners: list[Listener],
+    say: Say,
+) -> ResultSet:
     """Takes up the run, which has what is asked for already."""
     again = f"`{stock.request}` was given before, and the search has not come to its end since"
     say(f"NOTICE: {stock.results.folder.shown}: {again}: it continues, and nothing is added once more")
-    return _resumed(stock, cluster, lock, listeners, say)
+    return _resumed(stock, pickles, cluster, lock, listeners, say)
 
 
 def _reopened(

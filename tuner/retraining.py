@@ -5,19 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tuner.algorithms import changes_configurations
 from tuner.configuration import Configuration
 from tuner.errors import InputError
-from tuner.provenance import experiment_of
+from tuner.provenance import experiment_of, pickles_of, roots, trainable_of
 from tuner.results import ResultSet
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath
 from tuner.spec.values import contains, identity
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable import Trainable
 from tuner.trial import Trial
 
 SEED = "seed"
@@ -53,8 +52,7 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
     if top < 1 or seeds < 2:
         raise InputError(f"top {top}, seeds {seeds}: give at least 1 and 2; one value has no interval")
     _check_run(results)
-    roots = tuple(map(Path, results.provenance["roots"]))
-    trainable = load_trainable(results.spec.get("trainable", ""), roots)
+    trainable = trainable_of(results)
     candidates = _candidates(results, top)
     if len(candidates) * seeds > MOST_TRIALS:
         raise InputError(
@@ -76,7 +74,9 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
         "budget": {"trials": len(points)},
         "checkpoints": {**results.section("checkpoints"), "keep_trials": len(points)},
     }
-    return Retraining(candidates, numbers, load_experiment({**spec, **changed}, roots=roots))
+    return Retraining(
+        candidates, numbers, load_experiment({**spec, **changed}, roots=roots(results), pickles=pickles_of(results))
+    )
 
 
 def _check_run(results: ResultSet) -> None:

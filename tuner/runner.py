@@ -101,6 +101,8 @@ def _begin(
 
     spec = resolved_spec(plan, params)
     results = ResultSet(folder, spec, provenance(plan, params, notices))
+    for pickled in plan.experiment.pickles:
+        pickled.write(folder)
     journal = JournalWriter(folder)
     journal.append("began", spec=results.spec, provenance=results.provenance)
     journal.close()
@@ -139,9 +141,13 @@ def validate(
     address: str | None = None,
 ) -> Plan:
     """The plan of a search, without starting it (nor Ray, unless ``address`` names a cluster). Raises InputError."""
-    loaded = load_experiment(experiment, overrides)
+    return validate_experiment(load_experiment(experiment, overrides), address=address)
+
+
+def validate_experiment(experiment: Experiment, *, address: str | None = None) -> Plan:
+    """As `validate`, of an experiment that is read already."""
     with cluster_at(address) as cluster:
-        return make_plan(loaded, cluster)
+        return make_plan(experiment, cluster)
 
 
 def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], list[str]]:
@@ -257,13 +263,20 @@ def _outcome(results: ResultSet, control: Control, say: Say) -> ResultSet:
         ended = results.provenance.get("interrupted") is False
         if not ended and not isinstance(control.fatal, InputError) and resume not in str(control.fatal):
             say(f"the run is interrupted; to continue it: {resume}")
-        raise control.fatal
+        raise _with(control.fatal, results)
     if control.interrupted:
         over = len(results.trials) - results.count("paused") - results.count("pending")
-        raise Interrupted(f"interrupted: {over} trials ended, {results.count('paused')} paused; to continue: {resume}")
+        told = f"interrupted: {over} trials ended, {results.count('paused')} paused; to continue: {resume}"
+        raise _with(Interrupted(told), results)
     if results.best is None:
-        raise NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)])))
+        raise _with(NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)]))), results)
     return results
+
+
+def _with(error: TunerError, results: ResultSet) -> TunerError:
+    """``error``, which says what was found until then."""
+    error.results = results
+    return error
 
 
 def _write_page(results: ResultSet, say: Say) -> None:

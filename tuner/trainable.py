@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import inspect
 import json
+import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean, shortened
+from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
 
@@ -180,12 +182,14 @@ def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iter
             yield from _unknown_names(fields[name], value, (*path, name))
 
 
-def load_trainable(reference: str, roots: tuple[Path, ...]) -> Trainable:
-    """Imports ``reference`` (``module:function`` or ``file.py:function``) and reads its signature.
+def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pickled] = ()) -> Trainable:
+    """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
     Raises InputError when it cannot be imported, or is not a function of one argument.
     """
-    train = import_attribute(reference, roots)
+    train = import_attribute(reference, roots, pickles=pickles)
+    pickled = train if isinstance(train, PickledFunction) else None
+    train = pickled.function if pickled else train
     if not callable(train):
         raise InputError(f"{reference} is a {type(train).__name__}, not a function")
     if _is_compiled(train):
@@ -195,8 +199,11 @@ def load_trainable(reference: str, roots: tuple[Path, ...]) -> Trainable:
     try:
         with user_code(roots):
             parameters = list(inspect.signature(train).parameters.values())
-            module = inspect.getmodule(train) or ModuleType("")
-            config_type = _config_type(train, parameters[0]) if parameters else None
+            if pickled:  # its module is the one that happens to run here
+                module, config_type = ModuleType(""), pickled.config_type
+            else:
+                module = inspect.getmodule(train) or ModuleType("")
+                config_type = _config_type(train, parameters[0]) if parameters else None
     except Exception as error:  # noqa: BLE001 - the user's object may raise anything when it is looked at: it is shown
         raise InputError(
             f"{reference} cannot be described ({type(error).__name__}: {text_of(error)}): write def train(config)"
@@ -206,6 +213,40 @@ def load_trainable(reference: str, roots: tuple[Path, ...]) -> Trainable:
         names = ", ".join(p.name for p in parameters)
         raise InputError(f"{reference} takes ({names}); a trainable takes one argument, its config: def train(config)")
     return Trainable(reference, roots, train, config_type, module)
+
+
+@dataclass(frozen=True)
+class PickledFunction:
+    """What is pickled of a trainable that has no importable name."""
+
+    function: Callable[[Any], Any]
+    config_type: type | None
+    """Read before: a pickled function no longer knows the names in its annotations."""
+
+
+def importable_name(function: Callable[..., Any]) -> tuple[str, Path | None] | None:
+    """``module:name`` by which every process finds ``function``, and the folder of that module; None if there is none.
+
+    The script or notebook that runs here (``__main__``) is no such module: importing it again would run it again. The
+    folder is None for an installed package.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    loaded = sys.modules.get(module or "")
+    file = getattr(loaded, "__file__", None)
+    if module in (None, "__main__", "__mp_main__") or file is None or getattr(loaded, name, None) is not function:
+        return None
+    folder = Path(file).resolve().parents[module.count(".") + (Path(file).name == "__init__.py")]
+    return f"{module}:{name}", None if "site-packages" in folder.parts else folder
+
+
+def pickle_function(function: Callable[..., Any], file: str) -> Pickled:
+    """``function``, pickled with the type of its config. Raises InputError if that is not possible."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # `load_trainable` says what is wrong with it
+        parameters = []
+    config_type = _config_type(function, parameters[0]) if parameters else None
+    return Pickled.of(PickledFunction(function, config_type), file, function)
 
 
 def _is_compiled(train: Any) -> bool:

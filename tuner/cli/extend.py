@@ -44,7 +44,7 @@ def command(
     from tuner.resumption import extend
 
     on_screen(
-        experiment_of(last_known(find_run(run_, storage))),
+        experiment_of(last_known(find_run(run_, storage)), trust),
         as_json,
         lambda listeners, say: extend(
             run_,

@@ -64,7 +64,7 @@ def command(
     if project is not None:
         move(known, Path(project))
     on_screen(
-        experiment_of(known),
+        experiment_of(known, trust),
         as_json,
         lambda listeners, say: resume(
             run_, storage=storage, address=address, trust=trust, project=project, listeners=listeners, say=say

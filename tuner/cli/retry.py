@@ -25,7 +25,7 @@ def command(run_: str, failed: bool, storage: str, address: str | None, trust: b
     from tuner.resumption import retry
 
     on_screen(
-        experiment_of(last_known(find_run(run_, storage))),
+        experiment_of(last_known(find_run(run_, storage)), trust),
         as_json,
         lambda listeners, say: retry(run_, storage=storage, address=address, trust=trust, listeners=listeners, say=say),
     )

@@ -60,7 +60,7 @@ def check_experiment(source: str | Path, overrides: Sequence[str], storage: str)
         experiment = load_experiment(source, overrides)
         yield _fine(check, f"{experiment.file} is valid")
         check = "code"
-        load_trainable(experiment.spec.trainable, experiment.roots)
+        load_trainable(experiment.spec.trainable, experiment.roots, experiment.pickles)
         yield _fine(check, f"{experiment.spec.trainable} can be imported")
         check = "plan"
         plan = make_plan(experiment, this_machine())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         cpu=plan.spec.resources.cpu,
         request=plan.request,
         workers=plan.spec.resources.workers,
+        # this process has opened them: the node of a trial may have another key
+        pickles=tuple(replace(pickled, trusted=True) for pickled in plan.experiment.pickles),
     )
 
 
@@ -92,4 +95,5 @@ def _run_config(folder: RunFolder, filesystem: FileSystem | None) -> tune.RunCon
         ),
         failure_config=tune.FailureConfig(max_failures=0),
         verbose=0,
+        progress_reporter=tune.CLIReporter(),  # Ray's own choice in a notebook clears the cell's output
     )

@@ -22,6 +22,7 @@ from tuner.engine.failures import BadReport, MissingMetric, NotFinite
 from tuner.engine.handover import Process, seed_all, seed_of
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import MICRO_BATCH
+from tuner.pickled import Pickled
 from tuner.trainable import load_trainable
 
 NO_REPORT = "ended without a report; call ray.tune.report({...}) at least once"
@@ -42,6 +43,8 @@ class TrialTask:
     request: Mapping[str, float]
     """Resources of each of its workers, by Ray's names."""
     workers: int
+    pickles: tuple[Pickled, ...] = ()
+    """The objects that ``trainable`` may name and that no name imports."""
 
 
 def run_function(
@@ -62,7 +65,7 @@ def run_function(
         config["micro_batch"] = reduced
     process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
     os.environ.update(environment or {})
-    trainable = load_trainable(task.trainable, task.roots)
+    trainable = load_trainable(task.trainable, task.roots, task.pickles)
     process.loaded()
     seed_all(seed)
     output = trainable.train(trainable.make_config(merge(task.params, config)))

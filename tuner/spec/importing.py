@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from tuner.errors import InputError, did_you_mean, shortened
+from tuner.pickled import Pickled, is_pickled
 
 _LONGEST = 500
 """Characters of a message of the user's code that ours repeats."""
@@ -60,13 +61,17 @@ def search_path(roots: Sequence[Path]) -> tuple[list[str], list[str]]:
     return folders[: len(folders) - parents], folders[len(folders) - parents :]
 
 
-def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | None = None) -> Any:
-    """The attribute that ``reference`` names.
+def import_attribute(
+    reference: str, roots: tuple[Path, ...], expected: type | None = None, pickles: Sequence[Pickled] = ()
+) -> Any:
+    """The attribute, or the one of ``pickles``, that ``reference`` names.
 
     Raises InputError when the module, the file or the attribute does not exist, when the user's code raises at import
     (shown as what it is, with the line), or when the attribute is not an ``expected``.
     """
     module_name, _, attribute = reference.rpartition(":")
+    if is_pickled(reference):
+        return _open(module_name, roots, pickles)
     with user_code(roots):
         module = import_module(module_name, roots)
         try:
@@ -83,6 +88,14 @@ def import_attribute(reference: str, roots: tuple[Path, ...], expected: type | N
     if expected is not None and not issubclass(type(value), expected):  # a value may lie to isinstance, or raise
         raise InputError(f"{reference} is a {type(value).__name__}, not a {expected.__name__}")
     return value
+
+
+def _open(file: str, roots: tuple[Path, ...], pickles: Sequence[Pickled]) -> Any:
+    pickled = next((pickled for pickled in pickles if pickled.file == file), None)
+    if pickled is None:
+        raise InputError(f"no file {file!r}; looked in {', '.join(map(str, roots))}")
+    with user_code(roots):
+        return pickled.open()
 
 
 def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,6 +34,25 @@ def space_from_param_space(param_space: Mapping[str, Any]) -> Space:
     if problems:
         raise InputError(problems)
     return Space(parameters, tuple(sequences))
+
+
+def holds_ray_domain(space: Mapping[str, Any]) -> bool:
+    """Whether one of Ray's domains stands in ``space``, so that it is a ``param_space``; imports Ray only if needed."""
+    if "ray.tune.search.sample" not in sys.modules:
+        return False
+    from ray.tune.search.sample import Domain as RayDomain
+
+    left: list[Any] = [space]
+    seen: set[int] = set()
+    while left:
+        value = left.pop()
+        if isinstance(value, RayDomain):
+            return True
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        left += value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return False
 
 
 def _check_limits(param_space: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuner.errors import InputError, Place, Problem
+from tuner.pickled import Pickled, is_pickled
 from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
@@ -20,6 +22,7 @@ from tuner.spec.importing import import_attribute, text_of
 from tuner.spec.mistakes import mistakes
 from tuner.spec.space import Space, read_space, space_from_param_space
 from tuner.spec.space_model import MAX_CONSTRAINTS
+from tuner.storage import RunFolder
 
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -39,6 +42,8 @@ class Experiment:
     """Folders in which relative paths and modules are looked up, in this order."""
     space_from_python: str | None = None
     """``module:attribute`` of a ``param_space`` that has no YAML form."""
+    pickles: tuple[Pickled, ...] = ()
+    """The objects without an importable name that the experiment refers to."""
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         return Problem(self.document.place(path), dotted(path), message)
@@ -48,11 +53,13 @@ def load_experiment(
     source: str | os.PathLike[str] | Mapping[str, Any],
     overrides: Mapping[str, Any] | Sequence[str] = (),
     roots: tuple[Path, ...] | None = None,
+    pickles: Sequence[Pickled] = (),
 ) -> Experiment:
     """Reads ``source``, a YAML file or a mapping of the same form.
 
     ``roots``: folders for relative paths; by default the working directory, the file's folder and its parent.
     ``overrides``: texts ``a.b=value`` or a mapping of dotted key to value, where text is read as YAML.
+    ``pickles``: objects that it refers to; others are looked for as files.
     Raises InputError holding all problems of the file, the overrides and the search space.
     """
     if isinstance(source, Mapping):
@@ -82,12 +89,24 @@ def load_experiment(
     for key, value in items:
         if (key, value) not in space_overrides:
             _override(document, key, value)
-    space, python_space = _space(document, space_overrides, roots, problems)
+    pickles = (*pickles, *_pickles_in(document, roots, {pickled.file for pickled in pickles}))
+    space, python_space = _space(document, space_overrides, roots, pickles, problems)
     document.value.setdefault("name", _default_name(file))
     spec = _validate(document, _constrained(document, space, problems), problems)
     if problems or spec is None:
         raise InputError(problems)
-    return Experiment(spec, document, file, roots, python_space)
+    return Experiment(spec, document, file, roots, python_space, pickles)
+
+
+def _pickles_in(document: Document, roots: tuple[Path, ...], known: set[str]) -> Iterator[Pickled]:
+    """The pickled objects that the document refers to and that ``roots`` have; none is opened."""
+    references = [document.value.get(key) for key in ("trainable", "search_space")]
+    names = {text.rpartition(":")[0] for text in references if isinstance(text, str) and is_pickled(text)}
+    for name in sorted(names - known):
+        file = find_file(name, roots)
+        if file is not None:
+            with contextlib.suppress(OSError):  # whoever needs it says that it is not there
+                yield replace(Pickled.read(RunFolder.at(file.parent), file.name), file=name)
 
 
 def _roots(file: Path | None) -> tuple[Path, ...]:
@@ -159,7 +178,11 @@ def _parsed(key: str, value: Any) -> Document:
 
 
 def _space(
-    document: Document, overrides: list[tuple[str, Any]], roots: tuple[Path, ...], problems: list[Problem]
+    document: Document,
+    overrides: list[tuple[str, Any]],
+    roots: tuple[Path, ...],
+    pickles: Sequence[Pickled],
+    problems: list[Problem],
 ) -> tuple[Space | None, str | None]:
     """The search space, read from its file or attribute where the document names one."""
     path: KeyPath = ("search_space",)
@@ -185,7 +208,7 @@ def _space(
             )
             return None, None
         try:
-            return space_from_param_space(import_attribute(value, roots, dict)), value
+            return space_from_param_space(import_attribute(value, roots, dict, pickles)), value
         except InputError as error:
             problems.extend(
                 Problem(place, "search_space", p.message if not p.key else f"{p.key}: {p.message}")
