@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tuner import errors, schedulers, searchers
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
+    from tuner.ask_tell import AskTell, Suggestion
     from tuner.best import restore_best
     from tuner.loading import load_run
     from tuner.results import ResultSet
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tuner.trial import Report, Trial
 
 __all__ = [
+    "AskTell",
     "Budget",
     "Checkpoints",
     "Cost",
@@ -53,6 +55,7 @@ __all__ = [
     "Run",
     "Search",
     "SearchPlan",
+    "Suggestion",
     "Table",
     "TensorboardTracking",
     "Tracking",
@@ -76,6 +79,8 @@ __all__ = [
 
 _HOMES = {
     "Search": "tuner.api",
+    "AskTell": "tuner.ask_tell",
+    "Suggestion": "tuner.ask_tell",
     "SearchPlan": "tuner.api",
     "Run": "tuner.api",
     "load": "tuner.api",

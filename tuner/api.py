@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from tuner.errors import TunerError
+from tuner.errors import InputError, TunerError
 from tuner.loading import find_run, last_known
+from tuner.own_loop import REFERENCE
 from tuner.pickled import Pickled
 from tuner.plan import Plan
 from tuner.plan_text import description
@@ -43,6 +44,7 @@ from tuner.why import standing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tuner.ask_tell import Answer, AskTell, Suggestion
     from tuner.best import Best
     from tuner.engine.recorder import Listener
 
@@ -93,8 +95,8 @@ class Search:
 
     Args:
         trainable: The training procedure: any callable that Ray Tune takes, of a module, a script or a notebook cell,
-            or its name as text, ``"module:function"``. A callable without an importable name is pickled into the run
-            folder, so that `Run.resume` finds it.
+            or its name as text, ``"module:function"``; None if the trials run in a loop of your own (`begin`). A
+            callable without an importable name is pickled into the run folder, so that `Run.resume` finds it.
         search_space: A Ray Tune ``param_space`` dict, a dict in the notation of an experiment file, or text: the path
             of a YAML file, or ``"module:attribute"``.
         objective: What to optimise, from `maximize` or `minimize`; a list of several gives a Pareto front.
@@ -125,7 +127,7 @@ class Search:
 
     def __init__(
         self,
-        trainable: Callable[..., Any] | str,
+        trainable: Callable[..., Any] | str | None,
         search_space: Mapping[str, Any] | str,
         *,
         objective: Objective | Sequence[Objective],
@@ -163,6 +165,7 @@ class Search:
                 written[key] = _as_written(block)
         self._written = written
         self._experiment = load_experiment(written, (), roots, [*code, *space_code])
+        self._loop: AskTell | None = None
 
     @classmethod
     def from_yaml(cls, file: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Search:
@@ -188,7 +191,7 @@ class Search:
     @classmethod
     def _of(cls, experiment: Experiment) -> Search:
         made = cls.__new__(cls)
-        made._experiment, made._written = experiment, experiment.document.value
+        made._experiment, made._written, made._loop = experiment, experiment.document.value, None
         return made
 
     @property
@@ -267,6 +270,50 @@ class Search:
             return run(self._experiment, name=name, storage=storage, address=ray_address, listeners=listeners, say=say)
 
         return _shown(lambda: self._experiment, callbacks, progress, searched)
+
+    def begin(self, *, name: str | None = None, storage: str | Path = STORAGE) -> AskTell:
+        """Begins a search whose loop is your own: no Ray, and everything is journalled as in every search.
+
+        Args:
+            name: As of `run`.
+            storage: As of `run`.
+
+        Returns:
+            What you ask for trials and tell their results, a context manager.
+
+        Raises:
+            InputError: If the search cannot run as it is, or its scheduler needs trials of Ray.
+            EnvironmentFailure: If the storage fails.
+        """
+        from tuner.ask_tell import begin
+
+        return begin(self._experiment, name=name, storage=storage)
+
+    def ask(self) -> Suggestion | None:
+        """As `AskTell.ask`; the first call begins the search with the default name and storage."""
+        self._loop = self._loop or self.begin()
+        return self._loop.ask()
+
+    def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
+        """As `AskTell.tell`, of a trial that `ask` gave."""
+        return self._asked().tell(trial, metrics, checkpoint=checkpoint)
+
+    def finish(self, trial: Suggestion | str) -> None:
+        """As `AskTell.finish`, of a trial that `ask` gave."""
+        self._asked().finish(trial)
+
+    def fail(self, trial: Suggestion | str, reason: str) -> None:
+        """As `AskTell.fail`, of a trial that `ask` gave."""
+        self._asked().fail(trial, reason)
+
+    def close(self) -> Run:
+        """Completes the run folder of a search that `ask` began, and returns the run."""
+        return Run(self._asked().close())
+
+    def _asked(self) -> AskTell:
+        if self._loop is None:
+            raise InputError("no trial runs: call ask() first")
+        return self._loop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -487,6 +534,22 @@ class Run:
             ),
         )
 
+    def reopen(self, *, trust: bool = False) -> AskTell:
+        """Continues a search whose loop is your own, see `Search.begin`.
+
+        Args:
+            trust: As of `resume`.
+
+        Returns:
+            What you ask for trials; those that were open come first.
+
+        Raises:
+            InputError: If the search came to its end, or has a trainable.
+        """
+        from tuner.ask_tell import reopen
+
+        return reopen(self.results.folder, trust=trust)
+
     def restore_best(self, *, trial: str | None = None, test: bool = False, export: str | Path | None = None) -> Best:
         """Rebuilds the best trial's model through the ``evaluate`` of the trainable's module, and scores it.
 
@@ -579,9 +642,11 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _named(trainable: Callable[..., Any] | str) -> tuple[str, tuple[Path, ...], list[Pickled]]:
+def _named(trainable: Callable[..., Any] | str | None) -> tuple[str, tuple[Path, ...], list[Pickled]]:
     """The trainable's name in an experiment, the folders to look it up in, and what no name imports."""
     here = (Path.cwd(),)
+    if trainable is None:
+        return REFERENCE, here, []
     if isinstance(trainable, str):
         return trainable, here, []
     if named := importable_name(trainable):
@@ -590,7 +655,7 @@ def _named(trainable: Callable[..., Any] | str) -> tuple[str, tuple[Path, ...], 
     return f"{_TRAINABLE}:{_default_name(trainable)}", here, [pickle_function(trainable, _TRAINABLE)]
 
 
-def _default_name(trainable: Callable[..., Any] | str) -> str:
+def _default_name(trainable: Callable[..., Any] | str | None) -> str:
     """A name for the search: the trainable's own, if it has one."""
     text = trainable if isinstance(trainable, str) else getattr(trainable, "__name__", "")
     name = re.sub(r"\W", "_", text.rpartition(":")[2])

@@ -74,15 +74,21 @@ def run(
         if loaded.spec.tracking.anywhere:
             tracking.start(loaded.spec.tracking)
         plan = make_plan(loaded, cluster)
-        folder = RunFolder.at(storage) / run_name(name, plan.spec.name)
-        if begun(folder):
-            raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
+        folder = free_folder(storage, run_name(name, plan.spec.name))
         check_reachable(plan.spec.tracking, folder.parent, say)
         with folder.created():
             params, notices = prepare(plan, folder, say)
         with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
             return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
+
+
+def free_folder(storage: str | Path, name: str) -> RunFolder:
+    """The folder of a new run. Raises InputError if there is one of that ``name``."""
+    folder = RunFolder.at(storage) / name
+    if begun(folder):
+        raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
+    return folder
 
 
 def _begin(
@@ -95,7 +101,15 @@ def _begin(
     lock: Lock,
 ) -> ResultSet:
     from tuner.engine.control import Control
-    from tuner.engine.fit import new_course, task_of
+    from tuner.engine.fit import task_of
+
+    begun = record_start(plan, params, notices, folder)
+    return search(plan, task_of(plan, params, Path.cwd()), begun, Control(), listeners, say, lock)
+
+
+def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> Recovered:
+    """Writes the first event and the files of a new run: a search that has seen nothing."""
+    from tuner.engine.fit import new_course
     from tuner.engine.ledger import ledger_of
     from tuner.engine.recovery import Recovered
 
@@ -108,9 +122,7 @@ def _begin(
     journal.close()
     write_experiment(results)
     results.save()
-    task = task_of(plan, params, Path.cwd())
-    begun = Recovered(results, new_course(plan), ledger_of(results), 0.0)
-    return search(plan, task, begun, Control(), listeners, say, lock)
+    return Recovered(results, new_course(plan), ledger_of(results), 0.0)
 
 
 def write_experiment(results: ResultSet) -> None:

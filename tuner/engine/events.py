@@ -9,8 +9,8 @@ from tuner.failure import Failure
 from tuner.history import trial_of
 from tuner.journal import JournalReader
 from tuner.results import ResultSet
-from tuner.schedulers.base import Decision, Exploit
-from tuner.trial import Report, Segment, Trial
+from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
+from tuner.trial import Report, Segment, Status, Trial
 
 
 def known_events(results: ResultSet) -> Iterator[Event]:
@@ -78,3 +78,13 @@ def events_of(trials: Iterable[Trial]) -> list[Event]:
             ended = {"trial": trial.id, "status": trial.status, "reason": trial.reason, "rung": trial.rung}
             timed.append((end, 2, trial.number, {"what": "ended", **ended}))
     return [event for *_, event in sorted(timed, key=lambda item: item[:3])]
+
+
+def ending(trial: Trial, scheduler: SchedulerSpec) -> tuple[Status, str, int | None]:
+    """Status, reason and rung of a trial that its scheduler ended at its latest report."""
+    name, max_t = scheduler.fidelity or ("training_iteration", None)
+    reached = trial.reports[-1].metrics.get(name, trial.steps) if trial.reports else 0
+    if max_t is not None and reached >= max_t:
+        return "completed", f"{name} reached max_t {max_t}", None
+    rung = max((rung for rung in scheduler.rungs() if rung <= reached), default=None)
+    return "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung

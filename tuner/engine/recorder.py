@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.configuration import flat
 from tuner.engine.control import Control
-from tuner.engine.events import failed_attempt, reported
+from tuner.engine.events import ending, failed_attempt, reported
 from tuner.engine.hosts import Hosts
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.patience import probe
@@ -192,15 +192,10 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def ended(self, trial: Trial) -> None:
         """The trial returned, or was stopped at its latest report."""
-        name, max_t = self._scheduler.fidelity or ("training_iteration", None)
-        reached = trial.reports[-1].metrics.get(name, trial.steps) if trial.reports else 0
         if trial.reason == RETURNED:
             self._end(trial, "completed", "")
-        elif max_t is not None and reached >= max_t:
-            self._end(trial, "completed", f"{name} reached max_t {max_t}")
         else:
-            rung = max((rung for rung in self._scheduler.rungs() if rung <= reached), default=None)
-            self._end(trial, "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung)
+            self._end(trial, *ending(trial, self._scheduler))
 
     def failed_attempt(self, trial_id: str, failure: Failure) -> None:
         """The trial raised, reported something that cannot be compared, hung, or its process died."""

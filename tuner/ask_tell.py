@@ -1,0 +1,302 @@
+"""A search whose loop is the user's own: it asks for configurations and reports results, and everything is journalled.
+
+Ray is not started. The searcher, the scheduler, the budget and the journal are those of every search, so that the run
+folder reads the same, and a search that was killed is reopened as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from tuner.configuration import merge
+from tuner.engine.budget import BudgetStopper
+from tuner.engine.control import Control
+from tuner.engine.events import ending, reported
+from tuner.engine.fit import new_course
+from tuner.engine.metrics import flat_metrics
+from tuner.engine.recorder import SAVE_EVERY_S
+from tuner.engine.recovery import Recovered, recover, take_stock
+from tuner.errors import InputError
+from tuner.events import Compared
+from tuner.history import INTERRUPTED, WAITS_AT_RUNG, History
+from tuner.journal import JournalWriter
+from tuner.loading import at_a_glance
+from tuner.lock import Lock, locked
+from tuner.machine import this_machine
+from tuner.own_loop import REFERENCE
+from tuner.plan import Plan
+from tuner.planning import make_plan
+from tuner.provenance import experiment_of
+from tuner.report.html import write_report
+from tuner.results import PROVENANCE, ResultSet, Used, write_json
+from tuner.runner import free_folder, record_start, run_name, write_experiment
+from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.spec.reader import Experiment
+from tuner.storage import RunFolder
+from tuner.trial import Report, Status
+
+Answer = Literal["continue", "pause", "stop"]
+"""What becomes of a trial after a report."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A trial that is to run now."""
+
+    id: str
+    """Name of the trial in the run folder."""
+    number: int
+    """Order of suggestion, from 1."""
+    config: dict[str, Any]
+    """Fixed parameters and the trial's configuration."""
+    step: int = 0
+    """Reports that it made before; if there are some, it continues from its checkpoint after that report."""
+
+
+class AskTell:
+    """A search in progress, driven by `ask` and `tell`; made by `tuner.Search.begin` or `tuner.Run.reopen`.
+
+    Use it as a context manager, so that its run folder is completed. One process at a time can hold a run; calls come
+    from one thread. Several trials may be open at once.
+
+    Example:
+        >>> import tempfile, tuner
+        >>> search = tuner.Search(None, {"x": {"uniform": [0, 1]}}, objective=tuner.minimize("loss"),
+        ...                       budget=tuner.Budget(trials=3))
+        >>> with tempfile.TemporaryDirectory() as folder, search.begin(storage=folder) as loop:
+        ...     while (trial := loop.ask()) is not None:
+        ...         answer = loop.tell(trial, {"loss": (trial.config["x"] - 0.3) ** 2})
+        ...         loop.finish(trial)
+        ...     len(loop.results.trials)
+        3
+    """
+
+    def __init__(self, plan: Plan, recovered: Recovered, lock: Lock, held: contextlib.ExitStack) -> None:
+        self.results = recovered.results
+        self._plan, self._lock, self._held = plan, lock, held
+        self._course, self._ledger = recovered.course, recovered.ledger
+        self._history = History(self.results)
+        self._journal = JournalWriter(self.results.folder, lock)
+        self._control = Control(elapsed_before=recovered.elapsed)
+        self._compared = Compared.by(self.results.spec)
+        spec = plan.spec
+        self._budget = BudgetStopper(spec.budget, spec.scheduler, 0, self.results, self._ledger, self._control)
+        self._began: dict[str, tuple[float, float]] = {}
+        """Of each running trial: when it began here, and the seconds that it had run before."""
+        self._left = [trial.id for trial in self.results.trials if trial.status in ("running", "pending")]
+        """Trials that ran when the search was left, to be asked for first."""
+        self._left += [t.id for t in self.results.trials if t.status == "paused" and t.id not in self._course.paused]
+        self._next_save = time.monotonic() + SAVE_EVERY_S
+        self._is_closed = False
+
+    def __enter__(self) -> AskTell:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self) -> Suggestion | None:
+        """The trial that a free worker runs next.
+
+        Returns:
+            A new trial, or one that was paused and continues; None if none can start now. If no trial is open then, the
+            search has come to its end.
+        """
+        self._check_open()
+        if self._left:
+            return self._start(self._left.pop(0))
+        over = self._budget.stop_all()
+        more = len(self.results.trials) < self._plan.trials and not over
+        while not over and self._course.scheduler is not None:
+            could_come, action = self._course.more, self._course.next(more)
+            if action is not None or more != could_come:
+                self._write("asked", more=more)
+            if action is None:
+                break
+            if isinstance(action, Resume):
+                return self._start(action.trial_id)
+            self._end(action.trial_id)
+        config = self._course.suggest(trial_id := uuid.uuid4().hex[:8]) if more else None
+        if config is None:
+            if not self._began:
+                self._finish_paused()
+            return None
+        self._write("suggested", trial=trial_id, config=config)
+        self._history.suggested(trial_id, config)
+        self._course.add(trial_id, config)
+        return self._start(trial_id)
+
+    def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
+        """Reports metrics of an open trial.
+
+        Args:
+            trial: The trial, or its id.
+            metrics: Numbers by name; the objective is among them, and the scheduler's ``time_attr`` if it has one.
+            checkpoint: Folder of a checkpoint below the run folder, if one was made.
+
+        Returns:
+            ``continue``; ``pause`` if the trial gives its place to another one, and continues from its checkpoint if
+            `ask` returns it again; ``stop`` if it has ended.
+
+        Raises:
+            InputError: If the trial is not open, or a number that trials are compared by is missing or not finite.
+        """
+        ours = self.results.trial(self._open_id(trial))
+        found = flat_metrics(dict(metrics))
+        if name := self._compared.wrong(found):
+            raise InputError(
+                f"tell: trial {ours.label}: {name} is {found.get(name)!r}: a finite number is needed; "
+                f"call fail(trial, reason) for a trial that has none"
+            )
+        began, before = self._began[ours.id]
+        report = Report(ours.id, ours.steps + 1, before + time.monotonic() - began, time.time(), found, checkpoint)
+        decision = self._course.report(ours.id, report.step, found)
+        if isinstance(decision, Exploit):  # `check_supported` lets no such scheduler come here
+            raise AssertionError(f"{self._plan.spec.scheduler.kind} lets a trial continue from another one")
+        self._write("reported", **reported(report, decision, None))
+        self._history.reported(report)
+        if decision is Decision.PAUSE:
+            self._write("paused", trial=ours.id)
+            self._history.paused(ours.id, WAITS_AT_RUNG)
+            self._leave_worker(ours.id)
+        elif decision is Decision.STOP:
+            self._end(ours.id)
+        answer: Answer = decision.value
+        return answer
+
+    def finish(self, trial: Suggestion | str) -> None:
+        """An open trial has come to its end by itself. Raises InputError if it is not open."""
+        trial_id = self._open_id(trial)
+        if not self.results.trial(trial_id).reports:
+            raise InputError(f"finish: trial {self.results.trial(trial_id).label} reported nothing: call fail instead")
+        self._settle(trial_id, "completed", "")
+
+    def fail(self, trial: Suggestion | str, reason: str) -> None:
+        """An open trial has failed, for this ``reason``; it is not tried again. Raises InputError if it is not open."""
+        self._settle(self._open_id(trial), "failed", " ".join(reason.split()))
+
+    def close(self) -> ResultSet:
+        """Completes the run folder. Open trials stay open, for `tuner.Run.reopen`."""
+        if not self._is_closed:
+            self._is_closed = True
+            try:
+                self._complete()
+            finally:
+                self._held.close()
+        return self.results
+
+    def _complete(self) -> None:
+        unfinished = bool(self._began or self._left or self._course.paused) or self._may_suggest()
+        for trial in self.results.trials:
+            if trial.status == "running":
+                self._history.paused(trial.id, INTERRUPTED)
+        self._save()
+        self.results.save_best()
+        reason = "" if not unfinished else "its loop left it"
+        self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": unfinished}
+        self.results.provenance |= {"interrupted_by": reason, "ended_by": self._control.stop_reason}
+        self._write("left", interrupted=unfinished, reason=reason)
+        self._journal.close()
+        write_json(self.results.folder, PROVENANCE, self.results.provenance)
+        write_report(self.results)
+
+    def _may_suggest(self) -> bool:
+        return len(self.results.trials) < self._plan.trials and not self._budget.stop_all()
+
+    def _finish_paused(self) -> None:
+        """Ends the trials that wait for others which cannot come any more."""
+        for trial_id in sorted(self._course.paused):
+            self._end(trial_id)
+
+    def _start(self, trial_id: str) -> Suggestion:
+        trial = self.results.trial(trial_id)
+        self._control.first_trial_started()
+        self._write("started", trial=trial_id, host="")
+        self._history.started(trial_id)
+        self._began[trial_id] = time.monotonic(), trial.seconds
+        config = merge(self._plan.spec.params, trial.first_config)
+        return Suggestion(trial_id, trial.number, config, trial.steps)
+
+    def _end(self, trial_id: str) -> None:
+        """The scheduler ended it."""
+        self._settle(trial_id, *ending(self.results.trial(trial_id), self._plan.spec.scheduler))
+
+    def _settle(self, trial_id: str, status: Status, reason: str, rung: int | None = None) -> None:
+        self._write("ended", trial=trial_id, status=status, reason=reason, rung=rung)
+        self._history.ended(trial_id, status, reason, rung)
+        self._course.end(trial_id, status == "failed")
+        self._leave_worker(trial_id)
+
+    def _leave_worker(self, trial_id: str) -> None:
+        began, _ = self._began.pop(trial_id, (time.monotonic(), 0.0))
+        self._ledger.hold(time.monotonic() - began)
+
+    def _open_id(self, trial: Suggestion | str) -> str:
+        self._check_open()
+        trial_id = trial if isinstance(trial, str) else trial.id
+        if trial_id not in self._began:
+            running = ", ".join(self._began) or "none"
+            raise InputError(f"trial {trial_id!r} does not run; running: {running}")
+        return trial_id
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InputError(f"{self.results.folder.shown} is closed: reopen it with tuner.load(RUN).reopen()")
+
+    def _write(self, what: str, **fields: Any) -> None:
+        self._ledger.note({"what": what, **fields})
+        used = {"elapsed": round(self._control.elapsed, 3), "held": round(self._ledger.held, 3)}
+        self._journal.append(what, **fields, **used)
+        self._journal.sync()
+        self.results.used = Used(self._control.elapsed, self._ledger.epochs, self._ledger.held)
+        if time.monotonic() >= self._next_save:
+            begun = time.monotonic()
+            self._save()
+            self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
+
+    def _save(self) -> None:
+        self._journal.sync(now=True)
+        self.results.save()
+
+
+def begin(experiment: Experiment, *, name: str | None, storage: str | Path) -> AskTell:
+    """A new search in a loop of the user's. Raises InputError, and EnvironmentFailure if the storage fails."""
+    plan = make_plan(experiment, this_machine())
+    kind = plan.spec.scheduler.kind
+    if kind == "ray" or plan.spec.scheduler.changes_configurations:
+        raise InputError(
+            f"scheduler.kind: {kind} acts on trials of Ray in mid-course, which a loop of your own cannot follow: "
+            f"choose asha, hyperband, median or fifo"
+        )
+    folder = free_folder(storage, run_name(name, plan.spec.name))
+    with contextlib.ExitStack() as held:
+        with folder.created():
+            lock = held.enter_context(locked(folder))
+            recovered = record_start(plan, plan.spec.params, [], folder)
+        return AskTell(plan, recovered, lock, held.pop_all())
+
+
+def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:
+    """Continues a search that `begin` began. Raises InputError if it came to its end, or was begun otherwise."""
+    with contextlib.ExitStack() as held:
+        lock = held.enter_context(locked(folder))
+        stock = take_stock(at_a_glance(folder), trust)
+        known = stock.results
+        if known.spec.get("trainable") != REFERENCE:
+            raise InputError(f"{folder.shown} has a trainable: continue it with resume()")
+        if known.provenance.get("interrupted") is False:
+            raise InputError(f"{folder.shown}: nothing to reopen: the search came to its end")
+        plan = make_plan(experiment_of(known, trust), this_machine())
+        recovered = recover(stock, lambda: new_course(plan))
+        known.provenance |= {"interrupted": None, "interrupted_by": ""}
+        write_experiment(known)
+        return AskTell(plan, recovered, lock, held.pop_all())
