@@ -29,6 +29,7 @@ class Asha(TimedSpec):
     """
 
     kind: Literal["asha"] = "asha"
+    """The name of this scheduler."""
     variant: Literal["stopping", "promotion"] = "stopping"
     """``stopping``: a trial that is not among the best so far ends at its rung. ``promotion`` (Algorithm 2 of the
     paper): every trial pauses at its rung, and continues from its checkpoint when it is among the best."""

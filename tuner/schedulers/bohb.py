@@ -16,6 +16,7 @@ class Bohb(Brackets):
     """
 
     kind: Literal["bohb"] = "bohb"
+    """The name of this scheduler."""
 
     def unsuited(self, search: str) -> str | None:
         if search == "bohb":

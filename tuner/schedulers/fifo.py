@@ -12,6 +12,7 @@ class Fifo(SchedulerSpec):
     """Every trial runs until its function returns."""
 
     kind: Literal["fifo"] = "fifo"
+    """The name of this scheduler."""
 
     def build(self, task: Task) -> Scheduler:
         return FifoScheduler()

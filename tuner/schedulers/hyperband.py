@@ -95,6 +95,7 @@ class HyperBand(Brackets):
     """
 
     kind: Literal["hyperband"] = "hyperband"
+    """The name of this scheduler."""
 
 
 def _survivors(started: int, eta: float, halvings: int) -> int:

@@ -26,6 +26,7 @@ class Median(TimedSpec):
     """
 
     kind: Literal["median"] = "median"
+    """The name of this scheduler."""
     grace_period: Annotated[int, Field(ge=1)] = 1
     """No trial is stopped before this value of ``time_attr``, and the means leave out what came before it."""
     min_samples_required: Annotated[int, Field(ge=1)] = 3

@@ -54,6 +54,7 @@ class Pb2(PopulationSpec):
     """
 
     kind: Literal["pb2"] = "pb2"
+    """The name of this scheduler."""
 
     def build(self, task: Task) -> Scheduler:
         from numpy.random import PCG64, Generator

@@ -29,6 +29,7 @@ class Pbt(PopulationSpec):
     second time (``hyperparam_mutations``), and loses the population in a restore."""
 
     kind: Literal["pbt"] = "pbt"
+    """The name of this scheduler."""
     perturbation_factors: Annotated[tuple[Factor, ...], Field(min_length=1, strict=False)] = (1.2, 0.8)
     """By one of them, drawn at random, a mutated number is multiplied."""
 

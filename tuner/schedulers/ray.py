@@ -39,6 +39,7 @@ class RayScheduler(SchedulerSpec):
     )
 
     kind: Literal["ray"] = "ray"
+    """The name of this scheduler."""
     class_path: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_]\w*$")]
     """``module:Class``, or ``path/to/file.py:Class``."""
     options: dict[str, Any] = Field(default_factory=dict)

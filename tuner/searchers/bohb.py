@@ -61,6 +61,7 @@ class Bohb(SearchSpec):
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "bohb"}]})
 
     kind: Literal["bohb"] = "bohb"
+    """The name of this search algorithm."""
     min_points_in_model: int | None = Field(default=None, ge=1)
     """N_min: the fewest good configurations in l; the model starts with N_min + 2 trials. Default: the number of free
     parameters plus 1."""

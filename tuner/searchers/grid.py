@@ -22,6 +22,7 @@ class Grid(SearchSpec):
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "grid"}]})
 
     kind: Literal["grid"] = "grid"
+    """The name of this search algorithm."""
 
     def build(self, task: Task) -> Searcher:
         return GridSearcher(task.space)

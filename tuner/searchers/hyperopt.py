@@ -27,6 +27,7 @@ class HyperOpt(SearchSpec):
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "hyperopt", "n_initial_points": 4}]})
 
     kind: Literal["hyperopt"] = "hyperopt"
+    """The name of this search algorithm."""
     n_initial_points: int | None = Field(default=None, ge=1)
     """Trials with a value before anything is modelled; until then it draws at random. Absent: 20, or a third of
     ``budget.trials`` where that is less."""

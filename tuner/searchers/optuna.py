@@ -45,6 +45,7 @@ class Optuna(SearchSpec):
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
 
     kind: Literal["optuna"] = "optuna"
+    """The name of this search algorithm."""
     sampler: Sampler = "tpe"
     """``tpe`` and ``gp`` model the values at one fidelity, the highest at which ``n_startup_trials`` trials reported.
     The others take the last value of a trial that a scheduler stopped or paused, as do all where there are several

@@ -38,6 +38,7 @@ class Random(SearchSpec):
     )
 
     kind: Literal["random"] = "random"
+    """The name of this search algorithm."""
     sequence: Literal["random", "sobol"] = "random"
     """``random``: independent draws. ``sobol``: a Sobol sequence, scrambled by ``seed`` (Owen 1998), with a dimension
     for each parameter: it covers the space more evenly, best with few parameters and a power of 2 of trials."""

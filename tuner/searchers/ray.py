@@ -43,6 +43,7 @@ class RaySearch(SearchSpec):
     )
 
     kind: Literal["ray"] = "ray"
+    """The name of this search algorithm."""
     class_path: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_]\w*$")]
     """``module:Class``, or ``path/to/file.py:Class``."""
     options: dict[str, Any] = Field(default_factory=dict)

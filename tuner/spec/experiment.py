@@ -123,12 +123,19 @@ class ExperimentSpec(Model):
     """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. Where one number is needed,
     the first objective stands for all: for schedulers (unless weights are given), ``budget.target`` and checkpoints."""
     search: AnySearch = Random()
+    """The search algorithm, which suggests configurations."""
     scheduler: AnyScheduler = Fifo()
+    """The scheduler, which stops or pauses trials early."""
     budget: Budget = Budget()
+    """When the search ends."""
     resources: Resources = Resources()
+    """What one trial takes of the machines."""
     checkpoints: Checkpoints = Checkpoints()
+    """Which checkpoints are written, and which are kept."""
     failures: Failures = Failures()
+    """What becomes of a trial that fails."""
     tracking: Tracking = Tracking()
+    """The services that record the trials besides the run folder."""
 
     @property
     def objective(self) -> Objective:

@@ -68,8 +68,11 @@ class Tracking(Model):
     """Where trials are recorded besides the run folder."""
 
     mlflow: MlflowTracking | None = None
+    """MLflow: ``{}`` for a file beside the run folders, or ``{uri: …}`` for a server."""
     tensorboard: TensorboardTracking | None = None
+    """TensorBoard: ``{}`` writes event files into the run folder."""
     wandb: WandbTracking | None = None
+    """Weights & Biases: ``{project: …}``."""
 
     @property
     def anywhere(self) -> bool:
