@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from trainables.distributed import Group
 from tuner.engine import group
 from tuner.engine.failures import UserError, failure_of
 from tuner.engine.group import environments
 from tuner.failure import Failure
+from tuner.training.distributed import Group
 
 
 def test_ranks_that_do_not_start_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Whole training procedures; each also runs through plain Ray Tune; none imports `tuner`."""
+"""Whole training procedures; each also runs through plain Ray Tune; of tuner they import `tuner.training` only."""

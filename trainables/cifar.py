@@ -20,9 +20,10 @@ from ray import tune
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables import checkpointing, image_data
-from trainables.device import device_name, fastest_device, fastest_precision
+from trainables import image_data
 from trainables.image_batches import augment, draw_moves, normalise, split_ids
+from tuner.training import checkpointing
+from tuner.training.device import device_name, fastest_device, fastest_precision
 
 EVAL_BATCH = 500  # fixed, so that evaluate() repeats the very numbers that train() reported
 

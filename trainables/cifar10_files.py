@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from trainables.data_errors import DataUnavailable, WrongChecksum
-from trainables.fetching import fetched
+from tuner.training.data_errors import DataUnavailable, WrongChecksum
+from tuner.training.fetching import fetched
 
 STALL_S = 20.0  # seconds without a byte after which the server counts as unreachable
 

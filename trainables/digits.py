@@ -18,7 +18,7 @@ from ray import tune
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables import checkpointing, distributed
+from tuner.training import checkpointing, distributed
 
 TEST_SIZE, VAL_SIZE = 360, 360  # of the 1,797 images; the rest, 1,077, is for training
 

@@ -2,7 +2,7 @@
 
 `load(name, data_dir)` returns arrays that are memory maps of files under `data_dir`: ten trials of
 a node that read them hold one copy between them, in the operating system's page cache. The files
-of a data set lie in one folder that appears whole (see `trainables.fetching`) and is checked
+of a data set lie in one folder that appears whole (see `tuner.training.fetching`) and is checked
 against stored checksums whenever it is opened; a damaged one is built again.
 
 Names: `cifar10` (torchvision; downloaded where it is missing), `npz:PATH` (arrays x_train, y_train,
@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from trainables import cifar10_files, shapes10
-from trainables.data_errors import DataFallbackWarning, DataUnavailable, WrongChecksum
-from trainables.fetching import fetched
+from tuner.training.data_errors import DataFallbackWarning, DataUnavailable, WrongChecksum
+from tuner.training.fetching import fetched
 
 __all__ = ["DataFallbackWarning", "DataUnavailable", "ImageSet", "WrongChecksum", "load", "prepare"]
 

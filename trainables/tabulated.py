@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ray import tune
 
-from trainables.data_errors import DataUnavailable
 from tuner import Table
+from tuner.training.data_errors import DataUnavailable
 
 STATE = "fidelity.json"
 

@@ -11,7 +11,7 @@ import torch
 from ray import tune
 
 from tests.engine.toys import report, resumed_step
-from trainables import distributed
+from tuner.training import distributed
 
 
 def adds(config: dict) -> None:

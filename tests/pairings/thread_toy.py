@@ -9,7 +9,7 @@ import torch
 from ray import tune
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from trainables import distributed
+from tuner.training import distributed
 
 
 def train(config: dict) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from trainables import cifar
-from trainables.device import fastest_precision
 from trainables.image_batches import augment, draw_moves, normalise, split_ids
+from tuner.training.device import fastest_precision
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import checkpointing, cifar, digits
+from trainables import cifar, digits
+from tuner.training import checkpointing
 
 EPOCHS = 3
 

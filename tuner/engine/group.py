@@ -3,8 +3,8 @@
 The trial's own process is rank 0 and does all that a trial does: it reports, and continues from its checkpoint. The
 other ranks are actors in the other bundles of its placement group; each calls the same function with the same
 configuration, and forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK,
-MASTER_ADDR, MASTER_PORT), as `trainables.distributed` does. Nothing else comes between the function and Ray Tune, so
-that stopping, pausing, retrying and saving are those of every other trial.
+MASTER_ADDR, MASTER_PORT), as `tuner.training.distributed` does. Nothing else comes between the function and Ray Tune,
+so that stopping, pausing, retrying and saving are those of every other trial.
 
 Not Ray Train's ``TorchTrainer`` under the trial: with Ray 2.60 that starts a controller and another process for rank 0,
 takes about 20 s a trial before the first epoch (two workers, gloo), and leaves the trial's results without checkpoints.
@@ -124,7 +124,7 @@ def check_formed(workers: int) -> None:
     if size != workers:
         raise Alone(
             f"resources.workers: {workers} processes called the trainable, and it trained in each alone: it must form "
-            "one group of them (`with distributed.group() as group`, see trainables/distributed.py), or use workers: 1"
+            "one group of them (`with distributed.group() as group`, see tuner.training.distributed), or use workers: 1"
         )
 
 

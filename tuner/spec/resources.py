@@ -42,7 +42,7 @@ class Resources(Model):
     """Host memory that the scheduler sets aside for a trial, in GiB."""
     workers: Annotated[int, Field(ge=1)] = 1
     """Processes of one trial, each with all of the resources above, which train one model as a distributed data
-    parallel group: the trainable must form it (`trainables.distributed`)."""
+    parallel group: the trainable must form it (`tuner.training.distributed`)."""
     strategy: Literal["pack", "spread"] = "pack"
     """Where ``workers`` go: on as few nodes as possible, or on as many."""
     custom: dict[str, Amount] = Field(default_factory=dict)

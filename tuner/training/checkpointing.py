@@ -39,9 +39,13 @@ class CheckpointError(RuntimeError):
 class Stateful(Protocol):
     """Anything with PyTorch's pair of state methods: a schedule, a gradient scaler."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """The state as tensors and plain values."""
+        ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+        """Puts back what `state_dict` gave."""
+        ...
 
 
 def save(
@@ -55,10 +59,38 @@ def save(
     scaler: Stateful | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
 ) -> Path:
-    """Write `directory/checkpoint.pt` and return its path.
+    """Writes `directory/checkpoint.pt`.
 
-    The file appears whole or not at all: it is written under a temporary name in the same
-    directory, flushed to the disk, then renamed.
+    The file appears whole or not at all: it is written under a temporary name in the same directory, flushed to the
+    disk, then renamed.
+
+    Args:
+        directory: The folder of the checkpoint; made if it is missing.
+        model: The network. Pass the bare model, not its DistributedDataParallel wrapper.
+        optimizer: Its optimizer; the buffers are saved, hyperparameters are not restored.
+        epoch: Number of finished epochs, 1 after the first.
+        metrics: What is reported for this epoch: numbers and strings.
+        schedule: The learning-rate schedule, if any.
+        scaler: The gradient scaler, if any.
+        generators: Random number generators of your own, by name.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        OSError: If the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> from tuner.training import checkpointing
+        >>> model = torch.nn.Linear(3, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = checkpointing.save(folder, model=model, optimizer=optimizer, epoch=1, metrics={"loss": 0.5})
+        ...     finished = checkpointing.restore(folder, model=model, optimizer=optimizer)
+        >>> path.name, finished
+        ('checkpoint.pt', 1)
     """
     content = {
         "model": model.state_dict(),
@@ -86,10 +118,24 @@ def save(
 
 
 def read(directory: Path | str, map_location: torch.device | str = "cpu") -> dict[str, Any]:
-    """The content of `directory/checkpoint.pt`, checked against the checksums stored in it.
+    """Reads `directory/checkpoint.pt` and checks it against the checksums stored in it.
 
-    `directory` may also be the file itself. Raises `CheckpointError` where the file is missing,
-    cut short, altered, or would need more than tensors and plain values to be unpickled.
+    Args:
+        directory: The folder of the checkpoint, or the file itself.
+        map_location: Where the tensors go, as in `torch.load`.
+
+    Returns:
+        The dictionary that `save` wrote; its keys are listed at the top of this module.
+
+    Raises:
+        CheckpointError: If the file is missing, cut short or altered, or holds more than tensors and plain values.
+
+    Example:
+        >>> from tuner.training import checkpointing
+        >>> checkpointing.read("no/such/folder")
+        Traceback (most recent call last):
+            ...
+        tuner.training.checkpointing.CheckpointError: no/such/folder: no such checkpoint
     """
     path = Path(directory)
     path = path / FILE_NAME if path.is_dir() else path
@@ -120,11 +166,37 @@ def restore(
     scaler: Stateful | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
 ) -> int:
-    """Put everything that `save` recorded back in place; returns the number of finished epochs.
+    """Puts everything that `save` recorded back in place.
 
-    `source` is the checkpoint's directory, or what `read` returned of it. Raises `CheckpointError`
-    as `read` does, and `RuntimeError` (from torch) where the checkpoint is of a network of another
-    shape.
+    Args:
+        source: The folder of the checkpoint, or what `read` returned for it.
+        model: A network of the same shape.
+        optimizer: Its optimizer. The state of an optimizer of another class is left out.
+        schedule: The learning-rate schedule, if any.
+        scaler: The gradient scaler, if any.
+        generators: Random number generators of your own, by the names that `save` got.
+
+    Returns:
+        The number of finished epochs: the next one is one more.
+
+    Raises:
+        CheckpointError: As in `read`.
+        RuntimeError: From torch, if the checkpoint is of a network of another shape.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> from tuner.training import checkpointing
+        >>> def parts():
+        ...     model = torch.nn.Linear(3, 2)
+        ...     return {"model": model, "optimizer": torch.optim.Adam(model.parameters())}
+        >>> before, after = parts(), parts()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = checkpointing.save(folder, epoch=4, metrics={}, **before)
+        ...     checkpointing.restore(folder, **after)
+        4
+        >>> bool((after["model"].weight == before["model"].weight).all())
+        True
     """
     # Read to the CPU: generator states must live there, and load_state_dict moves the rest.
     content = source if isinstance(source, Mapping) else read(source)
@@ -141,7 +213,23 @@ def restore(
 
 
 def rng_state(generators: Mapping[str, torch.Generator]) -> dict[str, Any]:
-    """States of all random number generators, as tensors and plain values only."""
+    """States of all random number generators, as tensors and plain values only.
+
+    Args:
+        generators: Random number generators of your own, by name.
+
+    Returns:
+        The states of python, numpy, torch on the CPU and on all GPUs, and of `generators`.
+
+    Example:
+        >>> import random
+        >>> from tuner.training.checkpointing import rng_state, set_rng_state
+        >>> state = rng_state({})
+        >>> first = random.random()
+        >>> set_rng_state(state, {})
+        >>> random.random() == first
+        True
+    """
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     return {
@@ -152,16 +240,20 @@ def rng_state(generators: Mapping[str, torch.Generator]) -> dict[str, Any]:
             "rest": [int(position), int(has_gauss), float(cached)],
         },
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
         "generators": {name: generator.get_state() for name, generator in generators.items()},
     }
 
 
 def set_rng_state(state: Mapping[str, Any], generators: Mapping[str, torch.Generator]) -> None:
-    """Undo what was drawn since `rng_state`.
+    """Undoes what was drawn since `rng_state`.
 
-    CUDA states are set only where as many GPUs are visible as when they were saved; elsewhere a
-    resumed trial is a valid continuation but not an identical one.
+    CUDA states are set only if as many GPUs are visible as when they were saved; otherwise a resumed trial is a valid
+    continuation but not an identical one.
+
+    Args:
+        state: What `rng_state` returned.
+        generators: Random number generators of your own, by the same names.
     """
     python, numpy_ = state["python"], state["numpy"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
@@ -176,9 +268,22 @@ def set_rng_state(state: Mapping[str, Any], generators: Mapping[str, torch.Gener
 
 
 def size_in_bytes(model: nn.Module, optimizer: str) -> int:
-    """Estimated size of one checkpoint; `model` may live on the meta device.
+    """Estimates the size of one checkpoint.
 
-    `optimizer` is "sgd" (one momentum buffer a parameter), "adam" or "adamw" (two).
+    Args:
+        model: The network; it may live on the meta device, so that no memory is allocated.
+        optimizer: "sgd" (one momentum buffer a parameter), "adam" or "adamw" (two).
+
+    Returns:
+        The size in bytes.
+
+    Example:
+        >>> import torch
+        >>> from tuner.training.checkpointing import size_in_bytes
+        >>> with torch.device("meta"):
+        ...     model = torch.nn.Linear(1000, 1000)
+        >>> size_in_bytes(model, "adam") // 1_000_000
+        12
     """
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     buffers = sum(b.numel() * b.element_size() for b in model.buffers())

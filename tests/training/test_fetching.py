@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trainables.fetching import fetched
+from tuner.training.fetching import fetched
 
 REPOSITORY = Path(__file__).parents[2]
 
 TRIAL = """
 import sys, time
 from pathlib import Path
-from trainables.fetching import fetched
+from tuner.training.fetching import fetched
 
 folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
 

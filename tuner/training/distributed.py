@@ -32,7 +32,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train one model; this one is number `rank` of `size`, from 0."""
+    """The processes that train one model; `group` makes it.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        size: How many processes there are; 1 if the trial has no `workers`.
+        device: The device of this process.
+    """
 
     rank: int
     size: int
@@ -44,18 +50,36 @@ class Group:
         return self.rank == 0
 
     def model(self, model: nn.Module) -> nn.Module:
-        """`model`, on this process's device, with gradients that are the mean over all processes.
+        """Moves `model` to this process's device and makes its gradients the mean over all processes.
 
-        All start from the weights of the first. Checkpoints are of the `model` that was passed in.
+        All processes start from the weights of the first. Save the `model` that you passed in, not the returned one.
+
+        Args:
+            model: The network.
+
+        Returns:
+            The network to call in training; `model` itself in a group of one.
         """
         model = model.to(self.device)
         return nn.parallel.DistributedDataParallel(model) if self.size > 1 else model
 
     def share(self, batch: Tensor) -> tuple[Tensor, float]:
-        """This process's part of a global batch of indices, and the factor for the mean loss over that part.
+        """Gives this process's part of a global batch, and the factor for the mean loss over that part.
 
-        With it the mean over all processes is the mean over the batch, also where the batch is not a multiple of their
-        number. A process for which nothing is left gets one index with factor 0: it must take part nevertheless.
+        With the factor the mean over all processes is the mean over the batch, even if the batch is not a multiple of
+        their number. A process for which nothing is left gets one index with factor 0: it must take part nevertheless.
+
+        Args:
+            batch: The indices of the global batch, the same in every process.
+
+        Returns:
+            The indices of this process, and the factor.
+
+        Example:
+            >>> import torch
+            >>> from tuner.training.distributed import Group
+            >>> Group(rank=1, size=2, device=torch.device("cpu")).share(torch.arange(5))
+            (tensor([1, 3]), 0.8)
         """
         share = batch[self.rank :: self.size]
         if len(share) == 0:
@@ -63,7 +87,14 @@ class Group:
         return share, len(share) * self.size / len(batch)
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean of `value` over all processes; each must call it."""
+        """Averages a value over all processes; each of them must call this.
+
+        Args:
+            value: A tensor of the same shape in every process, on `device`.
+
+        Returns:
+            The mean, without gradient.
+        """
         if self.size == 1:
             return value
         total = value.detach().clone()
@@ -71,7 +102,20 @@ class Group:
         return total / self.size
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What `make` returns in the first process, in every one; only the first calls it."""
+        """Gives every process what `make` returns in the first; only the first calls it.
+
+        Args:
+            make: Makes the value, which must be possible to pickle.
+
+        Returns:
+            The value.
+
+        Example:
+            >>> from tuner.training import distributed
+            >>> with distributed.group() as group:
+            ...     group.from_first(lambda: "what is on the disk")
+            'what is on the disk'
+        """
         if self.size == 1:
             return make()
         held: list[Any] = [make() if self.is_first else None]
@@ -80,10 +124,13 @@ class Group:
         return value
 
     def seed(self, *parts: int) -> None:
-        """Gives the processes but the first random numbers of their own, the same for the same `parts`.
+        """Seeds torch in all processes but the first, each with a seed of its own.
 
         Call it before each epoch, as `group.seed(config.seed, epoch)`: only the first one's random state is in a
         checkpoint, so that the others' must not depend on what was before. The first one's stays as it is.
+
+        Args:
+            *parts: Numbers that the seed depends on.
         """
         if not self.is_first:
             torch.manual_seed(hash((self.rank, *parts)) % 2**63)
@@ -91,9 +138,18 @@ class Group:
 
 @contextlib.contextmanager
 def group() -> Iterator[Group]:
-    """Within: the group that this process's environment tells of; a group of one where it tells of none.
+    """Joins the group that this process's environment describes; a group of one if it describes none.
 
-    NCCL where there are GPUs, else gloo.
+    The processes talk by NCCL if there are GPUs, else by gloo.
+
+    Yields:
+        The group.
+
+    Example:
+        >>> from tuner.training import distributed
+        >>> with distributed.group() as group:
+        ...     group.is_first, group.size
+        (True, 1)
     """
     has_gpu = torch.cuda.is_available()
     # under Ray a process sees its own GPUs only, so that the first is the right one

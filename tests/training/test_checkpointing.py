@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainables import checkpointing
-from trainables.checkpointing import CheckpointError
+from tuner.training import checkpointing
+from tuner.training.checkpointing import CheckpointError
 
 
 def parts() -> dict[str, Any]:
