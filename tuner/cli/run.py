@@ -31,7 +31,9 @@ def command(
 ) -> None:
     """Search as FILE says, and keep the best trial's model in the run folder.
 
-    Example: python -m tuner run experiments/quickstart.yaml --set budget.trials=6
+    FILE is an experiment file, or the name of a shipped experiment.
+
+    Example: python -m tuner run quickstart --set budget.trials=6
 
     Ctrl-C once: running trials continue to their next checkpoint, and the run folder is complete; twice: at once.
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tuner import examples
 from tuner.spec.importing import search_path
 
 MAX_GROWTH_BYTES = 512 * 2**20
@@ -166,13 +167,17 @@ def output_to(file: Path) -> Iterator[None]:
 
 
 def _forget_modules(roots: Sequence[Path]) -> None:
-    """Removes the user's modules, those under ``roots`` outside of any installation, from ``sys.modules``."""
-    folders = [str(root.resolve()) + os.sep for root in roots]
+    """Removes the user's modules, those under ``roots`` outside of any installation, from ``sys.modules``.
+
+    A shipped trainable is one of them, also if tuner is installed.
+    """
+    folders = tuple(str(root.resolve()) + os.sep for root in roots)
+    shipped = str(examples.FOLDER.resolve() / "trainables") + os.sep
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
-        if name.partition(".")[0] in ("tuner", "__main__") or "site-packages" in file or file.endswith(".so"):
+        if name.partition(".")[0] in ("tuner", "__main__") or file.endswith(".so"):
             continue
-        if any(file.startswith(folder) for folder in folders):
+        if file.startswith(shipped) or (file.startswith(folders) and "site-packages" not in file):
             del sys.modules[name]
 
 

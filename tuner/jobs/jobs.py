@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner import examples
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
 from tuner.jobs.cluster import ClusterFile
 from tuner.jobs.code import Code, code_of, copied
@@ -23,7 +24,7 @@ from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
 from tuner.runner import checked_name, run_name
-from tuner.spec.reader import load_experiment
+from tuner.spec.reader import load_experiment, shipped_experiment
 from tuner.storage import RunFolder, without_password
 from tuner.trainable import load_trainable
 
@@ -91,13 +92,15 @@ def prepared(
     if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
         overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
     code = code_of(project, exclude, include)
-    _check_travels(Path(file).resolve(), "FILE", project, code)
+    path = (shipped_experiment(file) or Path(file)).resolve()
+    if not path.is_relative_to(examples.FOLDER) or path.is_relative_to(project):  # else the cluster's tuner has it
+        _check_travels(path, "FILE", project, code)
+        file = os.path.relpath(path, project)
     source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "").resolve()
     if source.is_relative_to(project) and "site-packages" not in source.parts:  # else the cluster must have it
         _check_travels(source, f"trainable {experiment.spec.trainable}", project, code)
     run = run_name(name, experiment.spec.name)
-    shown = os.path.relpath(Path(file).resolve(), project)
-    return Submission(shown, tuple(overrides), run, storage, project, code)
+    return Submission(file, tuple(overrides), run, storage, project, code)
 
 
 def _storage(given: str | None, cluster: ClusterFile | None) -> str | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tuner import examples
 from tuner.errors import InputError, did_you_mean, shortened
 from tuner.pickled import Pickled, is_pickled
 
@@ -54,11 +55,13 @@ def user_code(roots: tuple[Path, ...]) -> Iterator[None]:
 def search_path(roots: Sequence[Path]) -> tuple[list[str], list[str]]:
     """The folders of ``roots`` in which Python looks before the installed packages, as for a script, and after them.
 
-    The parent of the experiment's folder comes after them: a file there must not stand for a package.
+    The parent of the experiment's folder comes after them: a file there must not stand for a package. The examples
+    come last, so that every experiment may name a shipped trainable.
     """
     folders = [str(root) for root in roots]
     parents = int(len(roots) > 1 and roots[-1] == roots[-2].parent)
-    return folders[: len(folders) - parents], folders[len(folders) - parents :]
+    last = [str(examples.FOLDER)] if examples.FOLDER not in roots else []
+    return folders[: len(folders) - parents], [*folders[len(folders) - parents :], *last]
 
 
 def import_attribute(
@@ -122,7 +125,7 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
 
 
 def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
-    found = (root / name for root in roots if os.path.isfile(root / name))  # noqa: PTH113 - Path.is_file raises on long names
+    found = (root / name for root in (*roots, examples.FOLDER) if os.path.isfile(root / name))  # noqa: PTH113 - Path.is_file raises on long names
     file = next(found, None)
     if file is None:
         raise InputError(f"no file {name!r}; looked in {', '.join(map(str, roots))}")

@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuner.errors import InputError, Place, Problem
+from tuner import examples
+from tuner.errors import InputError, Place, Problem, did_you_mean
 from tuner.pickled import Pickled, is_pickled
 from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
@@ -55,9 +56,10 @@ def load_experiment(
     roots: tuple[Path, ...] | None = None,
     pickles: Sequence[Pickled] = (),
 ) -> Experiment:
-    """Reads ``source``, a YAML file or a mapping of the same form.
+    """Reads ``source``, a YAML file, the name of a shipped experiment, or a mapping of the same form.
 
-    ``roots``: folders for relative paths; by default the working directory, the file's folder and its parent.
+    ``roots``: folders for relative paths; by default the working directory, the file's folder and its parent. Those of
+    a shipped experiment are the examples, and then the working directory.
     ``overrides``: texts ``a.b=value`` or a mapping of dotted key to value, where text is read as YAML.
     ``pickles``: objects that it refers to; others are looked for as files.
     Raises InputError holding all problems of the file, the overrides and the search space.
@@ -65,7 +67,9 @@ def load_experiment(
     if isinstance(source, Mapping):
         file, document = None, Document(plain(source, "<python>"), "<python>")
     else:
-        file = Path(source)
+        shipped = shipped_experiment(source)
+        file = shipped or Path(source)
+        roots = roots or (_unique(examples.FOLDER, Path.cwd()) if shipped else None)
         document = _read_file(file)
     roots = roots or _roots(file)
     if document.value is None:
@@ -114,7 +118,17 @@ def _roots(file: Path | None) -> tuple[Path, ...]:
     if file is not None:
         folder = file.resolve().parent
         folders += [folder, *([] if _anybody_writes(folder.parent) else [folder.parent])]
+    return _unique(*folders)
+
+
+def _unique(*folders: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folders))
+
+
+def shipped_experiment(source: str | os.PathLike[str]) -> Path | None:
+    """The file of the shipped experiment that ``source`` names, as in ``quickstart``; None if it names a file."""
+    name = os.fspath(source)
+    return None if os.path.lexists(name) and not os.path.isdir(name) else examples.experiment(name)  # noqa: PTH112
 
 
 def _anybody_writes(folder: Path) -> bool:
@@ -134,14 +148,22 @@ def _read_file(file: Path) -> Document:
             raise InputError([Problem(Place(str(file)), "", f"is larger than {MAX_BYTES:,} bytes")])
         text = data.decode("utf-8")
     except FileNotFoundError:
-        siblings = sorted(p.name for p in file.parent.glob("*.y*ml")) if file.parent.is_dir() else []
-        hint = f"; in {file.parent} there is: {', '.join(siblings)}" if siblings else ""
-        raise InputError([Problem(Place(str(file)), "", f"no such file{hint}")]) from None
+        raise InputError([Problem(Place(str(file)), "", f"no such file{_there_is(file)}")]) from None
     except UnicodeDecodeError as error:
         raise InputError([Problem(Place(str(file)), "", f"not text in UTF-8 (byte {error.start})")]) from None
     except OSError as error:
         raise InputError([Problem(Place(str(file)), "", f"cannot be read: {error.strerror}")]) from None
     return read_yaml(text, str(file))
+
+
+def _there_is(file: Path) -> str:
+    """What could have been meant by ``file``, which is not there."""
+    siblings = sorted(p.name for p in file.parent.glob("*.y*ml")) if file.parent.is_dir() else []
+    hint = f"; in {file.parent} there is: {', '.join(siblings)}" if siblings else ""
+    if file.suffix or file.name != str(file):
+        return hint
+    shipped = did_you_mean(file.name, examples.names()).removeprefix("allowed: ")
+    return f"; the shipped experiments are: {shipped}{hint}"
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -246,8 +268,8 @@ def _constrained(document: Document, space: Space | None, problems: list[Problem
 
 
 def find_file(name: str, roots: tuple[Path, ...]) -> Path | None:
-    """The first file called ``name`` in ``roots`` (or ``name`` itself, where it is absolute)."""
-    for root in roots:
+    """The first file called ``name`` in ``roots``, then in the examples (or ``name`` itself, if it is absolute)."""
+    for root in (*roots, examples.FOLDER):
         if os.path.isfile(root / name):  # noqa: PTH113 - Path.is_file raises on a name that is too long
             return Path(os.path.relpath(root / name)) if (root / name).is_relative_to(Path.cwd()) else root / name
     return None
