@@ -172,7 +172,7 @@ class Search:
         """Reads an experiment file.
 
         Args:
-            file: Its path.
+            file: Its path, or the name of a shipped experiment, as in ``"quickstart"``.
             overrides: Keys to change, as ``{"budget.trials": 6}`` or ``["budget.trials=6"]``.
 
         Returns:
