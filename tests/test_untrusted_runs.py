@@ -1,4 +1,4 @@
-"""Run folders of others: no verb that reads executes what lies in one. See docs/run_folders.md."""
+"""Run folders of others: no verb that reads executes what lies in one. See docs/how-to/use-run-folders-of-others.md."""
 
 from __future__ import annotations
 
