@@ -16,8 +16,8 @@ from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.manifest import damage
 from tuner.provenance import trainable_of
-from tuner.report.terminal import metrics_line
 from tuner.results import BEST, ResultSet
+from tuner.spec.values import metrics_line
 from tuner.storage import RunFolder
 from tuner.stored import MAX_CONFIG_BYTES, Mapping, Recorded, checked
 from tuner.trainable import Trainable

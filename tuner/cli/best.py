@@ -24,7 +24,8 @@ def command(run_: str, trial: str | None, test: bool, export: str | None, storag
     """
     from tuner.best import restore_best
     from tuner.loading import load_run
-    from tuner.report.terminal import config_lines, metrics_line
+    from tuner.report.terminal import config_lines
+    from tuner.spec.values import metrics_line
 
     results = load_run(run_, storage)
     best = restore_best(results, trial=trial, test=test, export=export)

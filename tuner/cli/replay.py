@@ -39,7 +39,8 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
         raise click.UsageError("--pdb and --json both need stdout: choose one")
     from tuner.loading import load_run
     from tuner.replay import fails_by_itself, find_trial, replay
-    from tuner.report.terminal import config_line, metrics_line
+    from tuner.report.terminal import config_line
+    from tuner.spec.values import metrics_line
 
     results = load_run(run_, storage)
     found = find_trial(results, trial)

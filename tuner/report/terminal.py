@@ -23,13 +23,6 @@ FRONT_LINES = 10
 """Trials of a front that a headline shows."""
 
 
-def metrics_line(metrics: Mapping[str, Any]) -> str:
-    """``val_accuracy 0.9821  val_loss 0.0712``."""
-    return "  ".join(
-        f"{name} {f'{value:.6g}' if isinstance(value, float) else value}" for name, value in metrics.items()
-    )
-
-
 def config_lines(config: Mapping[str, Any]) -> Iterator[str]:
     """One line a parameter, nested names joined by dots."""
     return (f"{name} = {json.dumps(value, default=repr)}" for name, value in flat(config))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from tuner.failure import Failure
-from tuner.report.terminal import config_line, metrics_line
+from tuner.report.terminal import config_line
 from tuner.results import ResultSet
+from tuner.spec.values import metrics_line
 from tuner.tracking.progress import Progress
 from tuner.trial import Report, Trial
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from tuner.configuration import flat, merge
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
-from tuner.report.terminal import metrics_line
 from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet
+from tuner.spec.values import metrics_line
 from tuner.storage import RunFolder
 from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of
 from tuner.trial import Trial

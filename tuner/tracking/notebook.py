@@ -9,9 +9,10 @@ from typing import Any
 
 from tuner.failure import Failure
 from tuner.report.notebook import table
-from tuner.report.terminal import config_line, counts, metrics_line
+from tuner.report.terminal import config_line, counts
 from tuner.results import ResultSet
 from tuner.spec.quantities import duration
+from tuner.spec.values import metrics_line
 from tuner.trial import Report, Trial
 
 REDRAW_S = 1.0

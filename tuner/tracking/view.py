@@ -13,10 +13,10 @@ from rich.text import Text
 
 from tuner.configuration import flat
 from tuner.printable import printable
-from tuner.report.terminal import aligned, config_line, counts, failed_attempts, metrics_line
+from tuner.report.terminal import aligned, config_line, counts, failed_attempts
 from tuner.results import ResultSet
 from tuner.spec.quantities import duration
-from tuner.spec.values import number
+from tuner.spec.values import metrics_line, number
 from tuner.tracking.gpus import Gpu
 from tuner.trial import Trial
 
