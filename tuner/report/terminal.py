@@ -41,23 +41,31 @@ def _short(text: str) -> str:
         return text
 
 
-def table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+def table(rows: Sequence[Mapping[str, Any]], width: int | None = None, fold: bool = False) -> str:
     """Aligned columns; the keys of the first row are the headings. See `aligned`."""
     head = list(rows[0])
-    return aligned([head, *([number(row[name]) for name in head] for row in rows)], width)
+    return aligned([head, *([number(row[name]) for name in head] for row in rows)], width, fold)
 
 
-def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None, fold: bool = False) -> str:
     """Aligned columns; a row may end early.
 
-    Where a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends.
+    Where a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends;
+    with ``fold`` they continue on further lines instead.
     """
     widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
     cap = max(widths, default=0)
     while width is not None and sum(min(w, cap) for w in widths) + 2 * (len(widths) - 1) > width and cap > 1:
         cap -= 1
-    lines = (zip(row, widths, strict=False) for row in rows)
-    return "\n".join("  ".join(shortened(c, cap).ljust(min(w, cap)) for c, w in line).rstrip() for line in lines)
+    lines = (line for row in rows for line in (_folded(row, cap) if fold else [[shortened(c, cap) for c in row]]))
+    placed = (zip(line, widths, strict=False) for line in lines)
+    return "\n".join("  ".join(cell.ljust(min(w, cap)) for cell, w in line).rstrip() for line in placed)
+
+
+def _folded(row: Sequence[str], width: int) -> Iterator[Sequence[str]]:
+    """The lines of a row whose cells have ``width`` columns at most."""
+    cells = [textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell in row]
+    yield from itertools.zip_longest(*cells, fillvalue="")
 
 
 def shortened(text: str, width: int | None) -> str:
@@ -159,24 +167,31 @@ def _reached(results: ResultSet, trial: Trial) -> str:
     return f"trial {trial.label}, {values} at step {trial.best.step}: {config_line(trial.config)}"
 
 
-def overview(results: ResultSet, standing: str, width: int | None = None) -> str:
+def overview(results: ResultSet, standing: str, width: int | None = None, fold: bool = False) -> str:
     """``show``: how the run stands, the headline and a table of trials, best (the front) first, then the others.
 
-    ``width``: of the terminal; lines of any length without it.
+    ``width``: of the terminal; lines of any length without it. ``fold``: nothing is cut or left out to fit.
     """
     trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
     lines = [f"run: {results.folder.shown}", standing, *headline(results), *filter(None, [trust(results)])]
     if width is not None:
-        lines = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+        lines = [part for line in lines for part in _wrapped(line, width)]
     if not trials:
         return "\n".join(lines)
     rows = [_row(results, trial) for trial in trials]
     if len({trial.host for trial in trials if trial.host}) > 1:
         rows = [{**row, "host": trial.host} for row, trial in zip(rows, trials, strict=True)]
     shown = table(rows)
-    if width is not None and max(map(len, shown.splitlines())) > width:
+    if fold:
+        shown = table(rows, width, fold)
+    elif width is not None and max(map(len, shown.splitlines())) > width:
         shown = table(_without_the_usual(rows, trials), width)
     return "\n".join([*lines, "", shown])
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """``line`` in lines that fit; what can be copied, a path or a command, stays in one piece if it can."""
+    return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _without_the_usual(rows: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> Sequence[dict[str, Any]]:
