@@ -117,8 +117,9 @@ def test_resume_continues_what_an_extension_began(monkeypatch: pytest.MonkeyPatc
     assert load_run("r").provenance["trials"] == TRIALS + 2
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_failed_trials_run_again_once(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def begin_and_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search whose trials 2 and 5 fail."""
+
     def failing(plan: Any, task: Any, recorder: Any, control: Any) -> None:
         def fail(trial: Any) -> None:
             recorder._end(trial, "failed" if trial.number in (2, 5) else "completed", "")
@@ -129,6 +130,24 @@ def test_failed_trials_run_again_once(monkeypatch: pytest.MonkeyPatch, step: str
     with monkeypatch.context() as patch:
         patch.setattr("tuner.engine.fit.fit", failing)
         begin()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_chosen_failed_trials_run_again_once(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    begin_and_fail(monkeypatch)
+    with pytest.raises(InputError, match=r"--trial 3: .* has no failed trial of that id or number; allowed: 2, 5"):
+        retry("r", trials=["2", "3"], say=quiet)
+    killed(monkeypatch, step, lambda: retry("r", trials=["5"], say=quiet))
+    results = retry("r", trials=["5"], say=quiet)
+    assert [trial.number for trial in results.trials if trial.status == "failed"] == [2]
+    assert requests() == ["retry --trial 5"]
+    results = retry("r", trials=[results.trials[1].id], say=quiet)
+    assert results.count("failed") == 0
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_failed_trials_run_again_once(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    begin_and_fail(monkeypatch)
     for _ in range(2):
         killed(monkeypatch, step, lambda: retry("r", say=quiet))
     results = retry("r", say=quiet)

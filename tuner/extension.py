@@ -6,12 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.errors import InputError, did_you_mean
 from tuner.results import ResultSet
 from tuner.spec.quantities import seconds
 
 RETRY = "retry --failed"
-"""The request by which failed trials run again."""
+"""The request by which all failed trials run again."""
+
+
+def retried(trials: Sequence[str]) -> str:
+    """The request to run these failed trials again; without any, all of them."""
+    return " ".join(["retry", *(f"--trial {trial}" for trial in trials)]) if trials else RETRY
 
 
 def requested(
@@ -78,3 +83,19 @@ def survivors(results: ResultSet, higher: bool) -> list[str]:
 def _was_complete(status: Any, reason: str) -> bool:
     """Whether the scheduler ended it at ``max_t``: one whose function came to its end has no reason."""
     return status == "completed" and bool(reason)
+
+
+def failed_trials(results: ResultSet, chosen: Sequence[str]) -> list[str]:
+    """Ids of the failed trials: those that ``chosen`` names by id or number, or all without it.
+
+    Raises InputError if none failed, or one of ``chosen`` did not.
+    """
+    failed = [trial for trial in results.trials if trial.status == "failed"]
+    if not failed:
+        raise InputError(f"{results.folder.shown}: nothing to retry: no trial failed")
+    names = {name for trial in failed for name in (trial.id, str(trial.number))}
+    for name in chosen:
+        if name not in names:
+            hint = did_you_mean(name, [str(trial.number) for trial in failed])
+            raise InputError(f"--trial {name}: {results.folder.shown} has no failed trial of that id or number; {hint}")
+    return [trial.id for trial in failed if not chosen or {trial.id, str(trial.number)} & set(chosen)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.engine.crash import in_one_line
 from tuner.engine.session import cluster_at
 from tuner.errors import InputError
-from tuner.extension import RETRY, extension, requested, survivors
+from tuner.extension import extension, failed_trials, requested, retried, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance, find_run
 from tuner.lock import Lock, locked
@@ -101,6 +101,7 @@ def extend(
 def retry(
     run: str | Path | ResultSet,
     *,
+    trials: Sequence[str] = (),
     storage: str = STORAGE,
     address: str | None = None,
     trust: bool = False,
@@ -110,19 +111,20 @@ def retry(
 ) -> ResultSet:
     """Runs the failed trials of a search again, from their checkpoints where those were kept.
 
+    ``trials``: ids or numbers of some of them; by default all.
+
     Once more it continues the search, as `resume` does, as long as that has not come to its end.
 
-    Raises InputError where none failed, and as `run` does.
+    Raises InputError if none failed, or one of ``trials`` did not, and as `run` does.
     """
+    request = retried(trials)
     with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
-        if stock.request == RETRY:
+        if stock.request == request:
             return _continued(stock, pickles, cluster, lock, list(listeners), say)
         known = stock.results
-        failed = [trial.id for trial in known.trials if trial.status == "failed"]
-        if not failed:
-            raise InputError(f"{known.folder.shown}: nothing to retry: no trial failed")
+        failed = failed_trials(known, trials)
         again = load_experiment(known.spec, (), roots(known), pickles)
-        return _reopened(stock, RETRY, failed, again, cluster, lock, list(listeners), say)
+        return _reopened(stock, request, failed, again, cluster, lock, list(listeners), say)
 
 
 def move(results: ResultSet, project: Path) -> None:
