@@ -290,7 +290,7 @@ COMMANDS: list[tuple[list[str], int, str]] = [
     (["jobs", "--cluster", "LAUNCHER: null"], 2, "min_workers: must be a whole number from 0 on, not None"),
     (["jobs", "--cluster", "LAUNCHER: -1"], 2, "min_workers: must be a whole number from 0 on, not -1"),
     (["jobs", "--cluster", "LAUNCHER: '\udcff"], 2, "cannot be read: 'utf-8' codec can't decode byte 0xff"),
-    (["\x1b[2J"], 2, r"no such verb '\x1b[2J'"),
+    (["\x1b[2J"], 2, r"no such command '\x1b[2J'"),
 ]
 
 

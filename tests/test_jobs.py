@@ -242,9 +242,12 @@ def test_a_cluster_file_that_lacks_something(tmp_path: Path, text: str | None, w
 
 
 def test_no_cluster_at_the_address() -> None:
-    with pytest.raises(EnvironmentFailure, match=r"--address 127\.0\.0\.1:9: .*refused"), jobs_api("127.0.0.1:9", None):
+    with (
+        pytest.raises(EnvironmentFailure, match=r"--jobs-address 127\.0\.0\.1:9: .*refused"),
+        jobs_api("127.0.0.1:9", None),
+    ):
         pass
-    with pytest.raises(InputError, match=r"give --cluster FILE .* or --address URL"), jobs_api(None, None):
+    with pytest.raises(InputError, match=r"give --cluster FILE .* or --jobs-address URL"), jobs_api(None, None):
         pass
 
 
@@ -290,7 +293,7 @@ def test_what_answers_at_the_address_is_not_ray(
     address = answering(reply)
     with pytest.raises(EnvironmentFailure) as caught, jobs_api(address, None):
         pass
-    assert str(caught.value).startswith(f"--address {address}: ")
+    assert str(caught.value).startswith(f"--jobs-address {address}: ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -299,7 +302,10 @@ def test_what_answers_at_the_address_is_not_ray(
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(InputError) as caught, jobs_api(address, None):
         pass
-    assert str(caught.value) == f"--address {address}: must be http://HEAD:8265, the address of the cluster's dashboard"
+    assert (
+        str(caught.value)
+        == f"--jobs-address {address}: must be http://HEAD:8265, the address of the cluster's dashboard"
+    )
 
 
 def test_a_head_that_cannot_be_reached_is_named(tmp_path: Path) -> None:

@@ -388,7 +388,7 @@ def test_the_command_line_compares_debugs_and_tells_what_it_cannot_find(toy: Pat
 
     recorded(toy, "epochs", [{"epoch": 1, "score": 0.4}, *curve(4)[1:]])
     differs = tuner("replay", "runs/toy", "1", "--json", cwd=toy)
-    assert differs.returncode == 3
+    assert differs.returncode == 5
     told = json.loads(differs.stdout)
     assert (told["agrees"], told["reports"]) == (False, 4)
     assert told["differences"] == [{"metric": "score", "step": 1, "here": 0.3, "recorded": 0.4, "measured": False}]

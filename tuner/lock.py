@@ -98,7 +98,7 @@ class _Taken(InputError):
     """Another process has the lock."""
 
     def __init__(self, folder: RunFolder, held: bytes) -> None:
-        remedy = "wait for its end, or end it (it stops on SIGINT)"
+        remedy = f"wait for its end, or stop it: python -m tuner stop {folder.word}"
         super().__init__(f"{folder.shown}: {_who(held)} works on this run: {remedy}")
 
 

@@ -63,7 +63,8 @@ def standing(results: ResultSet) -> tuple[str, str]:
             return "running", f"running: {who}"
         return "silent", (
             f"{who} has said nothing for {duration(silent)}: its Ray may be gone or the machine overloaded; see "
-            f"{results.folder.shown}/run.log, or end it (kill -INT {held.get('pid', 'PID')}) and continue: {resume}"
+            f"{results.folder.shown}/run.log, or stop it (python -m tuner stop {results.folder.word}) and continue: "
+            f"{resume}"
         )
     if interrupted is False:
         by = results.provenance.get("ended_by")

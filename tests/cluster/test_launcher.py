@@ -117,7 +117,7 @@ def test_a_search_without_the_token_ends_soon_and_says_why(
     assert time.monotonic() - begun < 20
     error, status = said.splitlines()[-2:]
     remedy = "put the cluster's (`ray get-auth-token` there) into ~/.ray/auth_token here"
-    assert error == f"error: the Ray cluster at --address {address} refuses us: {why}; {remedy}"
+    assert error == f"error: the Ray cluster at --ray-address {address} refuses us: {why}; {remedy}"
     assert status == "exit 4"
 
 

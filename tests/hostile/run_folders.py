@@ -141,7 +141,7 @@ def judged(status: int, told: str) -> str:
     """What is wrong with an answer; empty where nothing is."""
     if characters := obeyed(told):
         return f"control characters {characters}"
-    if status not in (0, 2, 3, 4):
+    if status not in (0, 2, 3, 4, 5):
         return f"exit status {status}: {told[-300:]}"
     if status and not told.strip():
         return f"exit status {status} without a word"

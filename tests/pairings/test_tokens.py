@@ -81,5 +81,5 @@ def test_to_a_cluster_that_asks_for_a_token_ours_is_shown(tmp_path: Path) -> Non
             begun = time.monotonic()
             status, said = search(tmp_path, address, environment(other, tmp_path / f"other{other}"))
             assert (status, time.monotonic() - begun < 20) == (4, True), said
-            assert f"--address {address} refuses us: " in said
+            assert f"--ray-address {address} refuses us: " in said
             assert why in said

@@ -25,7 +25,9 @@ WIDTH = 79
 def command(as_json: bool) -> None:
     """Print which search goes with which scheduler, and why the others do not; and what each search can do.
 
-    Example: python -m tuner algorithms
+    \b
+    Example:
+      tuner algorithms
     """
     from tuner.algorithms import schedulers, searches
 

@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli import options
+from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 
 @click.command()
 @options.run_argument
-@click.option("--trial", metavar="ID", help="Another trial than the best: its id, or its number.")
-@click.option("--test", is_flag=True, help="Score it on the test set too.")
-@click.option("--export", metavar="DIR", help="Write config.json, metrics.json and model.safetensors there.")
+@click.argument("trial", metavar="[TRIAL]", required=False, shell_complete=complete.trials)
+@options.option("--trial", "chosen", metavar="ID", hidden=True, shell_complete=complete.trials)
+@options.option("--test", is_flag=True, help="Score it on the test set too.")
+@options.option(
+    "--output-dir",
+    "export",
+    old=["--export"],
+    metavar="DIR",
+    shell_complete=complete.folders,
+    help="Write config.json, metrics.json and model.safetensors there.",
+)
 @options.storage
 @options.as_json
-def command(run_: str, trial: str | None, test: bool, export: str | None, storage: str, as_json: bool) -> None:
+def command(
+    run_: str, trial: str | None, chosen: str | None, test: bool, export: str | None, storage: str, as_json: bool
+) -> None:
     """Rebuild the best trial's model from its checkpoint and score it: on validation, with --test on the test set.
 
-    A search with several objectives has a front and no single best: choose one of it with --trial.
+    TRIAL is another trial than the best: its id, or its number. A search with several objectives has a front and no
+    single best trial: choose one of the front.
 
-    Example: python -m tuner best runs/quickstart-20260101-120000 --test --export best_model
+    \b
+    Example:
+      tuner best runs/quickstart-20260101-120000 --test --output-dir best_model
     """
+    if trial is not None and chosen is not None:
+        raise click.UsageError(f"TRIAL {trial} and --trial {chosen}: name one trial")
     from tuner.best import restore_best
     from tuner.loading import load_run
     from tuner.report.terminal import config_lines
     from tuner.spec.values import metrics_line
 
     results = load_run(run_, storage)
-    best = restore_best(results, trial=trial, test=test, export=export)
+    best = restore_best(results, trial=trial or chosen, test=test, export=export)
     notices = [*results.notices, *best.notices]
     if as_json:
         print_json({"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": notices})

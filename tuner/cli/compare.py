@@ -6,23 +6,28 @@ from dataclasses import asdict
 
 import click
 
-from tuner.cli import options
+from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option("--target", type=float, metavar="X", help="Value that the runs are timed to (default: all reach it).")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete.runs)
+@options.option("--target", type=float, metavar="X", help="Value that the runs are timed to (default: all reach it).")
 @options.page_file
 @options.storage
+@options.wide
 @options.as_json
-def command(runs: tuple[str, ...], target: float | None, output: str | None, storage: str, as_json: bool) -> None:
+def command(
+    runs: tuple[str, ...], target: float | None, output: str | None, storage: str, wide: bool, as_json: bool
+) -> None:
     """Put runs with the same objective side by side: how good each was when, and what it had spent by then.
 
     Live, dead and finished runs alike. With -o also a page with the figure: the best value so far over the seconds of
     search, and over the epochs spent.
 
-    Example: python -m tuner compare runs/asha runs/random -o compare.html
+    \b
+    Example:
+      tuner compare runs/asha runs/random -o compare.html
     """
     from tuner.loading import find_run, last_known
     from tuner.report.race import columns, page, race, reading
@@ -40,6 +45,6 @@ def command(runs: tuple[str, ...], target: float | None, output: str | None, sto
         objective = {"metric": found.objective.metric, "mode": found.objective.mode}
         print_json({"objective": objective, "target": found.target, "unit": found.unit, "runs": rows})
         return
-    echo(table(columns(found)))
+    echo(table(columns(found), *options.fit(wide)))
     for line in reading(found):
         echo(line, err=True)

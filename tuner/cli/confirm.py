@@ -18,16 +18,32 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.run_argument
-@click.option("--top", default=3, show_default=True, metavar="N", help="How many of the best configurations.")
-@click.option("--seeds", default=5, show_default=True, metavar="N", help="With how many fresh seeds each.")
-@click.option("--test", is_flag=True, help="Score them on the test set too.")
+@options.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many of the best configurations.",
+)
+@options.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="With how many fresh seeds each.",
+)
+@options.option("--test", is_flag=True, help="Score them on the test set too.")
 @options.storage
 @options.address
 @options.as_json
 def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: str | None, as_json: bool) -> None:
     """Train the best configurations of a finished RUN again with fresh seeds, in a run of its own: RUN-confirm.
 
-    Example: python -m tuner confirm runs/quickstart-20260101-120000 --top 3 --seeds 5 --test
+    \b
+    Example:
+      tuner confirm runs/quickstart-20260101-120000 --top 3 --seeds 5 --test
 
     Says how good each is (mean and 95 % interval), how much too good the search's own number was, and which of them
     cannot be told apart. To continue after an interruption: resume RUN-confirm, then confirm RUN again.

@@ -6,19 +6,21 @@ from dataclasses import asdict
 
 import click
 
-from tuner.cli import options
+from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 
 @click.command()
-@click.argument("file", metavar="[FILE]", required=False)
+@click.argument("file", metavar="[FILE]", required=False, shell_complete=complete.experiments)
 @options.overrides
 @options.storage
 @options.as_json
 def command(file: str | None, overrides: tuple[str, ...], storage: str, as_json: bool) -> None:
     """Check this machine; with FILE, an experiment, also run one trial of it for three steps. Nothing is left behind.
 
-    Example: python -m tuner doctor experiments/quickstart.yaml
+    \b
+    Example:
+      tuner doctor experiments/quickstart.yaml
 
     Exit status: 0 no error; 2 the experiment has one; 4 the machine, or the data, has one.
     """

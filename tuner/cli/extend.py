@@ -9,9 +9,9 @@ from tuner.cli import options
 
 @click.command()
 @options.run_argument
-@click.option("--trials", metavar="N", help="Number of configurations: a new total, or +20 for 20 more.")
-@click.option("--max-t", metavar="N", help="The scheduler's max_t, at which a trial is complete: 50, or +20.")
-@click.option("--wall-clock", metavar="TIME", help="The budget's wall_clock: 2h, or +1h.")
+@options.option("--trials", metavar="N", help="Number of configurations: a new total, or +20 for 20 more.")
+@options.option("--max-t", metavar="N", help="The scheduler's max_t, at which a trial is complete: 50, or +20.")
+@options.option("--wall-clock", metavar="TIME", help="The budget's wall_clock: 2h, or +1h.")
 @options.overrides
 @options.storage
 @options.address
@@ -30,7 +30,9 @@ def command(
 ) -> None:
     """Make a finished or interrupted search longer: more trials, more epochs, more time.
 
-    Example: python -m tuner extend runs/quickstart-20260101-120000 --trials +20 --max-t 50 --set params.epochs=50
+    \b
+    Example:
+      tuner extend runs/quickstart-20260101-120000 --trials +20 --max-t 50 --set params.epochs=50
 
     Until the longer search has come to its end, the same command continues it, as resume does, and adds nothing.
 

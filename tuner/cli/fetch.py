@@ -6,24 +6,41 @@ from pathlib import Path
 
 import click
 
-from tuner.cli import options
-from tuner.cli.output import echo
+from tuner.cli import complete, options
+from tuner.cli.output import echo, print_json
 from tuner.storage import STORAGE
 
 
 @click.command()
 @options.job_argument
-@click.option("-o", "--output", default=STORAGE, show_default=True, metavar="DIR", help="Folder for the run folder.")
+@options.option(
+    "--output-dir",
+    "output",
+    old=["-o", "--output"],
+    default=STORAGE,
+    show_default=True,
+    metavar="DIR",
+    shell_complete=complete.folders,
+    help="Folder for the run folder.",
+)
 @options.jobs_address
 @options.cluster_file
-def command(job: str, output: str, address: str | None, cluster: str | None) -> None:
+@options.as_json
+def command(job: str, output: str, address: str | None, cluster: str | None, as_json: bool) -> None:
     """Copy the run folder of a job, as far as it has come, for `show`, `best`, `report` and `compare`.
 
-    Example: python -m tuner fetch cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
+    \b
+    Example:
+      tuner fetch cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
     """
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.jobs import fetch
 
+    address, cluster = options.place(address, cluster)
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:
-        echo(str(fetch(client, job, Path(output), launched)))
+        folder = fetch(client, job, Path(output), launched)
+    if as_json:
+        print_json({"job": job, "folder": str(folder)})
+    else:
+        echo(str(folder))

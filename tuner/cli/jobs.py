@@ -1,6 +1,8 @@
-"""``jobs``: the searches of a cluster."""
+"""``jobs``: the searches of a cluster; ``jobs recover``: those of a cluster that lost its head."""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
@@ -8,24 +10,55 @@ from tuner.cli import options
 from tuner.cli.output import echo, print_json
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @options.jobs_address
 @options.cluster_file
+@options.wide
 @options.as_json
-def command(address: str | None, cluster: str | None, as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, address: str | None, cluster: str | None, wide: bool, as_json: bool) -> None:
     """List the searches that a cluster was given, the latest first.
 
-    Example: python -m tuner jobs --cluster cluster/on_prem.yaml
+    \b
+    Example:
+      tuner jobs --cluster cluster/on_prem.yaml
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.jobs import jobs
     from tuner.report.terminal import table
 
+    address, cluster = options.place(address, cluster)
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
         found = jobs(client)
     if as_json:
         print_json(found)
     elif found:
-        echo(table(found))
+        echo(table(found, *options.fit(wide)))
     else:
         echo("no jobs", err=True)
+
+
+@command.command()
+@options.option("--storage", metavar="DIR", help="Where the jobs kept their runs; else metadata.storage of --cluster.")
+@options.jobs_address
+@options.cluster_file
+def recover(storage: str | None, address: str | None, cluster: str | None) -> None:
+    """Continue the jobs of a cluster that lost its head, on the new head after ray start --head.
+
+    \b
+    Example:
+      tuner jobs recover --cluster ~/ray_bootstrap_config.yaml
+      tuner jobs recover --storage s3://bucket/runs
+
+    The launcher files in cluster/ do it by themselves. A job that the cluster knows already is left alone. Without
+    --jobs-address the dashboard of this machine is asked.
+
+    Exit status: 0 all continue; 2 the input is wrong; 4 a job cannot be continued.
+    """
+    from tuner.errors import EnvironmentFailure
+    from tuner.jobs.revival import recover as revived
+
+    if not revived(cluster, storage, address):
+        sys.exit(EnvironmentFailure.exit_status)

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.storage
+@options.wide
 @options.as_json
-def command(storage: str, as_json: bool) -> None:
+def command(storage: str, wide: bool, as_json: bool) -> None:
     """List the runs in a storage folder, newest first, each with how it stands.
 
-    Example: python -m tuner list
+    \b
+    Example:
+      tuner list
     """
     from tuner.loading import runs
     from tuner.report.terminal import aligned, shortened
@@ -34,13 +37,14 @@ def command(storage: str, as_json: bool) -> None:
     if not rows:
         echo(f"no runs in {storage}", err=True)
         return
+    width = None if wide else options.width()
     head = [name for name in rows[0] if name != "note"]
     lines = aligned([head, *([number(row[name]) for name in head] for row in rows)]).splitlines()
     notes = ["", *(row["note"] for row in rows)]
     for line, note in zip(lines, notes, strict=True):
-        echo(shortened(line, options.width()))
+        echo(shortened(line, width))
         if note:
-            echo(shortened(f"  {note}", options.width()))
+            echo(shortened(f"  {note}", width))
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``logs JOB``: what a job says."""
+"""``logs JOB``: the output of a job."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ import sys
 import click
 
 from tuner.cli import options
-from tuner.cli.output import echo
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
 @options.job_argument
-@click.option("-f", "--follow", is_flag=True, help="Continue until the job ends; exit status 1 if it failed.")
+@options.option("-f", "--follow", is_flag=True, help="Continue until the job ends; exit status 1 if it failed.")
 @options.jobs_address
 @options.cluster_file
-def command(job: str, follow: bool, address: str | None, cluster: str | None) -> None:
-    """Show what a job has said.
+@options.as_json
+def command(job: str, follow: bool, address: str | None, cluster: str | None, as_json: bool) -> None:
+    """Show the output of a job.
 
-    Example: python -m tuner logs cifar_asha-20260101-120000 -f --cluster cluster/on_prem.yaml
+    \b
+    Example:
+      tuner logs cifar_asha-20260101-120000 -f --cluster cluster/on_prem.yaml
     """
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.jobs import logs
 
+    address, cluster = options.place(address, cluster)
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
-        status = logs(client, job, follow, lambda text: echo(text, nl=False))
+        told: list[str] = []
+        status = logs(client, job, follow, told.append if as_json else lambda text: echo(text, nl=False))
+    if as_json:
+        print_json({"job": job, "log": "".join(told), "failed": bool(status)})
     sys.exit(status)

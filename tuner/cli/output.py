@@ -1,4 +1,4 @@
-"""The only way from a verb to the terminal."""
+"""The only way from a command to the terminal."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def print_json(value: Any) -> None:
-    """The result of a verb, alone on stdout."""
+    """The result of a command, alone on stdout."""
     echo(json.dumps(value, indent=2, default=repr).replace("\x7f", "\\u007f"))  # the one control that JSON lets pass

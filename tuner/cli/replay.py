@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli import options
+from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.agreement import Difference
     from tuner.trial import Report
 
-DIFFERS = 3
+DIFFERS = 5
 """Exit status when the trial does not give what was recorded."""
 
 
 @click.command()
 @options.run_argument
-@click.argument("trial", metavar="TRIAL")
-@click.option("--until", type=int, metavar="N", help="End after report N.")
-@click.option("--pdb", "debug", is_flag=True, help="Start the debugger where the trial raises.")
+@click.argument("trial", metavar="TRIAL", shell_complete=complete.trials)
+@options.option("--until", type=int, metavar="N", help="End after report N.")
+@options.option("--pdb", "debug", is_flag=True, help="Start the debugger where the trial raises.")
 @options.storage
 @options.as_json
 def command(run_: str, trial: str, until: int | None, debug: bool, storage: str, as_json: bool) -> None:
@@ -31,9 +31,11 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
     the same packages every metric is the same to the last bit, unless the training itself is left to chance. A
     breakpoint() in the training works.
 
-    Example: python -m tuner replay runs/quickstart-20260101-120000 5
+    \b
+    Example:
+      tuner replay runs/quickstart-20260101-120000 5
 
-    Exit status: 0 it agrees; 2 the trial cannot be replayed; 3 it differs.
+    Exit status: 0 it agrees; 2 the trial cannot be replayed; 5 it differs.
     """
     if debug and as_json:
         raise click.UsageError("--pdb and --json both need stdout: choose one")

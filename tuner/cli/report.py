@@ -16,7 +16,9 @@ from tuner.cli.output import echo, print_json
 def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
     """Write RUN, live, dead or finished, as one HTML page that opens anywhere and loads nothing.
 
-    Example: python -m tuner report runs/quickstart-20260101-120000 -o quickstart.html
+    \b
+    Example:
+      tuner report runs/quickstart-20260101-120000 -o quickstart.html
     """
     from tuner.loading import find_run, last_known
     from tuner.report.html import page

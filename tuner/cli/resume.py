@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from tuner.cli import options
+from tuner.cli import complete, options
 from tuner.cli.output import echo
-from tuner.storage import STORAGE
 
 
 @click.command()
@@ -16,8 +15,22 @@ from tuner.storage import STORAGE
 @options.storage
 @options.address
 @options.trust
-@click.option("--project", metavar="DIR", help="Where the code is now; by default where it was when the search began.")
-@options.cluster_file
+@options.option(
+    "--project", metavar="DIR", help="Where the code is now; by default where it was when the search began."
+)
+@options.option(
+    "--cluster",
+    allow_from_autoenv=False,
+    metavar="FILE",
+    shell_complete=complete.files,
+    help="Continue a job: the launcher file of its cluster.",
+)
+@options.option(
+    "--jobs-address",
+    allow_from_autoenv=False,
+    metavar="URL",
+    help="Continue a job: the dashboard of its cluster (http://HEAD:8265), or a tunnel to it.",
+)
 @options.exclude
 @options.include
 @options.as_json
@@ -28,6 +41,7 @@ def command(
     trust: bool,
     project: str | None,
     cluster: str | None,
+    jobs_address: str | None,
     exclude: tuple[str, ...],
     include: tuple[str, ...],
     as_json: bool,
@@ -37,20 +51,24 @@ def command(
     Ended trials stay, started ones continue from their last checkpoint, then come those not yet started.
 
     A job that was stopped or failed continues as one, by its name, with the code below the working directory as it is
-    now: with --cluster, or with the address of a dashboard (http://HEAD:8265).
+    now: with --cluster, or with --jobs-address.
 
-    Example: python -m tuner resume runs/quickstart-20260101-120000
+    \b
+    Example:
+      tuner resume runs/quickstart-20260101-120000
     """
     from tuner.errors import InputError
 
-    as_job = cluster is not None or (address or "").startswith("http")
+    if jobs_address is None and (address or "").startswith("http"):
+        jobs_address = address  # --address used to be both
+    as_job = cluster is not None or jobs_address is not None
     if as_job and project is not None:
         raise InputError("--project: the code below the working directory travels with a job: start from there instead")
     if (exclude or include) and not as_job:
         option = "--exclude" if exclude else "--include"
-        raise InputError(f"{option}: nothing travels without --cluster FILE or --address http://HEAD:8265")
+        raise InputError(f"{option}: nothing travels without --cluster FILE or --jobs-address http://HEAD:8265")
     if as_job:
-        _as_job(run_, None if storage == STORAGE else storage, address, cluster, exclude, include, as_json)
+        _as_job(run_, storage if options.given("storage") else None, jobs_address, cluster, exclude, include, as_json)
         return
     from tuner.cli.run import on_screen
     from tuner.loading import at_a_glance, find_run, last_known

@@ -22,7 +22,7 @@ Search = Callable[[Sequence["Listener"], Callable[[str], None]], "ResultSet"]
 @click.command()
 @options.experiment_file
 @options.overrides
-@click.option("--name", metavar="N", help="Name of the run folder; by default the experiment's name and the time.")
+@options.option("--name", metavar="N", help="Name of the run folder; by default the experiment's name and the time.")
 @options.storage
 @options.address
 @options.as_json
@@ -33,7 +33,9 @@ def command(
 
     FILE is an experiment file, or the name of a shipped experiment.
 
-    Example: python -m tuner run quickstart --set budget.trials=6
+    \b
+    Example:
+      tuner run quickstart --set budget.trials=6
 
     Ctrl-C once: running trials continue to their next checkpoint, and the run folder is complete; twice: at once.
 
@@ -62,8 +64,10 @@ def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
             search([screen.progress(experiment)], screen.say)
         finally:
             results = screen.results
-            if results is not None:
-                screen.after(lambda: print_json(summary(results)) if as_json else echo(results.folder.shown))
+            if results is not None and not as_json:
+                screen.after(lambda: echo(results.folder.shown))
+    if as_json and results is not None:  # of a search that failed, the error's document holds it: there is one document
+        print_json(summary(results))
 
 
 def summary(results: ResultSet) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from tuner.cli.output import print_json
 def command() -> None:
     """Print the JSON Schema of the experiment file, for editors.
 
-    Example: python -m tuner schema > experiments/schema.json
+    \b
+    Example:
+      tuner schema > experiments/schema.json
     """
     from tuner.spec.schema import experiment_schema
 

@@ -13,13 +13,17 @@ from tuner.cli.output import echo, print_json
 @click.command()
 @options.run_argument
 @options.storage
+@options.wide
 @options.as_json
-def command(run_: str, storage: str, as_json: bool) -> None:
+def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
     """Show one run: how it stands, its best trial (or its Pareto front), and all trials, best first.
 
-    Example: python -m tuner show runs/quickstart-20260101-120000
+    \b
+    Example:
+      tuner show runs/quickstart-20260101-120000
 
-    Of a damaged run folder it shows what can be read, and says what cannot. On a terminal, what does not fit is cut.
+    Of a damaged run folder it shows what can be read, and names what cannot. A terminal gets one line a trial, cut to
+    its width; elsewhere long lines are folded at 120 columns. --wide does neither.
     """
     from tuner.cli.run import summary
     from tuner.loading import find_run, last_known
@@ -45,4 +49,4 @@ def command(run_: str, storage: str, as_json: bool) -> None:
         ]
         print_json({"state": state} | summary(results) | {"unreadable": results.unreadable, "all": trials})
     else:
-        echo(overview(results, words, options.width()))
+        echo(overview(results, words, *options.fit(wide)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli import options
+from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
@@ -18,26 +18,36 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option(
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete.experiments)
+@options.option(
     "--table",
     "tables",
     multiple=True,
     required=True,
     metavar="TABLE",
+    shell_complete=complete.files,
     help="A parquet file, or a folder of them. Repeatable.",
 )
-@click.option("--workers", default="8", show_default=True, metavar="N,N", help="Trials that run at once.")
-@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Repetitions of each search.")
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Virtual hours of each search.")
-@click.option("--trials", type=click.IntRange(min=1), help="Configurations that each search starts at most.")
-@click.option(
+@options.option("--workers", default="8", show_default=True, metavar="N,N", help="Trials that run at once.")
+@options.option(
+    "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Repetitions of each search."
+)
+@options.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Virtual hours of each search.")
+@options.option("--trials", type=click.IntRange(min=1), help="Configurations that each search starts at most.")
+@options.option(
     "--fidelity",
     metavar="NAME",
     help="Column of the table that counts progress; by default the schedulers' time_attr, or epoch.",
 )
 @options.overrides
-@click.option("-o", "--output", metavar="DIR", help="Folder for the figure and the page; by default below runs/.")
+@options.option(
+    "--output-dir",
+    "output",
+    old=["-o", "--output"],
+    metavar="DIR",
+    shell_complete=complete.folders,
+    help="Folder for the figure and the page; by default below runs/.",
+)
 @options.as_json
 def command(
     files: tuple[str, ...],
@@ -53,7 +63,9 @@ def command(
 ) -> None:
     """Search tabulated learning curves in virtual time, with the searcher and scheduler of each FILE.
 
-    Example: python -m tuner simulate experiments/lcbench_asha.yaml experiments/lcbench_random.yaml --table t.parquet
+    \b
+    Example:
+      tuner simulate experiments/lcbench_asha.yaml experiments/lcbench_random.yaml --table t.parquet
 
     All searches get the same virtual time: --hours; or else the time in which random search without early stopping
     completes budget.trials trials (of the FILE with the most) on as many workers. How many trials a search starts in

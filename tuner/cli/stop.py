@@ -1,25 +1,76 @@
-"""``stop JOB``: stop a job."""
+"""``stop RUN``, ``stop JOB``: stop a search."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from tuner.cli import options
-from tuner.cli.output import echo
+from tuner.cli import complete, options
+from tuner.cli.output import echo, print_json
+
+if TYPE_CHECKING:
+    from tuner.storage import RunFolder
 
 
 @click.command()
-@options.job_argument
+@click.argument("name", metavar="RUN|JOB", shell_complete=complete.jobs)
+@options.storage
 @options.jobs_address
 @options.cluster_file
-def command(job: str, address: str | None, cluster: str | None) -> None:
-    """Stop a job. Its run stays in the storage; resume JOB continues it.
+@options.as_json
+def command(name: str, storage: str, address: str | None, cluster: str | None, as_json: bool) -> None:
+    """Stop a search of this machine as Ctrl-C does, and wait for its end; or stop a job of a cluster.
 
-    Example: python -m tuner stop cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
+    \b
+    Example:
+      tuner stop runs/quickstart-20260101-120000
+      tuner stop cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
+
+    The run folder stays, and resume continues the search. The first stop lets running trials continue to their next
+    checkpoint. Another one, while they do, ends them at once.
     """
+    from tuner.lock import holder
+
+    folder = None if options.given("cluster") or options.given("address") else _run(name, storage, address or cluster)
+    if folder is None or (holder(folder) is None and (address or cluster)):
+        address, cluster = options.place(address, cluster)
+        _stop_job(name, address, cluster, as_json)
+    else:
+        _stop_run(folder, as_json)
+
+
+def _run(name: str, storage: str, cluster: str | None) -> RunFolder | None:
+    """The run folder of that name. Raises InputError if there is none, and no cluster that could have such a job."""
+    from tuner.errors import InputError
+    from tuner.loading import find_run
+
+    try:
+        return find_run(name, storage)
+    except InputError as error:
+        if cluster:
+            return None
+        raise InputError(f"{error}; a job of a cluster: add --cluster FILE or --jobs-address URL") from None
+
+
+def _stop_run(folder: RunFolder, as_json: bool) -> None:
+    from tuner.loading import at_a_glance
+    from tuner.stopping import stop
+    from tuner.why import standing
+
+    was_running = stop(folder, lambda text: echo(text, err=True))
+    state, words = standing(at_a_glance(folder))
+    if as_json:
+        print_json({"run": folder.shown, "was_running": was_running, "state": state})
+    echo(f"{folder.shown}: {'stopped; it is' if was_running else 'nothing to stop: it is'} {words}", err=True)
+
+
+def _stop_job(name: str, address: str | None, cluster: str | None, as_json: bool) -> None:
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.jobs import stop
 
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
-        was_running = stop(client, job)
-    echo("stopped" if was_running else "it had ended", err=True)
+        was_running = stop(client, name)
+    if as_json:
+        print_json({"job": name, "was_running": was_running})
+    echo(f"job {name}: {'stopped' if was_running else 'nothing to stop: it has ended'}", err=True)

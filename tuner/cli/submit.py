@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @click.command()
 @options.experiment_file
 @options.overrides
-@click.option("--name", metavar="N", help="Name of the job and of its run; by default the experiment's and the time.")
-@click.option("--storage", metavar="DIR", help="Where the cluster keeps runs: a path that all nodes see, or a URI.")
+@options.option("--name", metavar="N", help="Name of the job and of its run; by default the experiment's and the time.")
+@options.option("--storage", metavar="DIR", help="Where the cluster keeps runs: a path that all nodes see, or a URI.")
 @options.exclude
 @options.include
-@click.option("--dry-run", is_flag=True, help="Only list what would travel: size in bytes and path of each file.")
+@options.option("--dry-run", is_flag=True, help="Only list what would travel: size in bytes and path of each file.")
 @options.jobs_address
 @options.cluster_file
 @options.as_json
@@ -41,9 +41,11 @@ def command(
 
     The code below the working directory travels, as far as .gitignore and .tunerignore let it; data and runs do not.
     Untracked files are refused if they look like secrets. Everybody who can read the cluster's storage can read the
-    code; --address http://… sends it, and Ray's token, unencrypted.
+    code; --jobs-address http://… sends it, and Ray's token, unencrypted.
 
-    Example: python -m tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml
+    \b
+    Example:
+      tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml
     """
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.code import code_of
@@ -52,6 +54,7 @@ def command(
     if dry_run:
         _list(code_of(Path.cwd().resolve(), exclude, include), as_json)
         return
+    address, cluster = options.place(address, cluster)
     launched = ClusterFile.read(cluster) if cluster else None
     submission = prepared(file, overrides, name, storage, exclude, launched, include)
     with jobs_api(address, launched) as client:

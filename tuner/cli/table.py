@@ -1,33 +1,39 @@
-"""``table RUN -o FILE``: a table of learning curves from a finished run."""
+"""``table RUN -o FILE``: the older spelling of ``export RUN --table FILE``."""
 
 from __future__ import annotations
 
 import click
 
-from tuner.cli import options
-from tuner.cli.output import echo
+from tuner.cli import complete, options
+from tuner.cli.output import echo, print_json
 
 
 @click.command()
 @options.run_argument
-@click.option("-o", "--output", required=True, metavar="FILE", help="The parquet file to write.")
+@options.option(
+    "-o", "--output", required=True, metavar="FILE", shell_complete=complete.files, help="The parquet file to write."
+)
 @options.storage
-def command(run_: str, output: str, storage: str) -> None:
-    """Write the learning curves of RUN as a table, which ``simulate`` replays under other schedulers.
+@options.as_json
+def command(run_: str, output: str, storage: str, as_json: bool) -> None:
+    """Write the learning curves of RUN as a table. The same as export RUN --table FILE."""
+    write_table(run_, output, storage, as_json)
 
-    Example: python -m tuner table runs/digits_random-20260101-120000 -o digits.parquet
 
-    Curves that early stopping cut short are carried on with their last value and marked in the column measured: for
-    a table to trust, run the trials without early stopping (scheduler: {kind: fifo}).
-    """
+def write_table(run: str, target: str, storage: str, as_json: bool) -> None:
+    """Writes the learning curves of ``run``, which ``simulate`` replays, to the file ``target``."""
     from tuner.loading import load_run
     from tuner.simulator.recording import record
 
-    recording = record(load_run(run_, storage))
-    options.write_output(output, recording.parquet(), "table.parquet")
+    made = record(load_run(run, storage))
+    options.write_output(target, made.parquet(), "table.parquet")
+    counts = {"configurations": made.curves, "carried_on": made.carried_on, "left_out": made.left_out}
+    if as_json:
+        print_json({"table": target, **counts})
+        return
     echo(
-        f"{recording.curves} configurations, {recording.carried_on} of them cut short and carried on; "
-        f"{recording.left_out} trials left out",
+        f"{made.curves} configurations, {made.carried_on} of them cut short and carried on; "
+        f"{made.left_out} trials left out",
         err=True,
     )
-    echo(output)
+    echo(target)

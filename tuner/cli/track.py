@@ -1,4 +1,4 @@
-"""``track RUN``: send a run to MLflow."""
+"""``sync RUN``: send a run to MLflow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.cli.output import echo, print_json
 
 @click.command()
 @options.run_argument
-@click.option("--mlflow", "uri", metavar="URI", help="Send it there, whatever its experiment file says.")
+@options.option("--mlflow", "uri", metavar="URI", help="Send it there, whatever its experiment file says.")
 @options.storage
 @options.as_json
 def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
@@ -18,7 +18,9 @@ def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
 
     What is there already is not sent again: after this, that place holds exactly what the run folder holds.
 
-    Example: python -m tuner track runs/quickstart-20260101-120000 --mlflow http://localhost:5000
+    \b
+    Example:
+      tuner sync runs/quickstart-20260101-120000 --mlflow http://localhost:5000
     """
     from tuner.loading import find_run, last_known
     from tuner.tracking.sending import send

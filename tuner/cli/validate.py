@@ -16,7 +16,9 @@ from tuner.cli.output import echo, print_json
 def command(file: str, overrides: tuple[str, ...], address: str | None, as_json: bool) -> None:
     """Check FILE and everything that it names, and print the plan; nothing is started.
 
-    Example: python -m tuner validate experiments/quickstart.yaml
+    \b
+    Example:
+      tuner validate experiments/quickstart.yaml
     """
     from tuner.plan_text import description
     from tuner.runner import validate

@@ -1,4 +1,4 @@
-"""``why RUN``: why a search stands still."""
+"""``status RUN``: how a search stands, and what its trials wait for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from tuner.cli.output import echo, print_json
 @click.command()
 @options.run_argument
 @options.storage
+@options.wide
 @options.as_json
-def command(run_: str, storage: str, as_json: bool) -> None:
-    """Say what a live or dead run waits for: the run itself, its last event, and each trial that has not ended.
+def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
+    """Show what a live or dead run waits for: the run itself, its last event, and each trial that has not ended.
 
-    Example: python -m tuner why runs/quickstart-20260101-120000
+    \b
+    Example:
+      tuner status runs/quickstart-20260101-120000
     """
     from tuner.loading import find_run, last_known
     from tuner.report.terminal import aligned
@@ -30,4 +33,4 @@ def command(run_: str, storage: str, as_json: bool) -> None:
         return
     echo(f"run: {verdict.run}\nlast event: {verdict.last_event}")
     if verdict.trials:
-        echo(aligned([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials]))
+        echo(aligned([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials], *options.fit(wide)))

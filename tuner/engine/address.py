@@ -34,7 +34,7 @@ def check_address(address: str) -> None:
             return
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
     except (OSError, OverflowError, ValueError) as error:
-        message = f"no Ray cluster at --address {address}: {error}; is it running, and is this its address?"
+        message = f"no Ray cluster at --ray-address {address}: {error}; is it running, and is this its address?"
         raise EnvironmentFailure(message) from None
     if _lets_in(store, {}, given):
         show_none()
@@ -44,7 +44,7 @@ def check_address(address: str) -> None:
     if not header or not _lets_in(store, header, given):
         why = "it knows another token than the one here" if header else "it asks for a token, and there is none here"
         remedy = "put the cluster's (`ray get-auth-token` there) into ~/.ray/auth_token here"
-        raise EnvironmentFailure(f"the Ray cluster at --address {given} refuses us: {why}; {remedy}")
+        raise EnvironmentFailure(f"the Ray cluster at --ray-address {given} refuses us: {why}; {remedy}")
 
 
 def _lets_in(store: str, header: dict[str, str], given: str) -> bool:
@@ -59,7 +59,7 @@ def _lets_in(store: str, header: dict[str, str], given: str) -> bool:
             return False
         said = " ".join(f"{error.code().name} {error.details()}".split())
         raise EnvironmentFailure(
-            f"no Ray cluster at --address {given}: something listens there, and does not answer as Ray's head does "
+            f"no Ray cluster at --ray-address {given}: something listens there, and does not answer as Ray's head does "
             f"({said}); it is the address that `ray start --head` prints, usually with port 6379"
         ) from None
     return True

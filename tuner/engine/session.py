@@ -38,7 +38,9 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             remedy = "is this machine a node of it (from elsewhere: `python -m tuner submit`)?"
-            raise EnvironmentFailure(f"no Ray cluster to be used at --address {address}: {reason}; {remedy}") from None
+            raise EnvironmentFailure(
+                f"no Ray cluster to be used at --ray-address {address}: {reason}; {remedy}"
+            ) from None
     try:
         yield Cluster(nodes(), address or "of this process", autoscaler())
     finally:

@@ -173,14 +173,14 @@ def _word(group: dict[str, Any], name: str, where: str, file: str, rule: re.Patt
 def jobs_api(address: str | None, cluster: ClusterFile | None) -> Iterator[JobSubmissionClient]:
     """Within: a client of the Jobs API. Raises EnvironmentFailure where there is none, or it refuses us."""
     if (address is None) == (cluster is None):
-        raise InputError("where to: give --cluster FILE (a launcher file) or --address URL (http://HEAD:8265)")
+        raise InputError("where to: give --cluster FILE (a launcher file) or --jobs-address URL (http://HEAD:8265)")
     deadline = time.monotonic() + PATIENCE_S
     if cluster is not None:
         head = cluster.head_address()
         with _tunnel(cluster, head, deadline) as url:
             yield _client(url, f"--cluster {cluster.file}: port {PORT} of {head}, through ssh", deadline)
     else:
-        yield _client(_url(str(address)), f"--address {address}", deadline)
+        yield _client(_url(str(address)), f"--jobs-address {address}", deadline)
 
 
 def _url(address: str) -> str:
@@ -192,7 +192,9 @@ def _url(address: str) -> str:
     except ValueError:  # UnicodeError is one
         known = False
     if not known:
-        raise InputError(f"--address {address}: must be http://HEAD:{PORT}, the address of the cluster's dashboard")
+        raise InputError(
+            f"--jobs-address {address}: must be http://HEAD:{PORT}, the address of the cluster's dashboard"
+        )
     return f"{parsed.scheme}://{parsed.netloc}{'' if parsed.port else f':{PORT}'}"
 
 

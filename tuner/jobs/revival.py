@@ -41,21 +41,27 @@ def revive(storage: str, nodes: int, address: str) -> bool:
     return whole
 
 
+def recover(cluster: str | None, storage: str | None, address: str | None) -> bool:
+    """Takes up the jobs of ``storage``, or of that which the launcher file ``cluster`` names; whether all continue.
+
+    ``address``: of the Jobs API; by default this machine's. Raises InputError if no storage is named, and as `revive`.
+    """
+    launched = ClusterFile.read(cluster) if cluster else None
+    storage = storage or (launched.storage if launched else None)
+    if storage is None:
+        raise InputError("--storage: where the jobs ran whose cluster lost its head, or --cluster FILE that names it")
+    return revive(storage, launched.nodes if launched else 1, address or f"http://127.0.0.1:{PORT}")
+
+
 def main() -> None:
-    """Takes up the jobs of the storage that the command line names."""
+    """As ``python -m tuner jobs recover``. The launcher files of clusters that run call it by this name."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cluster", metavar="FILE", help="a launcher file, which names the storage")
     parser.add_argument("--storage", metavar="S")
-    parser.add_argument("--address", default=f"http://127.0.0.1:{PORT}", help="of the Jobs API")
+    parser.add_argument("--address", help="of the Jobs API")
     given = parser.parse_args()
     try:
-        cluster = ClusterFile.read(given.cluster) if given.cluster else None
-        storage = given.storage or (cluster.storage if cluster else None)
-        if storage is None:
-            raise InputError(
-                "--storage: where the jobs ran whose cluster lost its head, or --cluster FILE that names it"
-            )
-        whole = revive(storage, cluster.nodes if cluster else 1, given.address)
+        whole = recover(given.cluster, given.storage, given.address)
     except TunerError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
