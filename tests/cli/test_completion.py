@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
+import pty
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,35 +113,65 @@ def test_words_that_bash_takes_apart(
     assert Bash(cli, {}, "tuner", "_TUNER_COMPLETE").get_completion_args() == (before, last)
 
 
-BASH = """
-{script}
-complete -p tuner > /dev/null
-COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
-compopt() {{ :; }}  # there is no key that was pressed
-_tuner_completion {program}
-printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
+class Terminal:
+    """A bash that a user types into."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "PS1": "> ", "TERM": "dumb", "INPUTRC": "/dev/null"}
+        environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        self._leader, follower = pty.openpty()
+        command = ["bash", "--norc", "--noprofile", "-i"]
+        self._bash = subprocess.Popen(
+            command,
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(follower)
+        self._shown = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._leader, keys.encode())
+
+    def until(self, text: str) -> None:
+        """Reads until ``text`` is on the screen, and forgets what was before."""
+        while text not in self._shown:
+            self._shown += os.read(self._leader, 65536).decode()
+        self._shown = self._shown.partition(text)[2]
+
+    def close(self) -> None:
+        os.close(self._leader)
+        self._bash.kill()
+        self._bash.wait()
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("tuner sta", ["status"]),
-        ("tuner show asha-20260101", ["asha-20260101-120000"]),
-        ("tuner run mine.yaml --set objective.mo", ["objective.mode="]),
-        ("tuner run mine.yaml --set objective.mode = ma", ["max"]),
-        ("tuner run mine.yaml --set budget.trials = 3 --stor", ["--storage"]),
-    ],
-)
-def test_in_a_real_bash(words: str, offered: list[str], storage: Path) -> None:
-    program = Path(sys.executable).with_name("tuner")
-    script = subprocess.run([program, "completion", "bash"], capture_output=True, text=True, check=True).stdout
-    text = BASH.format(script=script, words=words, program=shlex.quote(str(program)))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["bash", "-c", text], capture_output=True, text=True, check=True, env=environment, cwd=storage
-    )
-    assert (done.stdout.splitlines(), done.stderr) == (offered, "")
+@pytest.fixture
+def terminal(storage: Path) -> Iterator[Terminal]:
+    opened = Terminal(storage)
+    yield opened
+    opened.close()
+
+
+def test_in_a_real_bash(terminal: Terminal) -> None:
+    """A tab completes what is typed; the key that follows shows whether a space was added."""
+    terminal.type("eval \"$(tuner completion bash)\" && echo rea''dy\n")
+    terminal.until("ready")
+    for typed, completed in (
+        ("tuner sta\t!", "tuner status !"),
+        ("tuner show asha-20260101\t!", "tuner show asha-20260101-120000 !"),
+        ("tuner run mi\t!", "tuner run mine.yaml !"),
+        ("tuner run experiments/e\t!", "tuner run experiments/e.yaml !"),
+        ("tuner run exp\t!", "tuner run experiments/!"),
+        ("tuner run mine.yaml --set objective.mo\t!", "--set objective.mode=!"),
+        ("tuner run mine.yaml --set objective.mode=ma\t!", "--set objective.mode=max !"),
+        ("tuner run mine.yaml --set budget.trials=3 --na\t!", "--set budget.trials=3 --name !"),
+    ):
+        terminal.type(typed)
+        terminal.until(completed)
+        terminal.type("\x15")  # deletes the line
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
