@@ -114,7 +114,8 @@ def test_help_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
 @pytest.mark.parametrize(("verb", "rarely"), [("run", True), ("validate", True), ("replay", False), ("best", False)])
 def test_garbage_is_looked_for_rarely_where_no_training_runs(verb: str, rarely: bool) -> None:
     """One that leaves cycles with a GPU's memory in them is to be as in its trial."""
-    text = f"import gc, tuner.cli as c; c.cli.get_command(None, {verb!r}); print(gc.get_threshold() == c.RARELY)"
+    text = f"import gc, click, tuner.cli as c; c.cli.get_command(click.Context(c.cli), {verb!r})\n"
+    text += "print(gc.get_threshold() == c.RARELY)"
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == f"{rarely}\n"
 

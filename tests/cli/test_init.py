@@ -17,10 +17,10 @@ from tuner.runner import validate
 def test_what_it_writes_is_valid(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(cli, ["init", "mine"], catch_exceptions=False, prog_name="tuner")
     assert done.stdout.splitlines() == ["mine/search.yaml", "mine/train.py"]
-    assert done.stderr == "to search: cd mine && tuner run search.yaml\n"
+    assert done.stderr == "to search: tuner run mine/search.yaml\n"
+    assert validate("mine/search.yaml").trials == 12
     monkeypatch.chdir("mine")
-    plan = validate("search.yaml")
-    assert plan.trials == 12
+    assert validate("search.yaml").trials == 12
     done = CliRunner().invoke(cli, ["validate", "search.yaml", "--set", "params.epoch=3"])
     assert "did you mean 'epochs'?" in str(done.exception)  # the schema is the training's
 
@@ -51,10 +51,10 @@ def test_a_folder_that_cannot_be_made(user_folder: Path) -> None:
 def test_it_runs_and_is_stopped_by_nothing(tmp_path: Path) -> None:
     """On real Ray: the search, and its best model on the test images."""
     assert tuner("init", "mine", cwd=tmp_path).returncode == 0
-    done = tuner("run", "search.yaml", "--name", "q", "--json", cwd=tmp_path / "mine")
+    done = tuner("run", "mine/search.yaml", "--name", "q", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert sum(found["trials"].values()) == 12
     assert found["best"]["value"] > 0.9
-    best = tuner("best", "q", "--test", "--json", cwd=tmp_path / "mine")
+    best = tuner("best", "q", "--test", "--json", cwd=tmp_path)
     assert json.loads(best.stdout)["test"]["test_accuracy"] > 0.85

@@ -51,6 +51,10 @@ class Commands(click.Group):
             raise click.UsageError(f"no such command {args[0]!r}; {did_you_mean(args[0], names())}", ctx)
         return super().resolve_command(ctx, args)
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, with the name of this program in the examples."""
+        click.Command.format_help_text(_as_called(self, ctx.info_name or "tuner"), ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """A section a group."""
         widest = max(map(len, names()))
@@ -59,7 +63,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
 
 
-def _as_called(command: click.Command, program: str, hidden: bool) -> click.Command:
+def _as_called(command: click.Command, program: str, hidden: bool = False) -> click.Command:
     """``command`` with the name of this program in its examples, which are written with ``tuner``."""
     shown = copy.copy(command)
     shown.hidden = hidden
@@ -70,7 +74,13 @@ def _as_called(command: click.Command, program: str, hidden: bool) -> click.Comm
 @click.group("tuner", cls=Commands, context_settings=SETTINGS, epilog=EPILOG)
 @click.version_option(package_name="tuner")
 def cli() -> None:
-    """Hyperparameter search on Ray Tune, from one YAML file."""
+    """Hyperparameter search on Ray Tune, from one YAML file.
+
+    \b
+    Example:
+      tuner init my_search
+      tuner run my_search/search.yaml
+    """
 
 
 def main() -> None:

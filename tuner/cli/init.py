@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def command(folder: str, template: str, as_json: bool) -> None:
     \b
     Example:
       tuner init my_search
-      cd my_search && tuner run search.yaml
+      tuner run my_search/search.yaml
     """
     from tuner.errors import EnvironmentFailure, InputError
     from tuner.storage import reason
@@ -46,5 +47,5 @@ def command(folder: str, template: str, as_json: bool) -> None:
         return
     for name in sorted(map(str, files)):
         echo(name)
-    start = "" if folder == "." else f"cd {folder} && "
-    echo(f"to search: {start}{click.get_current_context().find_root().info_name} run search.yaml", err=True)
+    program = click.get_current_context().find_root().info_name
+    echo(f"to search: {program} run {shlex.quote(str(Path(folder, 'search.yaml')))}", err=True)

@@ -1,7 +1,7 @@
 """A training that tuner can search: handwritten digits, an epoch takes milliseconds. Replace the model and the data.
 
-Search:       tuner run search.yaml
-Without Ray:  tuner replay RUN TRIAL      one trial of a run again, in one process, where breakpoint() works
+Search:       python -m tuner run search.yaml
+Without Ray:  python -m tuner replay RUN TRIAL      one trial of a run again, in one process: breakpoint() works there
 """
 
 import tempfile
@@ -56,7 +56,7 @@ def train(config: Config) -> None:
 
 
 def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str, float]:
-    """Scores a checkpoint: `tuner best RUN --test` calls it. The test images take no part in the search."""
+    """Scores a checkpoint: `python -m tuner best RUN --test` calls it. The test images take no part in the search."""
     model = build(config)
     model.load_state_dict(torch.load(checkpoint / "state.pt", weights_only=True)["model"])
     return score(model, split)
