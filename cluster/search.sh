@@ -8,6 +8,6 @@ set -euo pipefail
 name=$1 experiment=$2 storage=$3
 shift 3
 if [ -e "$storage/$name/experiment.yaml" ]; then
-  exec python -m tuner resume "$name" --storage "$storage" --address auto
+  exec python -m tuner resume "$name" --storage "$storage" --ray-address auto
 fi
-exec python -m tuner run "$experiment" --name "$name" --storage "$storage" --address auto "$@"
+exec python -m tuner run "$experiment" --name "$name" --storage "$storage" --ray-address auto "$@"

@@ -210,7 +210,7 @@ def test_search_sh_starts_a_search_or_goes_on_with_it(started: bool, tmp_path: P
     command = ["bash", str(CLUSTER / "search.sh"), "n", "e.yaml", f"{tmp_path}/runs", "--set", "a=1"]
     environment = {"PATH": f"{fake.parent}:{Path(shutil.which('bash') or '').parent}"}
     said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
-    common = ["--storage", f"{tmp_path}/runs", "--address", "auto"]
+    common = ["--storage", f"{tmp_path}/runs", "--ray-address", "auto"]
     if started:
         assert said == ["-m", "tuner", "resume", "n", *common]
     else:

@@ -370,7 +370,7 @@ def test_progress_names_who_joins_the_front(results: ResultSet) -> None:
     joined = [line.split(" joins the front")[0] for line in progress_of(results) if "joins the front" in line]
     assert joined == ["trial #1 (id1)", "trial #2 (id2)", "trial #3 (id3)"]
     assert "restore a model: python -m tuner best" in progress_of(results)[-1]
-    assert "--trial id3" in progress_of(results)[-1]
+    assert " id3" in progress_of(results)[-1]
 
 
 def test_progress_names_who_takes_the_lead(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_best_asks_which_trial_of_the_front(results: ResultSet) -> None:
     results.save()
     status, text = best()
     assert status == 2
-    assert "choose one of its front of 3 with --trial ID: id3 (acc 0.9  size 50), id1 (acc 0.8  size 20), id2" in text
+    assert "choose one of its front of 3 as TRIAL: id3 (acc 0.9  size 50), id1 (acc 0.8  size 20), id2" in text
 
 
 @pytest.mark.parametrize("name", ["id1", "1"])
@@ -420,7 +420,7 @@ def test_best_restores_the_trial_that_is_asked_for(results: ResultSet, name: str
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("id9", ["--trial: runs/r has no trial 'id9'", "id3, id1, id2, id4", "did you mean"]),
+        ("id9", ["TRIAL: runs/r has no trial 'id9'", "id3, id1, id2, id4", "did you mean"]),
         ("6", ["trial #6 (id6) reported nothing"]),
         ("id7", ["no checkpoint of trial #7 (id7) is kept", "checkpoints.keep_trials", "id3, id1, id2, id4, id5"]),
     ],

@@ -137,7 +137,7 @@ def _kept(results: ResultSet) -> Iterator[_Found]:
         choices = ", ".join(f"{trial} ({values})" for trial, values in front[:SHOWN])
         raise InputError(
             f"{results.folder.shown} has several objectives and no single best trial: choose one of its front of "
-            f"{len(front)} with --trial ID: {choices}"
+            f"{len(front)} as TRIAL: {choices}"
         )
     folder = results.folder / BEST
     try:
@@ -160,15 +160,15 @@ def _restorable(results: ResultSet, name: str) -> Iterator[_Found]:
     trial = next((trial for trial in results.trials if name in (trial.id, str(trial.number))), None)
     if trial is None:
         known = [trial.id for trial in results.rank(results.trials)]
-        raise InputError(f"--trial: {results.folder.shown} has no trial {name!r}; {did_you_mean(name, known[:SHOWN])}")
+        raise InputError(f"TRIAL: {results.folder.shown} has no trial {name!r}; {did_you_mean(name, known[:SHOWN])}")
     if trial.best is None:
-        raise InputError(f"--trial: trial {trial.label} reported nothing: there is no model to restore")
+        raise InputError(f"TRIAL: trial {trial.label} reported nothing: there is no model to restore")
     if trial.best.checkpoint is None:
         kept = [t.id for t in results.rank(results.trials) if t.best and t.best.checkpoint][:SHOWN]
         if not kept:
             raise _no_model(results)
         raise InputError(
-            f"--trial: no checkpoint of trial {trial.label} is kept (checkpoints.keep_trials limits them); "
+            f"TRIAL: no checkpoint of trial {trial.label} is kept (checkpoints.keep_trials limits them); "
             f"those that have one: {', '.join(kept)}"
         )
     yield from _reports(results, [trial])

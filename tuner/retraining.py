@@ -83,7 +83,7 @@ def _check_run(results: ResultSet) -> None:
     shown = results.folder.shown
     if results.provenance.get("interrupted") is not False:
         raise InputError(
-            f"{shown} has not come to its end: confirm it when it has (python -m tuner why {results.folder.word})"
+            f"{shown} has not come to its end: confirm it when it has (python -m tuner status {results.folder.word})"
         )
     if changes_configurations(kind := results.section("scheduler").get("kind", "")):
         raise InputError(

@@ -79,7 +79,7 @@ def test_a_server_that_stays_away_is_sent_the_run_later(
     status, said = search.wait()
     assert status == 0, said
     assert "NOTICE: not all was sent: MLflow at" in said
-    assert f"to send it: python -m tuner track {search.run}" in said
+    assert f"to send it: python -m tuner sync {search.run}" in said
     sqlite_server.start()
     for _ in range(2):
         cli.main(["track", str(search.run)], standalone_mode=False)

@@ -285,6 +285,6 @@ def _again(results: ResultSet) -> Section:
     if results.front:
         best = results.front[0]
         lines.append(f"python -m tuner replay {run} {best.number}")
-        lines.append(f"python -m tuner best {run}{f' --trial {best.id}' if results.has_front else ''} --test")
+        lines.append(f"python -m tuner best {run}{f' {best.id}' if results.has_front else ''} --test")
     caption = "The search again; one trial again, compared with the record; the best model, scored on the test set:"
     return Section("again", "To have it again", caption, html=code("\n".join(lines)))

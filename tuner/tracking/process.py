@@ -98,7 +98,7 @@ class TrackingProcess:
     def finished(self, results: ResultSet) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        again = f"python -m tuner track {results.folder.word}"
+        again = f"python -m tuner sync {results.folder.word}"
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:

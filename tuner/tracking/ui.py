@@ -74,7 +74,7 @@ def page_of_run(run: str, storage: str) -> Page:
     results = last_known(find_run(run, storage))
     options = tracking_of(results).mlflow
     if options is None:
-        raise InputError(f"{results.folder.shown} is not tracked by MLflow: python -m tuner track {run} --mlflow URI")
+        raise InputError(f"{results.folder.shown} is not tracked by MLflow: python -m tuner sync {run} --mlflow URI")
     check_mlflow(options.uri, results.folder.parent)
     mirror = MlflowMirror(options, results)
     mirror.open(results)
