@@ -14,6 +14,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from tests.test_listing import saved
+from tuner import examples
 from tuner.cli import cli
 from tuner.cli.completion import Bash
 
@@ -57,7 +58,8 @@ def storage(user_folder: Path) -> Path:
         ("best bohb --storage other ", ["1", "2", "id1", "id2"]),
         ("retry asha-20260101-120000 --trial ", ["1", "2", "id1", "id2"]),
         ("replay nothing ", []),
-        ("run ", ["experiments/", "mine.yaml", "other/", "runs/"]),
+        ("run ", ["experiments/", "mine.yaml", "other/", "runs/", *examples.names()]),
+        ("run quick", ["quickstart"]),
         ("run experiments/", ["experiments/e.yaml"]),
         ("validate m", ["mine.yaml"]),
         ("run mine.yaml --set budget.tr", ["budget.trials="]),

@@ -62,10 +62,10 @@ def test_the_examples_parse(name: str) -> None:
 
 def test_usage_and_examples_have_the_name_that_the_program_was_called_by() -> None:
     assert said("run", "-h").startswith("Usage: tuner run [OPTIONS] FILE")
-    assert "      tuner run experiments/quickstart.yaml" in said("run", "-h").replace("\n    ", "\n      ")
+    assert "\n    tuner run quickstart" in said("run", "-h")
     text = said("run", "-h", program="python -m tuner")
     assert text.startswith("Usage: python -m tuner run ")
-    assert "\n    python -m tuner run experiments/quickstart.yaml" in text
+    assert "\n    python -m tuner run quickstart" in text
     assert said("help", "run") == said("run", "-h")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from tuner import examples
 from tuner.storage import STORAGE
 
 _RUN_HAS = ("experiment.yaml", "journal.jsonl")
@@ -30,15 +31,17 @@ def folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 
 def experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """YAML files, and the folders on the way to them."""
+    """YAML files, the folders on the way to them, and the names of shipped experiments."""
+    shipped = [name for name in examples.names() if name.startswith(incomplete)]
     folder, slash, begun = incomplete.rpartition("/")
     try:
         found = sorted(Path(folder + slash).expanduser().iterdir())
     except (OSError, RuntimeError):  # RuntimeError: ~name of a user that there is not
-        return []
+        found = []
     found = [path for path in found if path.name.startswith(begun) and (begun or path.name[0] != ".")]
     kept = {path: "/" * path.is_dir() for path in found if path.suffix in (".yaml", ".yml") or path.is_dir()}
-    return _items(f"{folder}{slash}{path.name}{end}" for path, end in kept.items()) or files(ctx, param, incomplete)
+    names = [f"{folder}{slash}{path.name}{end}" for path, end in kept.items()]
+    return _items([*names, *shipped]) or files(ctx, param, incomplete)
 
 
 def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
