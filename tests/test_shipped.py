@@ -12,7 +12,11 @@ from tuner.spec.document import read_yaml
 from tuner.spec.schema import experiment_schema
 
 ROOT = Path(__file__).parents[1]
-YAML = [p for p in sorted(ROOT.rglob("*.yaml")) if not {".venv", "runs", "build"} & set(p.relative_to(ROOT).parts)]
+YAML = [
+    path
+    for path in sorted(ROOT.rglob("*.yaml"))
+    if not {".venv", "runs", "build"} & set(path.relative_to(ROOT).parts) and not path.name.startswith(".")
+]
 EXPERIMENTS = [path for path in YAML if path.is_relative_to(ROOT / "experiments")]
 
 

@@ -43,7 +43,9 @@ class Commands(click.Group):
         if name in TRAIN_ELSEWHERE:
             gc.set_threshold(*RARELY)
         module = importlib.import_module(f"tuner.cli.{HIDDEN.get(name) or FILES.get(name, name)}")
-        return _as_called(module.command, ctx.find_root().info_name or "tuner", hidden=name in HIDDEN)
+        command = _as_called(module.command, ctx.find_root().info_name or "tuner", hidden=name in HIDDEN)
+        command.name = name
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the nearest name for one that there is not."""
@@ -74,7 +76,7 @@ def _as_called(command: click.Command, program: str, hidden: bool = False) -> cl
 @click.group("tuner", cls=Commands, context_settings=SETTINGS, epilog=EPILOG)
 @click.version_option(package_name="tuner")
 def cli() -> None:
-    """Hyperparameter search on Ray Tune, from one YAML file.
+    """Hyperparameter search on Ray Tune, from Python or from one YAML file.
 
     \b
     Example:
