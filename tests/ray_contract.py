@@ -67,6 +67,10 @@ READ = {
     "ray.tune.tune:run": "tuner.engine.controller.replaces_rays",
     "ray.tune.execution.tune_controller:TuneController.step": "tuner.engine.controller.Controller",
     "ray.tune.trainable:FunctionTrainable.step": "tuner.engine.process.TrialProcess.train_for",
+    "ray.tune.trainable:Trainable.restore": "tuner.kinds.class_trial",
+    "ray.tune.trainable:Trainable.save": "tuner.kinds.class_trial",
+    "ray.tune.trainable.util:with_parameters": "tuner.kinds.wrapped",
+    "ray.tune.trainable.util:with_resources": "tuner.kinds.resources",
     "ray.train._internal.session:_TrainSession.get_next": "tuner.engine.process.TrialProcess._reports_again",
     "ray.tune.execution.tune_controller:TuneController._schedule_trial_task": "tuner.engine.controller.Controller",
 }

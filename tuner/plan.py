@@ -33,6 +33,8 @@ class Plan:
     """Whether the trainable declares ``micro_batch``, so that ``on_oom: reduce_batch`` can help."""
     acceptance: float
     """The share of drawn configurations that satisfy the constraints; 1 without any."""
+    notes: tuple[str, ...] = ()
+    """What follows from the kind of the trainable, to be known before anything starts."""
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -118,4 +120,5 @@ class Plan:
             "slots": self.slots,
             "checkpoints": self.checkpoints,
             "checkpoint_bytes": self.checkpoint_bytes,
+            "notes": list(self.notes),
         }

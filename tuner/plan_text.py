@@ -31,6 +31,7 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     """The plan as (heading, text) lines."""
     spec = plan.spec
     lines = [("experiment", spec.name), ("trainable", spec.trainable)]
+    lines += [("", note) for note in plan.notes]
     lines.append(("search space", f"{_counted(len(spec.search_space.parameters), 'parameter')}, {_size(plan)}"))
     lines += [("", line) for line in _space_lines(spec.search_space)]
     if plan.acceptance < _RARE:

@@ -16,6 +16,7 @@ from tuner.spec.reader import Experiment
 from tuner.spec.resources import ACCELERATOR
 from tuner.spec.space_checks import examined
 from tuner.trainable import Trainable, load_trainable
+from tuner.trainable_checks import trial_ends, with_requested
 
 SAMPLES = 200
 """Configurations drawn to check the trainable's Config and to estimate sizes."""
@@ -60,6 +61,13 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
         problems += _config_problems(experiment, trainable, samples)
+    notes: list[str] = []
+    if trainable is not None:
+        experiment, notes, unmet = with_requested(experiment, trainable, samples)
+        ends = list(trial_ends(experiment, trainable))
+        notes += [text for text in ends if isinstance(text, str)]
+        problems += [*unmet, *(problem for problem in ends if isinstance(problem, Problem))]
+        spec = experiment.spec
     request = spec.resources.request(has_gpus=cluster.has_gpus)
     if not cluster.most_slots(request, spec.resources.workers):
         problems.append(_unplaceable(experiment, request, cluster))
@@ -81,6 +89,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         checkpoint_bytes=max((s for s in sizes if s is not None), default=None),
         reducible=reducible,
         acceptance=len(samples) / drawn,
+        notes=tuple(notes),
     )
 
 

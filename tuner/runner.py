@@ -177,6 +177,8 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
         unseen = "it cannot be tried on the nodes that the autoscaler is yet to start"
         say(f"NOTICE: all nodes must see storage {folder.parent.shown!r}: {unseen}")
 
+    for note in plan.notes:
+        say(f"NOTICE: {note}")
     params = plan.spec.params
     sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
     with warnings.catch_warnings(record=True) as caught:

@@ -20,6 +20,8 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean, shortened
+from tuner.kinds import as_function
+from tuner.kinds.unsuitable import unsuitable
 from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
@@ -185,19 +187,21 @@ def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iter
 def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pickled] = ()) -> Trainable:
     """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
-    Raises InputError when it cannot be imported, or is not a function of one argument.
+    Of whatever kind it is (`tuner.kinds`), its ``train`` is a function of the configuration. Raises InputError when it
+    cannot be imported, or is no such kind.
     """
     train = import_attribute(reference, roots, pickles=pickles)
     pickled = train if isinstance(train, PickledFunction) else None
     train = pickled.function if pickled else train
-    if not callable(train):
-        raise InputError(f"{reference} is a {type(train).__name__}, not a function")
+    if complaint := unsuitable(train):
+        raise InputError(f"{reference} {complaint}")
     if _is_compiled(train):
         raise InputError(
             f"{reference} is built into Python or compiled, and takes no config: write a function def train(config)"
         )
     try:
         with user_code(roots):
+            train = as_function(train)
             parameters = list(inspect.signature(train).parameters.values())
             if pickled:  # its module is the one that happens to run here
                 module, config_type = ModuleType(""), pickled.config_type

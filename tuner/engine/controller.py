@@ -52,6 +52,7 @@ from tuner.engine.retries import FailureStopper
 from tuner.engine.revival import revive
 from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
+from tuner.kinds.old_interfaces import NOTICE, is_known
 from tuner.plan import Plan
 from tuner.results import how_to_resume
 
@@ -187,6 +188,9 @@ class Controller(FailingTrials):
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         trial.run_metadata.checkpoint_manager._checkpoint_results.clear()  # the latest, which is needed, stands apart
+        notice = result.pop(NOTICE, "")
+        if notice and not is_known(notice, self.recorder.results.notices):
+            self.recorder.notify(notice)
         if RESULT_DUPLICATE in result or result.get(DONE):  # the trainable itself may say `done`
             self.recorder.returned(trial.trial_id)
         return super()._process_trial_result(trial, result)

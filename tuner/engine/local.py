@@ -28,6 +28,7 @@ from tuner.engine.handover import Process, threads
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
+from tuner.kinds.old_interfaces import news
 from tuner.results import RAY
 
 Take = Callable[[int, dict[str, Any]], bool]
@@ -79,6 +80,8 @@ class Session:
             raise ValueError("a report holds a torch tensor, which Ray refuses: report plain numbers, tensor.item()")
         if self.over:  # the function caught what ended it, and continued
             raise _Over
+        if notice := news():
+            print(f"NOTICE: {notice}", file=sys.stderr)
         self.reports += 1
         if checkpoint is not None:
             latest = Path(self.trial_dir, f"checkpoint_{self.reports:06}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ from tuner.engine.saving import Saving
 from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
+from tuner.kinds.old_interfaces import NOTICE, news
 from tuner.manifest import damage
 from tuner.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
@@ -179,7 +182,21 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them
         elif not self._reports and get_session().loaded_checkpoint is None:
             raise BadReport(NO_REPORT)
+        if notice := news():
+            metrics[NOTICE] = notice
         return metrics
+
+    def cleanup(self) -> None:
+        """As Ray's; then the trial's function, which stands in a report, gets the time to end that Ray gives it.
+
+        Ray ends the process without it: what the function does in a ``finally``, and the ``cleanup`` of a class.
+        """
+        thread, started = get_session().training_thread, get_session().training_started
+        try:
+            super().cleanup()
+        finally:
+            if started:
+                threading.Thread.join(thread, float(os.environ.get("TUNE_FUNCTION_THREAD_TIMEOUT_S", 2)))
 
     def _log_file(self) -> Path:
         """Where output goes: the run folder itself where this node can write there, so that it survives a crash."""

@@ -22,6 +22,8 @@ from tuner.engine.failures import BadReport, MissingMetric, NotFinite
 from tuner.engine.handover import Process, seed_all, seed_of
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import MICRO_BATCH
+from tuner.kinds.old_interfaces import understood
+from tuner.kinds.parameters import parameters_released
 from tuner.pickled import Pickled
 from tuner.trainable import load_trainable
 
@@ -65,13 +67,14 @@ def run_function(
         config["micro_batch"] = reduced
     process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
     os.environ.update(environment or {})
-    trainable = load_trainable(task.trainable, task.roots, task.pickles)
-    process.loaded()
-    seed_all(seed)
-    output = trainable.train(trainable.make_config(merge(task.params, config)))
-    for value in output if inspect.isgenerator(output) else [output]:
-        if value is not None:
-            report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+    with understood(), parameters_released():
+        trainable = load_trainable(task.trainable, task.roots, task.pickles)
+        process.loaded()
+        seed_all(seed)
+        output = trainable.train(trainable.make_config(merge(task.params, config)))
+        for value in output if inspect.isgenerator(output) else [output]:
+            if value is not None:
+                report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
 
 
 def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, Any]:

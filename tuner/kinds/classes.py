@@ -1,0 +1,55 @@
+"""Subclasses of ``ray.tune.Trainable``, looked at without running them, and without importing Ray."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+_DONE = ("done", "DONE")
+"""How a class names the key by which it ends a trial: ``{"done": True}``, or ``ray.tune.result.DONE``."""
+
+
+def tune_class() -> type | None:
+    """``ray.tune.Trainable``; None where nobody has imported it, so that nothing derives from it."""
+    return getattr(sys.modules.get("ray.tune.trainable.trainable"), "Trainable", None)
+
+
+def is_tune_class(train: Any) -> bool:
+    """Whether it is a subclass of ``ray.tune.Trainable``."""
+    base = tune_class()
+    return base is not None and issubclass(type(train), type) and issubclass(train, base)
+
+
+def users(cls: type) -> Iterator[type]:
+    """``cls`` and its bases without Ray's: ``with_parameters`` and ``with_resources`` derive from the user's."""
+    return (base for base in cls.__mro__ if base is not object and base.__module__.partition(".")[0] != "ray")
+
+
+def may_end_itself(cls: type) -> bool:
+    """Whether anything in the class, as it was written, names ``done``.
+
+    A class may also get such a result from elsewhere, which cannot be seen here.
+    """
+    functions = (value for base in users(cls) for value in vars(base).values())
+    return any(_names_done(code) for function in functions if isinstance(code := _code(function), CodeType))
+
+
+def _code(function: Any) -> Any:
+    return getattr(getattr(function, "__func__", function), "__code__", None)
+
+
+def _names_done(code: CodeType) -> bool:
+    return any(name in _DONE for name in (*code.co_names, *_constants(code.co_consts)))
+
+
+def _constants(values: tuple[Any, ...]) -> Iterator[str]:
+    """Texts among the constants of a function, those of functions inside it too."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):  # the keys of a dict, the names of arguments
+            yield from _constants(value)
+        elif isinstance(value, CodeType):
+            yield from (*value.co_names, *_constants(value.co_consts))

@@ -1,0 +1,76 @@
+"""What the kind of a trainable changes in a plan: the resources that it asks for, and where its trials end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuner.configuration import Configuration, merge
+from tuner.errors import Problem
+from tuner.kinds.classes import is_tune_class, may_end_itself
+from tuner.kinds.resources import requested
+from tuner.spec.importing import text_of, user_code
+from tuner.spec.reader import Experiment
+from tuner.spec.resources import Resources
+from tuner.trainable import Trainable
+
+_MOST_ASKED = 20
+"""Configurations for which the trainable's request is asked."""
+
+_TO_THE_END = "scheduler: {kind: asha, time_attr: training_iteration, max_t: N, grace_period: N}"
+"""Every trial runs for N steps."""
+
+
+def with_requested(
+    experiment: Experiment, trainable: Trainable, samples: list[Configuration]
+) -> tuple[Experiment, list[str], list[Problem]]:
+    """``experiment`` with what the trainable asks for where it does not say itself; notes and problems with that."""
+    given = experiment.spec.resources
+    configs = [merge(experiment.spec.params, config) for config in samples[:_MOST_ASKED]]
+    said = given.model_fields_set
+    try:
+        with user_code(trainable.roots):
+            asked = requested(trainable.train, configs)
+        if asked is None:
+            return experiment, [], []
+        both = {name: getattr(given, name) for name in said}
+        resources = Resources(**{**asked, **both})
+    except ValidationError as error:
+        why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    except Exception as error:  # noqa: BLE001 - the user's own request may raise anything: it is shown
+        why = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
+    else:
+        notes = [
+            f"resources.{name} is {_shown(both[name])}, as in the experiment; the trainable asks for {_shown(value)}"
+            for name, value in asked.items()
+            if name in said and both[name] != value
+        ]
+        return replace(experiment, spec=experiment.spec.model_copy(update={"resources": resources})), notes, []
+    if {"cpu", "gpu"} <= said:
+        return experiment, [f"the resources that the trainable asks for do not count: {why}"], []
+    message = f"the resources that the trainable asks for cannot be given: {why}; write cpu and gpu into resources"
+    return experiment, [], [experiment.problem(("resources",), message)]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def trial_ends(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
+    """A class runs for ever unless something ends its trials: a note of what does, a problem where nothing can."""
+    cls: type | None = getattr(trainable.train, "cls", None)
+    spec = experiment.spec
+    if cls is None or not is_tune_class(cls) or spec.scheduler.kind == "ray" or spec.scheduler.fidelity is not None:
+        return
+    name, kind = trainable.reference.rpartition(":")[2], spec.scheduler.kind
+    limits = spec.budget.model_dump(exclude_none=True, exclude={"trials", "patience"})
+    if may_end_itself(cls):
+        yield f"a trial ends where step() returns done: True; scheduler {kind} ends none"
+    elif limits:
+        yield f"nothing in {name} returns done: True, and scheduler {kind} ends no trial: the budget ends all of them"
+    else:
+        message = f"{name}.step() returns no done: True, and scheduler {kind} ends no trial: it would run for ever"
+        yield experiment.problem(("scheduler",), f"{message}; write {_TO_THE_END}, or a limit into budget")
