@@ -312,6 +312,22 @@ def test_a_trial_of_three_steps_is_run_end_to_end(experiment: Write) -> None:
     assert found["checkpoint"].found.startswith("11 B; at most ")
 
 
+BALL = """
+from ray import tune
+class Ball(tune.Trainable):
+    def step(self): return {"score": self.config["x"], "done": self.iteration == 9}
+    def save_checkpoint(self, folder): return {}
+    def load_checkpoint(self, checkpoint): pass
+"""
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_class_is_run_for_three_steps(experiment: Write) -> None:
+    found = checks(experiment(BALL, trainable="mine.py:Ball"))
+    assert {finding.level for finding in found.values()} == {"ok"}
+    assert "3 reports; Ray and the first after" in found["trial"].found
+
+
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.faults
 def test_what_a_search_would_stumble_over_is_told(experiment: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ class Ends(Thing):
 class Small(Thing):
     @classmethod
     def default_resource_request(cls, config): return tune.PlacementGroupFactory([{"CPU": 3}])
+class Empty(tune.Trainable): ...
 class Plain: ...
 class Net(torch.nn.Module): ...
 
@@ -159,6 +160,7 @@ def test_an_argument_that_nothing_gives_is_named(folder: Path) -> None:
         ("Plain", "is a class that does not derive from ray.tune.Trainable: derive it, or write def train(config)"),
         ("name", "is a text: a name that is registered with Ray is unknown here"),
         ("number", "is a int, not a function or a ray.tune.Trainable: write def train(config)"),
+        ("Empty", "is the class Empty, which has no step(): write one"),
         ("remote", "is RemoteFunction, remote in Ray: remove @ray.remote"),
         ("Actor", "remote in Ray: remove @ray.remote"),
         ("later", "is an async function"),
@@ -245,6 +247,8 @@ def test_a_class_that_nothing_ends_is_refused(folder: Path) -> None:
     )
     steps = {"kind": "asha", "time_attr": "training_iteration", "max_t": 2, "grace_period": 2}
     assert plan(folder, "Thing", scheduler=steps).notes == ()
+    with pytest.raises(InputError, match=r"resources.workers: must be 1: Ends is a class, and the workers of a trial"):
+        plan(folder, "Ends", resources={"workers": 2})
     assert plan(folder, "partial", search_space={"lr": {"uniform": [0, 1]}}).notes == ()
 
 

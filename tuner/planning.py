@@ -16,7 +16,7 @@ from tuner.spec.reader import Experiment
 from tuner.spec.resources import ACCELERATOR
 from tuner.spec.space_checks import examined
 from tuner.trainable import Trainable, load_trainable
-from tuner.trainable_checks import trial_ends, with_requested
+from tuner.trainable_checks import class_checks, with_requested
 
 SAMPLES = 200
 """Configurations drawn to check the trainable's Config and to estimate sizes."""
@@ -64,9 +64,9 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     notes: list[str] = []
     if trainable is not None:
         experiment, notes, unmet = with_requested(experiment, trainable, samples)
-        ends = list(trial_ends(experiment, trainable))
-        notes += [text for text in ends if isinstance(text, str)]
-        problems += [*unmet, *(problem for problem in ends if isinstance(problem, Problem))]
+        found = list(class_checks(experiment, trainable))
+        notes += [note for note in found if isinstance(note, str)]
+        problems += [*unmet, *(problem for problem in found if isinstance(problem, Problem))]
         spec = experiment.spec
     request = spec.resources.request(has_gpus=cluster.has_gpus)
     if not cluster.most_slots(request, spec.resources.workers):

@@ -59,13 +59,18 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def trial_ends(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
-    """A class runs for ever unless something ends its trials: a note of what does, a problem where nothing can."""
+def class_checks(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
+    """What holds for a class alone: a note of what ends its trials, a problem where nothing can."""
     cls: type | None = getattr(trainable.train, "cls", None)
     spec = experiment.spec
-    if cls is None or not is_tune_class(cls) or spec.scheduler.kind == "ray" or spec.scheduler.fidelity is not None:
+    if cls is None or not is_tune_class(cls):
         return
     name, kind = trainable.reference.rpartition(":")[2], spec.scheduler.kind
+    if spec.resources.workers > 1:
+        message = f"must be 1: {name} is a class, and the workers of a trial run one function def train(config) each"
+        yield experiment.problem(("resources", "workers"), message)
+    if kind == "ray" or spec.scheduler.fidelity is not None:
+        return
     limits = spec.budget.model_dump(exclude_none=True, exclude={"trials", "patience"})
     if may_end_itself(cls):
         yield f"a trial ends where step() returns done: True; scheduler {kind} ends none"

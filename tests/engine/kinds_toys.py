@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import time
 from pathlib import Path
 
 import ray.train
@@ -19,6 +20,7 @@ class AddsUp(tune.Trainable):
         self.total, self.told = 0.0, []
 
     def step(self):
+        time.sleep(self.config.get("seconds", 0))
         self.total += self.config["x"]
         return {
             "score": self.total,

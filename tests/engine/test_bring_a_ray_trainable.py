@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import run
+from tuner import restore_best, run
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 PAGE = (Path(__file__).parents[2] / "docs/how-to/bring-a-ray-trainable.md").read_text()
@@ -22,6 +22,9 @@ def test_an_example_of_the_page_runs(user_folder: Path, name: str) -> None:
     assert {trial.status for trial in results.trials} == {"completed"}
     assert len(results.trials) == results.spec["budget"]["trials"]
     assert bool(results.notices) == (name == "old.yaml")
+    if name == "ball.yaml":
+        best = restore_best(results, test=True)
+        assert best.test == {"height": best.recorded["height"]}
 
 
 def test_the_page_has_examples() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tuner import load_run, run
+from tests.engine.test_checkpoints import At, press_ctrl_c
+from tuner import load_run, resume, run
+from tuner.engine.recorder import Listener
+from tuner.errors import Interrupted
 from tuner.replay import replay
 from tuner.results import ResultSet
 
@@ -15,7 +19,14 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 TOYS = Path(__file__).with_name("kinds_toys.py")
 
 
-def search(storage: Path, name: str, xs: list[float], said: list[str] | None = None, **keys: object) -> ResultSet:
+def search(
+    storage: Path,
+    name: str,
+    xs: list[float],
+    said: list[str] | None = None,
+    listeners: Sequence[Listener] = (),
+    **keys: object,
+) -> ResultSet:
     experiment = {
         "trainable": f"{TOYS}:{name}",
         "search_space": {"x": {"grid_search": xs}},
@@ -24,7 +35,8 @@ def search(storage: Path, name: str, xs: list[float], said: list[str] | None = N
         "resources": {"gpu": 0},
         **keys,
     }
-    return run(experiment, storage=storage, name="run", say=(said if said is not None else []).append)
+    say = (said if said is not None else []).append
+    return run(experiment, storage=storage, name="run", listeners=listeners, say=say)
 
 
 def scores(results: ResultSet) -> dict[float, list[float]]:
@@ -105,6 +117,18 @@ def test_a_class_that_failed_continues_from_its_checkpoint(tmp_path: Path) -> No
     results = search(tmp_path, "FailsOnce", [1.0], params={"log": str(tmp_path), "steps": 4})
     assert scores(results) == {1.0: [1, 2, 3, 4]}
     assert [r.metrics["iteration"] for r in results.trials[0].reports] == [0, 1, 2, 3]
+
+
+def test_a_class_is_interrupted_and_resumed(tmp_path: Path) -> None:
+    params = {"log": str(tmp_path), "steps": 40, "seconds": 0.05}
+    with pytest.raises(Interrupted):
+        search(tmp_path, "AddsUp", [1.0, 2.0], params=params, listeners=[At(5, press_ctrl_c)])
+    before = {trial.id: trial.steps for trial in load_run(tmp_path / "run").trials}
+    assert 0 < max(before.values()) < 40
+    results = resume(tmp_path / "run", say=lambda text: None)
+    for trial in results.trials:
+        assert [r.metrics["score"] for r in trial.reports] == [trial.config["x"] * n for n in range(1, 41)]
+        assert [r.metrics["iteration"] for r in trial.reports] == list(range(40))
 
 
 def test_a_cleanup_that_raises_costs_no_result(tmp_path: Path) -> None:

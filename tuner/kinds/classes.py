@@ -11,7 +11,7 @@ _DONE = ("done", "DONE")
 """How a class names the key by which it ends a trial: ``{"done": True}``, or ``ray.tune.result.DONE``."""
 
 
-def tune_class() -> type | None:
+def tune_class() -> Any:
     """``ray.tune.Trainable``; None where nobody has imported it, so that nothing derives from it."""
     return getattr(sys.modules.get("ray.tune.trainable.trainable"), "Trainable", None)
 

@@ -41,6 +41,8 @@ def unsuitable(train: Any) -> str | None:
         return f"is an object of the class {kind.__name__}: name the class itself"
     if is_class and not is_tune_class(train):
         return f"is a class that does not derive from ray.tune.Trainable: derive it, or {_FUNCTION}"
+    if base is not None and is_class and train.step is base.step:
+        return f"is the class {train.__name__}, which has no step(): write one, which returns the metrics of one step"
     if inspect.iscoroutinefunction(train) or inspect.isasyncgenfunction(train):
         return "is an async function, which nothing here awaits: write def train(config), without async"
     if not callable(train):
