@@ -27,6 +27,9 @@ from tuner.plan_text import description
 from tuner.runner import validate
 from tuner.trainable import load_trainable
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
+"""Ray 2.56 gives it where a Trainer or a Tuner is made."""
+
 TOYS = Path(__file__).parent / "engine" / "kinds_toys.py"
 
 MODULE = """
