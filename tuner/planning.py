@@ -16,7 +16,7 @@ from tuner.spec.reader import Experiment
 from tuner.spec.resources import ACCELERATOR
 from tuner.spec.space_checks import examined
 from tuner.trainable import Trainable, load_trainable
-from tuner.trainable_checks import class_checks, with_requested
+from tuner.trainable_checks import with_trainable
 
 SAMPLES = 200
 """Configurations drawn to check the trainable's Config and to estimate sizes."""
@@ -63,11 +63,8 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems += _config_problems(experiment, trainable, samples)
     notes: list[str] = []
     if trainable is not None:
-        experiment, notes, unmet = with_requested(experiment, trainable, samples)
-        found = list(class_checks(experiment, trainable))
-        notes += [note for note in found if isinstance(note, str)]
-        problems += [*unmet, *(problem for problem in found if isinstance(problem, Problem))]
-        spec = experiment.spec
+        experiment, notes, unmet = with_trainable(experiment, trainable, samples)
+        problems, spec = problems + unmet, experiment.spec
     request = spec.resources.request(has_gpus=cluster.has_gpus)
     if not cluster.most_slots(request, spec.resources.workers):
         problems.append(_unplaceable(experiment, request, cluster))

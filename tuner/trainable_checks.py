@@ -1,4 +1,4 @@
-"""What the kind of a trainable changes in a plan: the resources that it asks for, and where its trials end."""
+"""A plan against the kind of its trainable: the resources that it asks for, and where its trials end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,18 @@ _TO_THE_END = "scheduler: {kind: asha, time_attr: training_iteration, max_t: N, 
 """Every trial runs for N steps."""
 
 
-def with_requested(
+def with_trainable(
+    experiment: Experiment, trainable: Trainable, samples: list[Configuration]
+) -> tuple[Experiment, list[str], list[Problem]]:
+    """``experiment`` with the resources that the trainable asks for; what the user must know, and problems."""
+    changed, notes, problems = _with_requested(experiment, trainable, samples)
+    found = list(_class_checks(changed, trainable))
+    notes += [note for note in found if isinstance(note, str)]
+    problems += [problem for problem in found if isinstance(problem, Problem)]
+    return changed, notes, problems
+
+
+def _with_requested(
     experiment: Experiment, trainable: Trainable, samples: list[Configuration]
 ) -> tuple[Experiment, list[str], list[Problem]]:
     """``experiment`` with what the trainable asks for where it does not say itself; notes and problems with that."""
@@ -59,7 +70,7 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def class_checks(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
+def _class_checks(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
     """What holds for a class alone: a note of what ends its trials, a problem where nothing can."""
     cls: type | None = getattr(trainable.train, "cls", None)
     spec = experiment.spec
