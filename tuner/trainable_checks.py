@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from tuner.configuration import Configuration, merge
 from tuner.errors import Problem
-from tuner.kinds.classes import is_tune_class, may_end_itself
+from tuner.kinds import class_of
+from tuner.kinds.classes import may_end_itself
 from tuner.kinds.resources import requested
 from tuner.spec.importing import text_of, user_code
 from tuner.spec.reader import Experiment
@@ -72,9 +73,8 @@ def _shown(value: Any) -> str:
 
 def _class_checks(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
     """What holds for a class alone: a note of what ends its trials, a problem where nothing can."""
-    cls: type | None = getattr(trainable.train, "cls", None)
-    spec = experiment.spec
-    if cls is None or not is_tune_class(cls):
+    cls, spec = class_of(trainable.train), experiment.spec
+    if cls is None:
         return
     name, kind = trainable.reference.rpartition(":")[2], spec.scheduler.kind
     if spec.resources.workers > 1:

@@ -5,6 +5,7 @@ One module a kind. None of them imports Ray before the user's own module has don
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,3 +21,9 @@ def as_function(train: Any) -> Callable[[Any], Any]:
         return ClassTrial(train)
     function: Callable[[Any], Any] = unwrapped(train)
     return function
+
+
+def class_of(function: Any) -> type | None:
+    """The class that stands behind what `as_function` returned; None where it is no class."""
+    adapter = getattr(sys.modules.get("tuner.kinds.class_trial"), "ClassTrial", None)
+    return function.cls if type(function) is adapter else None
