@@ -18,6 +18,7 @@ from tuner.report.parameters import LEAST_CONTOUR, contour, dotted, importance_b
 from tuner.report.style import outside
 from tuner.report.terminal import config_lines, failed_attempts, objectives_line, saved, savings, status_line, trust
 from tuner.report.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
+from tuner.report.twins import same_curves
 from tuner.report.verdict import ranked, state, verdict
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.spec.quantities import duration
@@ -59,7 +60,8 @@ def page(results: ResultSet) -> str:
         _provenance(results, told),
         _again(results),
     ]
-    head = f"<h1>{escape(results.name)}</h1>{notices((*results.notices, *results.unreadable))}"
+    said = filter(None, [*results.notices, *results.unreadable, same_curves(results)])
+    head = f"<h1>{escape(results.name)}</h1>{notices(said)}"
     return document(results.name, head, sections)
 
 

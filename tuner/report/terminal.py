@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.algorithms import changes_configurations
 from tuner.configuration import flat
+from tuner.report.twins import same_curves
 from tuner.results import ResultSet
 from tuner.schedulers.trust import Trust
 from tuner.spec.quantities import duration
@@ -131,6 +132,7 @@ def trust(results: ResultSet) -> str:
 def headline(results: ResultSet) -> list[str]:
     """The result of a run in a few lines: notices, best trial or front, trials by status, what was saved."""
     lines = [f"NOTICE: {notice}" for notice in (*results.notices, *results.unreadable)]
+    lines += [f"NOTICE: {same}" for same in filter(None, [same_curves(results)])]
     front = results.front
     if not front:
         lines.append("no trial has a result")
