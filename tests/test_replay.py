@@ -227,7 +227,7 @@ BROKEN = "RuntimeError: a broken"
     [
         ("raises", 1, BROKEN, ""),
         ("no_number", 1, "report 2: score is nan", ""),
-        ("silent", 0, "ended without a report; call ray.tune.report({...}) at least once", ""),
+        ("silent", 0, "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once", ""),
         ("raises", 1, "RuntimeError: another", f"fails here after report 1: {BROKEN}; recorded: failed after report 1"),
         ("raises", 2, BROKEN, f"fails here after report 1: {BROKEN}; recorded: failed after report 2"),
         ("epochs", 4, BROKEN, "returns here after report 4; recorded: failed after report 4: RuntimeError: a broken"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tuner.ask_tell import AskTell, Suggestion
     from tuner.best import restore_best
     from tuner.loading import load_run
+    from tuner.reporting import get_checkpoint, report
     from tuner.results import ResultSet
     from tuner.resumption import extend, resume, retry
     from tuner.runner import run, validate
@@ -63,10 +64,12 @@ __all__ = [
     "WandbTracking",
     "errors",
     "extend",
+    "get_checkpoint",
     "load",
     "load_run",
     "maximize",
     "minimize",
+    "report",
     "restore_best",
     "resume",
     "retry",
@@ -105,6 +108,8 @@ _HOMES = {
     "retry": "tuner.resumption",
     "validate": "tuner.runner",
     "load_run": "tuner.loading",
+    "report": "tuner.reporting",
+    "get_checkpoint": "tuner.reporting",
     "restore_best": "tuner.best",
     "ResultSet": "tuner.results",
     "Trial": "tuner.trial",

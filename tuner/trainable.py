@@ -22,6 +22,7 @@ from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean, shortened
 from tuner.kinds import as_function
 from tuner.kinds.unsuitable import unsuitable
+from tuner.foreign.script import Script, is_script, read_script
 from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
@@ -136,6 +137,8 @@ class Trainable:
 
     def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
+        if isinstance(self.train, Script):
+            return self.train.complaints(values)
         if self.config_type is None:
             return []
         found = list(_unknown_names(self.config_type, values, ()))
@@ -187,9 +190,15 @@ def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iter
 def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pickled] = ()) -> Trainable:
     """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
-    Of whatever kind it is (`tuner.kinds`), its ``train`` is a function of the configuration. Raises InputError when it
-    cannot be imported, or is no such kind.
+    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.kinds`), its ``train`` is a function of the
+    configuration. Raises InputError when it cannot be imported, or is not a function of one
+    argument.
     """
+    if is_script(reference):
+        script = read_script(reference, roots)
+        module = ModuleType(script.file.stem)
+        module.__file__ = str(script.file)
+        return Trainable(reference, roots, script, None, module)
     train = import_attribute(reference, roots, pickles=pickles)
     pickled = train if isinstance(train, PickledFunction) else None
     train = pickled.function if pickled else train

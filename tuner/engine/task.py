@@ -27,7 +27,7 @@ from tuner.kinds.parameters import parameters_released
 from tuner.pickled import Pickled
 from tuner.trainable import load_trainable
 
-NO_REPORT = "ended without a report; call ray.tune.report({...}) at least once"
+NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once"
 
 
 @dataclass(frozen=True)

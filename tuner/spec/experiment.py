@@ -111,8 +111,9 @@ class ExperimentSpec(Model):
 
     name: Name
     """Name of the search; absent: the name of the file."""
-    trainable: Annotated[str, Field(pattern=r"^[^:]+(:[^:\\/]+)*:[A-Za-z_]\w*$")]
-    """``module:function`` or ``path/to/file.py:function``."""
+    trainable: Annotated[str, Field(pattern=r"^[^:]+(:[^:\\/]+)*:[A-Za-z_]\w*$|^[^:]+\.py$")]
+    """``module:function``, ``path/to/file.py:function``, or a script ``path/to/file.py``, which gets the parameters as
+    its arguments."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Fixed arguments of the trainable."""
     search_space: Annotated[Space, _AlreadyRead(), WithJsonSchema({})]

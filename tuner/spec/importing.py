@@ -124,12 +124,17 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
         raise InputError(f"{name} cannot be imported: {innermost(error)}") from None
 
 
-def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
+def find_file(name: str, roots: tuple[Path, ...]) -> Path:
+    """The file ``name`` in the first of ``roots`` that has it. Raises InputError if none has."""
     found = (root / name for root in (*roots, examples.FOLDER) if os.path.isfile(root / name))  # noqa: PTH113 - Path.is_file raises on long names
     file = next(found, None)
     if file is None:
         raise InputError(f"no file {name!r}; looked in {', '.join(map(str, roots))}")
-    file = file.resolve()
+    return file.resolve()
+
+
+def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
+    file = find_file(name, roots)
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     module_name = file.stem

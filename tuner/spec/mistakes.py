@@ -15,14 +15,14 @@ from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec
 
 _REQUIRED = {
-    "trainable": "write module:function or path/to/file.py:function",
+    "trainable": "write module:function, file.py:function or script.py",
     "search_space": "write domains, the path of a YAML file, or module:attribute",
     "objective": "write {metric: NAME, mode: max} or mode: min",
     "objective.mode": "write max if large values are good, min if small ones are",
 }
 
 _FORMS = {
-    "trainable": "module:function or path/to/file.py:function",
+    "trainable": "module:function, file.py:function or script.py",
     "class_path": "module:Class",
     "accelerator": "the name of a kind of GPU, such as H100",
 }

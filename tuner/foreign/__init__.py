@@ -1,0 +1,1 @@
+"""Training code that was not written for tuner: plain scripts and Optuna objectives."""

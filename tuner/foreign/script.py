@@ -1,0 +1,193 @@
+"""A plain script as a trainable: the configuration becomes its command-line arguments."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import functools
+import runpy
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.configuration import flat
+from tuner.errors import InputError, did_you_mean
+from tuner.foreign.arguments import Argument, argv, find, of_argparse, of_click
+from tuner.foreign.declared import Declared, Rejected, declared
+from tuner.spec.importing import find_file
+
+
+class ScriptError(Exception):
+    """The script ended with another exit status than 0."""
+
+
+def is_script(reference: str) -> bool:
+    """Whether a ``trainable`` names a file, and no function in it."""
+    return reference.endswith(".py")
+
+
+def read_script(reference: str, roots: tuple[Path, ...]) -> Script:
+    """The script ``reference``, which is read and not run.
+
+    Raises InputError if there is no such file in ``roots``, or if it is not Python.
+    """
+    file = find_file(reference, roots)
+    try:
+        with tokenize.open(file) as opened:  # it knows a script's own encoding
+            source = opened.read()
+        ast.parse(source, str(file))
+    except SyntaxError as error:
+        raise InputError(f"{reference} is not Python: {error.msg} ({file}, line {error.lineno})") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{reference} cannot be read: {error}") from None
+    return Script(file, source)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, called with a configuration."""
+
+    file: Path
+    source: str = field(repr=False)
+
+    def __call__(self, config: Mapping[str, Any]) -> None:
+        """Runs the script as ``__main__`` in this process.
+
+        Raises what the script raises, and ScriptError if it exits with another status than 0.
+        """
+        last: list[str] = []
+        with _as_main(self.file), _arguments(list(flat(config)), last):
+            sys.argv[:] = [str(self.file), *argv(flat(config))]
+            try:
+                runpy.run_path(str(self.file), run_name="__main__")
+            except SystemExit as end:
+                if _is_of_the_trial(end):
+                    raise
+                if problem := self._problem(end.code, last):
+                    raise ScriptError(problem) from None
+
+    def _problem(self, code: object, last: Sequence[str]) -> str:
+        """Why the script exited; empty if all is well."""
+        if code is None or code == 0:
+            return ""
+        if isinstance(code, int):
+            return last[-1] if last else f"{self.file.name} exited with status {code}"
+        return f"{self.file.name} exited: {code}"
+
+    def complaints(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+        """Why the script would refuse ``config``: (path of the parameter, message), as far as its text shows it."""
+        parser = _declared(self.source)
+        if parser is None:
+            return []
+        arguments, found, given = of_argparse(parser), [], set()
+        for name, value in flat(config):
+            argument = find(name, arguments)
+            given.add(argument.shown if argument else "")
+            if message := _complaint(self.file.name, parser, arguments, argument, name, value):
+                found.append((tuple(name.split(".")), message))
+        found += [
+            ((name,), f"required by {self.file.name}, but neither in params nor in search_space")
+            for name in parser.required
+            if name not in given
+        ]
+        return found
+
+
+def _complaint(
+    script: str, parser: Declared, arguments: list[Argument], argument: Argument | None, name: str, value: Any
+) -> str:
+    if argument is None:
+        return f"{script} has no such argument; {did_you_mean(name, [known.shown for known in arguments])}"
+    try:
+        parser.parse_args(argv([(name, value)], arguments))
+    except Rejected as error:
+        return f"{script} refuses it: {error}"
+    return ""
+
+
+@functools.lru_cache(16)
+def _declared(source: str) -> Declared | None:
+    return declared(source)
+
+
+def _is_of_the_trial(end: SystemExit) -> bool:
+    """Whether the trial ends, and not the script: Ray raises SystemExit in ``report`` where a trial is stopped."""
+    trace = end.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    where = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
+    return type(end) is not SystemExit or str(where).startswith("ray.")
+
+
+@contextlib.contextmanager
+def _as_main(file: Path) -> Iterator[None]:
+    """Within, Python looks for modules in the folder of ``file`` first, as for a script."""
+    path, arguments = list(sys.path), list(sys.argv)
+    sys.path.insert(0, str(file.parent))
+    try:
+        yield
+    finally:
+        sys.path[:], sys.argv[:] = path, arguments
+
+
+@contextlib.contextmanager
+def _arguments(values: list[tuple[str, Any]], last: list[str]) -> Iterator[None]:
+    """Within, a parser of argparse or click gets the arguments in its own spelling.
+
+    ``last`` collects the messages with which parsers refuse them.
+    """
+    with contextlib.ExitStack() as undo:
+        _patch(undo, argparse.ArgumentParser, "parse_known_args", functools.partial(_parse_known_args, values))
+        _patch(undo, argparse.ArgumentParser, "exit", functools.partial(_exit, last))
+        with contextlib.suppress(ImportError):
+            import click
+
+            _patch(undo, click.Command, "make_context", functools.partial(_make_context, values, last))
+        yield
+
+
+def _patch(undo: contextlib.ExitStack, owner: Any, name: str, replacement: Any) -> None:
+    """Replaces a method; the replacement gets the method that it replaces first."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return replacement(functools.partial(original, self), self, *args, **options)
+
+    setattr(owner, name, method)
+    undo.callback(setattr, owner, name, original)
+
+
+def _is_command_line(args: Any) -> bool:
+    return args is None or (isinstance(args, list | tuple) and list(args) == sys.argv[1:])
+
+
+def _parse_known_args(values: Any, known: Any, parser: Any, args: Any = None, namespace: Any = None) -> Any:
+    if _is_command_line(args):
+        args = sys.argv[1:] = argv(values, of_argparse(parser))
+    return known(args, namespace)
+
+
+def _exit(last: list[str], known: Any, parser: Any, status: int = 0, message: str | None = None) -> Any:
+    if status and message:
+        last.append(" ".join(message.split()))
+    return known(status, message)
+
+
+def _make_context(
+    values: Any, last: list[str], known: Any, command: Any, info_name: Any, args: Any, parent: Any = None, **extra: Any
+) -> Any:
+    import click
+
+    if parent is None and _is_command_line(args):
+        args = argv(values, of_click(command))
+        sys.argv[1:] = args
+    try:
+        return known(info_name, list(args), parent, **extra)
+    except click.ClickException as error:
+        last.append(f"{Path(sys.argv[0]).name}: error: {error.format_message()}")
+        raise

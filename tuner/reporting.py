@@ -1,0 +1,85 @@
+"""``tuner.report`` and ``tuner.get_checkpoint``: the two functions that training code calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_SESSION = "ray.train._internal.session"
+"""Ray's module of the session of a trial. A process that has not imported it runs no trial."""
+
+
+def report(
+    metrics: Mapping[str, Any] | None = None, /, *, checkpoint: str | os.PathLike[str] | None = None, **values: Any
+) -> None:
+    """Reports metrics of the running trial, and a checkpoint if there is one.
+
+    The scheduler may stop or pause the trial here, as in `ray.tune.report`. Outside of a trial the function prints the
+    metrics as one line and does nothing else, so that a script also runs by hand.
+
+    Args:
+        metrics: Metrics by name. Use it for names that are no Python identifiers.
+        checkpoint: A folder. Its files are copied to the storage before the function returns.
+        **values: Metrics by name, added to ``metrics``. Scalars of numpy, torch and JAX become plain numbers.
+
+    Raises:
+        TypeError: There is no metric.
+        ValueError: ``checkpoint`` is not a folder.
+
+    Example:
+        >>> import tuner
+        >>> tuner.report(epoch=1, loss=0.25)
+        epoch 1  loss 0.25
+    """
+    found = {name: _plain(value) for name, value in {**(metrics or {}), **values}.items()}
+    if not found:
+        raise TypeError("tuner.report needs at least one metric, as in tuner.report(loss=0.25)")
+    if checkpoint is not None and not Path(checkpoint).is_dir():
+        raise ValueError(f"tuner.report: checkpoint {os.fspath(checkpoint)!r} is not a folder")
+    if not _in_trial():
+        print("  ".join(f"{name} {_short(value)}" for name, value in found.items()), flush=True)
+        return
+    from ray import tune
+
+    tune.report(found, checkpoint=None if checkpoint is None else tune.Checkpoint.from_directory(checkpoint))
+
+
+def get_checkpoint() -> Path | None:
+    """The folder of the checkpoint that the running trial must continue from.
+
+    Returns:
+        A folder with the files that `report` was given, to be read only; None if the trial starts from the beginning,
+        and outside of a trial.
+
+    Example:
+        >>> import tuner
+        >>> tuner.get_checkpoint() is None
+        True
+    """
+    if not _in_trial():
+        return None
+    from pyarrow.fs import LocalFileSystem
+    from ray import tune
+
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        return None
+    is_local = isinstance(checkpoint.filesystem, LocalFileSystem)
+    return Path(checkpoint.path if is_local else checkpoint.to_directory())
+
+
+def _in_trial() -> bool:
+    session = sys.modules.get(_SESSION)
+    return session is not None and session.get_session() is not None
+
+
+def _plain(value: Any) -> Any:
+    """A scalar array or tensor as the number that it holds; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
