@@ -14,7 +14,7 @@ from tests.how_to import sessions, write_files
 from tuner import validate
 
 ROOT = Path(__file__).parents[1]
-WITH_FILES = ["bring-a-script.md"]
+WITH_FILES = ["bring-a-script.md", "bring-an-optuna-objective.md"]
 
 
 @pytest.mark.parametrize("page", WITH_FILES)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
     from tuner.ask_tell import AskTell, Suggestion
     from tuner.best import restore_best
+    from tuner.foreign.optuna_space import space_from_objective
     from tuner.loading import load_run
     from tuner.reporting import get_checkpoint, report
     from tuner.results import ResultSet
@@ -77,6 +78,7 @@ __all__ = [
     "schedulers",
     "searchers",
     "simulate",
+    "space_from_objective",
     "validate",
 ]
 
@@ -109,6 +111,7 @@ _HOMES = {
     "validate": "tuner.runner",
     "load_run": "tuner.loading",
     "report": "tuner.reporting",
+    "space_from_objective": "tuner.foreign.optuna_space",
     "get_checkpoint": "tuner.reporting",
     "restore_best": "tuner.best",
     "ResultSet": "tuner.results",

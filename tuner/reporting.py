@@ -71,6 +71,18 @@ def get_checkpoint() -> Path | None:
     return Path(checkpoint.path if is_local else checkpoint.to_directory())
 
 
+def trial_number() -> int:
+    """A number of the running trial, which no other trial of the run has; 0 outside of a trial."""
+    if not _in_trial():
+        return 0
+    from ray import tune
+
+    try:
+        return int(tune.get_context().get_trial_id(), 16)
+    except ValueError:  # an id of Ray's own form
+        return 0
+
+
 def _in_trial() -> bool:
     session = sys.modules.get(_SESSION)
     return session is not None and session.get_session() is not None

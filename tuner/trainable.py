@@ -22,6 +22,7 @@ from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean, shortened
 from tuner.kinds import as_function
 from tuner.kinds.unsuitable import unsuitable
+from tuner.foreign.optuna_objective import Objective, is_objective
 from tuner.foreign.script import Script, is_script, read_script
 from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
@@ -137,7 +138,7 @@ class Trainable:
 
     def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
-        if isinstance(self.train, Script):
+        if isinstance(self.train, (Script, Objective)):
             return self.train.complaints(values)
         if self.config_type is None:
             return []
@@ -212,11 +213,12 @@ def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pi
         with user_code(roots):
             train = as_function(train)
             parameters = list(inspect.signature(train).parameters.values())
+            takes_trial = is_objective(train)
             if pickled:  # its module is the one that happens to run here
                 module, config_type = ModuleType(""), pickled.config_type
             else:
                 module = inspect.getmodule(train) or ModuleType("")
-                config_type = _config_type(train, parameters[0]) if parameters else None
+                config_type = _config_type(train, parameters[0]) if parameters and not takes_trial else None
     except Exception as error:  # noqa: BLE001 - the user's object may raise anything when it is looked at: it is shown
         raise InputError(
             f"{reference} cannot be described ({type(error).__name__}: {text_of(error)}): write def train(config)"
@@ -225,7 +227,7 @@ def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pi
     if not parameters or required or parameters[0].kind in (parameters[0].KEYWORD_ONLY, parameters[0].VAR_KEYWORD):
         names = ", ".join(p.name for p in parameters)
         raise InputError(f"{reference} takes ({names}); a trainable takes one argument, its config: def train(config)")
-    return Trainable(reference, roots, train, config_type, module)
+    return Trainable(reference, roots, Objective(train) if takes_trial else train, config_type, module)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_arguments_that_the_script_refuses_are_the_reason_of_the_failure(user_fo
         run(spec, storage=user_folder / "runs", name="run", say=lambda text: None)
 
 
-@pytest.mark.parametrize("page", ["bring-a-script.md"])
+@pytest.mark.parametrize("page", ["bring-a-script.md", "bring-an-optuna-objective.md"])
 def test_the_search_of_a_how_to_page_finds_something(user_folder: Path, page: str) -> None:
     write_files(page, user_folder)
     results = run("search.yaml", storage=user_folder / "runs", name="run", say=lambda text: None)

@@ -24,6 +24,7 @@ from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import MICRO_BATCH
 from tuner.kinds.old_interfaces import understood
 from tuner.kinds.parameters import parameters_released
+from tuner.foreign.optuna_objective import Objective
 from tuner.pickled import Pickled
 from tuner.trainable import load_trainable
 
@@ -71,7 +72,10 @@ def run_function(
         trainable = load_trainable(task.trainable, task.roots, task.pickles)
         process.loaded()
         seed_all(seed)
-        output = trainable.train(trainable.make_config(merge(task.params, config)))
+        train = trainable.train
+        if isinstance(train, Objective):
+            train = train.reporting(task.required)
+        output = train(trainable.make_config(merge(task.params, config)))
         for value in output if inspect.isgenerator(output) else [output]:
             if value is not None:
                 report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})

@@ -117,7 +117,8 @@ class ExperimentSpec(Model):
     params: dict[str, Any] = Field(default_factory=dict)
     """Fixed arguments of the trainable."""
     search_space: Annotated[Space, _AlreadyRead(), WithJsonSchema({})]
-    """Domains by parameter name; or the path of a YAML file, or module:attribute of a Ray Tune param_space dict."""
+    """Domains by parameter name; or the path of a YAML file, or module:attribute of a Ray Tune param_space dict or of
+    an Optuna objective."""
     constraints: list[str] = Field(default_factory=list)
     """What every configuration satisfies, such as ``model.l1 >= model.l2``; no other is ever started."""
     objectives: Annotated[Objectives, Field(alias="objective")]

@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from tuner import examples
 from tuner.errors import InputError, Place, Problem, did_you_mean
+from tuner.foreign.optuna_objective import is_objective
+from tuner.foreign.optuna_space import space_from_objective
 from tuner.pickled import Pickled, is_pickled
 from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
@@ -223,14 +225,17 @@ def _space(
             problems.extend(error.problems)
             return None, None
     elif isinstance(value, str):
-        if overrides:
-            keys = ", ".join(key for key, _ in overrides)
-            problems.append(
-                Problem(place, "search_space", f"{value} is a Python object: --set {keys} cannot change it")
-            )
-            return None, None
         try:
-            return space_from_param_space(import_attribute(value, roots, dict, pickles)), value
+            attribute = import_attribute(value, roots, pickles=pickles)
+            if is_objective(attribute):
+                document.graft(path, Document(plain(space_from_objective(attribute), value), value, {(): place}))
+            elif overrides:
+                keys = ", ".join(key for key, _ in overrides)
+                message = f"{value} is a Python object: --set {keys} cannot change it"
+                problems.append(Problem(place, "search_space", message))
+                return None, None
+            else:
+                return space_from_param_space(import_attribute(value, roots, dict, pickles)), value
         except InputError as error:
             problems.extend(
                 Problem(place, "search_space", p.message if not p.key else f"{p.key}: {p.message}")
