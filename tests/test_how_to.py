@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.how_to import sessions, write_files
+from tests.how_to import blocks, sessions, write_files
 from tuner import validate
 
 ROOT = Path(__file__).parents[1]
-WITH_FILES = ["bring-a-script.md", "bring-an-optuna-objective.md"]
+WITH_FILES = ["bring-a-script.md", "bring-an-optuna-objective.md", "find-parameters-without-effect.md"]
 
 
 @pytest.mark.parametrize("page", WITH_FILES)
@@ -35,3 +35,10 @@ def test_a_command_prints_what_the_page_shows(user_folder: Path, page: str, comm
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=user_folder, env=environment)
     assert done.stdout == output
+
+
+def test_the_notice_of_a_parameter_that_is_never_read_is_the_one_that_the_page_shows(user_folder: Path) -> None:
+    page = "find-parameters-without-effect.md"
+    write_files(page, user_folder)
+    (notice,) = validate("search.yaml").notices
+    assert f"NOTICE: {notice}\n" == blocks(page, "text")[0]

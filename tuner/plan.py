@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tuner.machine import Cluster, Node
@@ -35,6 +36,17 @@ class Plan:
     """The share of drawn configurations that satisfy the constraints; 1 without any."""
     notes: tuple[str, ...] = ()
     """What follows from the kind of the trainable, to be known before anything starts."""
+
+    @cached_property
+    def notices(self) -> list[str]:
+        """What the user should know before the search starts."""
+        searched = [p.name for p in self.spec.search_space.parameters if p.domain.count != 1]
+        names = self.trainable.never_read(searched)
+        if not names:
+            return []
+        one = len(names) == 1
+        listed = f"{', '.join(names)} {'is' if one else 'are'} never read by the trainable {self.trainable.reference}"
+        return [f"{listed}: {'its values change' if one else 'their values change'} nothing"]
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -120,5 +132,5 @@ class Plan:
             "slots": self.slots,
             "checkpoints": self.checkpoints,
             "checkpoint_bytes": self.checkpoint_bytes,
-            "notes": list(self.notes),
+            "notices": self.notices,
         }

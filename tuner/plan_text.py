@@ -55,6 +55,7 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     if plan.cluster.autoscaler:
         lines.append(("", f"{plan.cluster.autoscaler}; until they are there as many as fit"))
     lines.append(("checkpoints", _disk(plan)))
+    lines += [("NOTICE", notice) for notice in plan.notices]
     return lines
 
 

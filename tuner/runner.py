@@ -189,7 +189,7 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
         except Exception as error:
             raise InputError(f"{plan.spec.trainable}: prepare: {innermost(error)}") from error
-    notices = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    notices = plan.notices + [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     for notice in notices:
         say(f"NOTICE: {notice}")
     return merge(params, prepared), notices

@@ -27,6 +27,7 @@ from tuner.foreign.script import Script, is_script, read_script
 from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
+from tuner.unread import never_read
 
 KeyPath = tuple[str, ...]
 
@@ -156,6 +157,11 @@ class Trainable:
                 text = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
                 found.append(((), text))
         return found
+
+    def never_read(self, names: Sequence[str]) -> list[str]:
+        """Those of the parameters ``names`` (dotted) that the user's functions certainly never read."""
+        others = [f for f in map(self._optional, ("prepare", "evaluate", "load_model", "checkpoint_bytes")) if f]
+        return never_read(self.train, others, self.config_type, names, self.roots)
 
 
 def _message(kind: str, message: str, value: Any) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.how_to import write_files
-from tuner import run
+from tuner import load_run, run
 from tuner.errors import NoUsableResult
+from tuner.report.terminal import headline
 from tuner.storage import RunFolder
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -88,3 +89,14 @@ def test_the_search_of_a_how_to_page_finds_something(user_folder: Path, page: st
     results = run("search.yaml", storage=user_folder / "runs", name="run", say=lambda text: None)
     assert results.best is not None
     assert results.count("failed") == 0
+
+
+def test_a_parameter_without_effect_is_pointed_out(user_folder: Path) -> None:
+    write_files("find-parameters-without-effect.md", user_folder)
+    said: list[str] = []
+    results = run("search.yaml", storage=user_folder / "runs", name="run", say=said.append)
+    never_read, same = (line for line in headline(load_run(user_folder / "runs/run")) if line.startswith("NOTICE: "))
+    assert never_read in said
+    assert never_read.startswith("NOTICE: dropout is never read by the trainable forgetful.py:train")
+    assert "differ in dropout only and have the same curve of loss" in same
+    assert results.count("completed") == 4

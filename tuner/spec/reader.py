@@ -21,7 +21,7 @@ from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec, options_of
-from tuner.spec.importing import import_attribute, text_of
+from tuner.spec.importing import import_attribute, no_exit, text_of
 from tuner.spec.mistakes import mistakes
 from tuner.spec.space import Space, read_space, space_from_param_space
 from tuner.spec.space_model import MAX_CONSTRAINTS
@@ -227,7 +227,9 @@ def _space(
     elif isinstance(value, str):
         try:
             attribute = import_attribute(value, roots, pickles=pickles)
-            if is_objective(attribute):
+            with no_exit():
+                takes_trial = is_objective(attribute)
+            if takes_trial:
                 document.graft(path, Document(plain(space_from_objective(attribute), value), value, {(): place}))
             elif overrides:
                 keys = ", ".join(key for key, _ in overrides)

@@ -1,0 +1,297 @@
+"""Parameters of the search space that the trainable never reads, found in its source before the search starts.
+
+The source is followed from the trainable's argument through the user's own functions and classes, for as long as it is
+certain what is read. Where it is not (the configuration is iterated over, unpacked, or handed to a library), nothing is
+reported: there are no false alarms. A configuration that recorded its reads would find more, but it would be no plain
+dict any more: `yaml.safe_dump`, OmegaConf and JAX refuse a subclass or treat it in another way.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from tuner.own_code import OwnCode, Uncertain, is_plain, name_of, parents_in
+
+_READERS = {"get", "pop", "setdefault"}
+_HARMLESS = {"print", "len", "isinstance", "type", "id"}
+"""Built-in functions that may get the configuration as a whole: nothing of it reaches a model."""
+_HIDDEN = {"locals", "globals", "eval", "exec", "_getframe", "currentframe", "save_hyperparameters"}
+"""Functions that can read a variable without its name."""
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """A variable that holds the configuration, in the function ``body``."""
+
+    body: ast.FunctionDef
+    variable: str
+    globals: Mapping[str, Any]
+    fields: frozenset[str] | None
+    """Of a configuration that is an object with attributes; None: a dict."""
+    owner: type | None = None
+    """The class of which ``body`` is a method."""
+
+
+@dataclass
+class _Reads:
+    """What is read of the configuration, so far."""
+
+    code: OwnCode
+    names: set[str] = field(default_factory=set)
+    left: list[_Holder] = field(default_factory=list)
+    seen: set[tuple[int, str, bool]] = field(default_factory=set)
+
+
+def never_read(
+    train: Any, others: Iterable[Any], config_type: type | None, names: Iterable[str], roots: tuple[Path, ...]
+) -> list[str]:
+    """Those of the parameters ``names`` (dotted) that ``train`` certainly never reads; empty if nothing is certain.
+
+    ``others``: further functions of the user that get a configuration. ``config_type``: of its argument, a dataclass or
+    model; None for a dict.
+    """
+    reads = _Reads(OwnCode(roots))
+    try:
+        fields = None if config_type is None else _read_class(reads, config_type)
+        for function in (train, *others):
+            _hand_to(reads, fields, function, 0, None)
+        while reads.left:
+            _follow(reads, reads.left.pop())
+    except Exception:  # noqa: BLE001 - besides Uncertain: the user's objects may raise anything when they are looked at
+        return []
+    return [name for name in names if name.partition(".")[0] not in reads.names]
+
+
+def _follow(reads: _Reads, holder: _Holder) -> None:
+    """Notes what is read through ``holder``. Raises Uncertain."""
+    key = (id(holder.body), holder.variable, holder.fields is None)
+    if key in reads.seen:
+        return
+    reads.seen.add(key)
+    parents = parents_in(holder.body)
+    for node in parents:
+        name = name_of(node)
+        if name in _HIDDEN or (isinstance(node, ast.Global | ast.Nonlocal) and holder.variable in node.names):
+            raise Uncertain
+        if isinstance(node, ast.Name) and name == holder.variable and isinstance(node.ctx, ast.Load):
+            _use(reads, holder, node, parents)
+
+
+def _use(reads: _Reads, holder: _Holder, node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> None:
+    """Notes what is read where the configuration is ``node``."""
+    match parents[node]:
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ctx) if value is node:
+            if not _is_only_set(ctx, parents[parents[node]]):
+                reads.names.add(key)
+        case ast.Attribute(attr=attribute, ctx=ctx) as access:
+            _attribute(reads, holder, attribute, ctx, access, parents)
+        case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[right]):
+            if right is not node:
+                raise Uncertain
+            reads.names.add(key)
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            _assign(reads, holder, target)
+        case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[first, ast.Constant(value=str(key)), *_]) if (
+            first is node and holder.fields is not None
+        ):
+            reads.names.add(key)
+        case ast.Call(func=function, args=arguments) if node in arguments:
+            if any(isinstance(argument, ast.Starred) for argument in arguments):
+                raise Uncertain
+            _call(reads, holder, function, arguments.index(node), None)
+        case ast.keyword(arg=str(name)) as keyword:
+            call_node = parents[keyword]
+            if not isinstance(call_node, ast.Call):
+                raise Uncertain
+            _call(reads, holder, call_node.func, None, name)
+        case ast.keyword(arg=None) if holder.fields is not None:
+            pass  # of a branch for dicts: an object with fields cannot be unpacked
+        case ast.keyword(arg=None) as keyword:
+            _unpack(reads, holder, parents[keyword], parents)
+        case _:
+            raise Uncertain
+
+
+def _attribute(
+    reads: _Reads,
+    holder: _Holder,
+    name: str,
+    ctx: ast.expr_context,
+    access: ast.Attribute,
+    parents: Mapping[ast.AST, ast.AST],
+) -> None:
+    if holder.fields is not None:
+        if name not in holder.fields:
+            raise Uncertain  # a method of a library may read all
+        if not _is_only_set(ctx, parents[access]):
+            reads.names.add(name)
+        return
+    if not hasattr(dict, name):  # the variable is assigned an object elsewhere
+        reads.names.add(name)
+        return
+    match parents[access]:
+        case ast.Call(func=function, args=[ast.Constant(value=str(key)), *_]) if function is access:
+            if name not in _READERS:
+                raise Uncertain
+            reads.names.add(key)
+        case _:
+            raise Uncertain
+
+
+def _assign(reads: _Reads, holder: _Holder, target: ast.expr) -> None:
+    """The configuration is assigned to a variable, or to an attribute of an object."""
+    match target:
+        case ast.Name(id=name):
+            reads.left.append(_Holder(holder.body, name, holder.globals, holder.fields, holder.owner))
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if holder.owner is not None:
+            _stored(reads, holder, holder.owner, name)
+        case _:
+            raise Uncertain
+
+
+def _stored(reads: _Reads, holder: _Holder, owner: type, attribute: str) -> None:
+    """``self.attribute`` of ``owner`` holds the configuration, and so may each attribute of that name."""
+    if attribute.startswith("__") or not all(is_plain(base) or _stores_plainly(reads, base) for base in owner.__mro__):
+        raise Uncertain
+    if (0, attribute, holder.fields is None) in reads.seen:
+        return
+    reads.seen.add((0, attribute, holder.fields is None))
+    for module in reads.code.modules():
+        parents = parents_in(reads.code.tree(module))
+        for node in parents:
+            if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
+                _use(reads, _around(node, parents, module, holder.fields), node, parents)
+            elif isinstance(node, ast.Constant) and node.value == attribute:
+                raise Uncertain  # getattr(model, "settings")
+
+
+def _stores_plainly(reads: _Reads, base: type) -> bool:
+    return reads.code.holds(base) and not {"__setattr__", "__getattribute__"} & vars(base).keys()
+
+
+def _around(
+    node: ast.AST, parents: Mapping[ast.AST, ast.AST], module: types.ModuleType, fields: frozenset[str] | None
+) -> _Holder:
+    """The function or method in which ``node`` is. Raises Uncertain if it is in none."""
+    body = parents[node]
+    while not isinstance(body, ast.FunctionDef):
+        if body not in parents:
+            raise Uncertain
+        body = parents[body]
+    outside = parents.get(body)
+    owner = vars(module).get(outside.name) if isinstance(outside, ast.ClassDef) else None
+    return _Holder(body, "", vars(module), fields, owner if isinstance(owner, type) else None)
+
+
+def _call(reads: _Reads, holder: _Holder, function: ast.expr, index: int | None, keyword: str | None) -> None:
+    """The configuration is an argument of a call."""
+    match function:
+        case ast.Name(id=name):
+            local = [n for n in ast.walk(holder.body) if isinstance(n, ast.FunctionDef) and n.name == name]
+            if len(local) == 1 and not local[0].decorator_list and local[0] is not holder.body:
+                variable = _argument(local[0], index, keyword, 0)
+                reads.left.append(_Holder(local[0], variable, holder.globals, holder.fields))
+                return
+            if _is_assigned(holder.body, name) or local:
+                raise Uncertain
+            if name in _HARMLESS and name not in holder.globals:
+                return
+            _hand_to(reads, holder.fields, holder.globals.get(name), index, keyword)
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if holder.owner and not holder.owner.__subclasses__():
+            _hand_to(
+                reads, holder.fields, inspect.getattr_static(holder.owner, name, None), index, keyword, holder.owner
+            )
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if not _is_assigned(holder.body, module):
+            found = holder.globals.get(module)
+            if not isinstance(found, types.ModuleType):
+                raise Uncertain
+            _hand_to(reads, holder.fields, vars(found).get(name), index, keyword)
+        case _:
+            raise Uncertain
+
+
+def _hand_to(
+    reads: _Reads,
+    fields: frozenset[str] | None,
+    function: Any,
+    index: int | None,
+    keyword: str | None,
+    owner: type | None = None,
+) -> None:
+    """``function`` gets the configuration. Raises Uncertain unless it is a plain one of the user's."""
+    skipped = 0
+    if isinstance(function, type) and owner is None:
+        owner, function = function, inspect.getattr_static(function, "__init__", None)
+    if owner is not None:
+        skipped = 1
+        if not reads.code.holds(owner):
+            raise Uncertain
+    if not isinstance(function, types.FunctionType) or not reads.code.holds(function):
+        raise Uncertain
+    tree = reads.code.tree(function)
+    body = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
+    if not isinstance(body, ast.FunctionDef) or body.decorator_list:
+        raise Uncertain
+    variable = _argument(body, index, keyword, skipped)
+    reads.left.append(_Holder(body, variable, function.__globals__, fields, owner))
+
+
+def _argument(body: ast.FunctionDef, index: int | None, keyword: str | None, skipped: int) -> str:
+    """The name of the argument of ``body`` that a call fills."""
+    positional = [argument.arg for argument in (*body.args.posonlyargs, *body.args.args)]
+    if keyword is not None:
+        known = [*positional, *(argument.arg for argument in body.args.kwonlyargs)]
+        if keyword in known:
+            return keyword
+    elif index is not None and index + skipped < len(positional):
+        return positional[index + skipped]
+    raise Uncertain
+
+
+def _unpack(reads: _Reads, holder: _Holder, call: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> None:
+    """``Config(**config)``: the configuration continues as an object with fields. Raises Uncertain for other calls."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or _is_assigned(holder.body, call.func.id):
+        raise Uncertain
+    made = holder.globals.get(call.func.id)
+    if not isinstance(made, type) or not (dataclasses.is_dataclass(made) or issubclass(made, BaseModel)):
+        raise Uncertain
+    _use(reads, replace(holder, fields=_read_class(reads, made)), call, parents)
+
+
+def _read_class(reads: _Reads, config_type: type) -> frozenset[str]:
+    """The fields of a configuration's class. Its methods count as readers of all that they name."""
+    fields: set[str] = set()
+    for base in config_type.__mro__:
+        if is_plain(base) or base.__module__.startswith("pydantic."):
+            continue
+        fields |= inspect.get_annotations(base).keys()
+        if not reads.code.holds(base):
+            raise Uncertain
+        for node in ast.walk(reads.code.tree(base)):
+            if isinstance(node, ast.Attribute):
+                reads.names.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                reads.names.add(node.value)
+            elif isinstance(node, ast.Call) and any(name_of(argument) == "self" for argument in node.args):
+                raise Uncertain
+    return frozenset(fields)
+
+
+def _is_only_set(ctx: ast.expr_context, statement: ast.AST) -> bool:
+    """Whether a value is assigned to a parameter, and the value before it is not read."""
+    return isinstance(ctx, ast.Store) and isinstance(statement, ast.Assign)
+
+
+def _is_assigned(body: ast.FunctionDef, name: str) -> bool:
+    """Whether ``name`` is a variable of the function."""
+    stored = (n for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name)
+    return next(stored, None) is not None or any(n.arg == name for n in ast.walk(body) if isinstance(n, ast.arg))
