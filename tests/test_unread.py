@@ -101,6 +101,9 @@ def test_the_configuration_is_followed_through_functions_modules_and_objects(use
         ("class Model:\n    def __init__(self, c): self.c = c", "x = Model(config)\ny = dict(x.c)"),
         ("class Model:\n    def __init__(self, c): self.c = c", "x = getattr(Model(config), 'c')"),
         ("class Model:\n    def __init__(self, c): self.c = c\n    def __setattr__(self, n, v): ...", "Model(config)"),
+        ("class Model:\n    def __new__(cls, c): return dict(c)\n    def __init__(self, c): ...", "Model(config)"),
+        ("class Meta(type): ...\nclass Model(metaclass=Meta):\n    def __init__(self, c): ...", "Model(config)"),
+        ("def dumps(config): ...", "from json import dumps\ndumps(config)"),
         ("class Model(dict): ...", "Model(config)"),
         ("", "import late_reader\nlate_reader.build(config)"),
         ("build = None", "build(config)"),
@@ -160,6 +163,17 @@ class Config(BaseModel):
 """
 
 
+INIT_ONLY = (
+    CONFIG.replace("dropout: float", "dropout: dataclasses.InitVar[float]")
+    + """
+    def __post_init__(self, dropout): ...
+"""
+)
+ALIAS = MODEL.replace("import BaseModel", "import BaseModel, Field").replace(
+    "dropout: float = 0.1", "rate: float = Field(0.1, alias='dropout')"
+)
+
+
 @pytest.mark.parametrize("head", [CONFIG, MODEL])
 @pytest.mark.parametrize("body", ["x = config.lr * config.net.width", "x = config.lr * build(config)"])
 def test_attributes_of_a_typed_configuration(user_folder: Path, head: str, body: str) -> None:
@@ -192,6 +206,9 @@ def test_a_dict_that_becomes_an_object(user_folder: Path, head: str, body: str, 
         (CONFIG, "x = getattr(config, 'drop' + 'out')"),
         (CONFIG + "\n    def rate(self): return self.dropout", "x = config.rate()"),
         (CONFIG + "\n    def __post_init__(self): assert self.dropout < 1", ""),
+        (INIT_ONLY, ""),
+        (ALIAS, ""),
+        (MODEL.replace("    dropout", "    model_config = {'alias_generator': str.lower}\n    DROPOUT"), ""),
         (MODEL, "config.model_dump()"),
         (MODEL, "x = dict(config)"),
     ],

@@ -71,3 +71,18 @@ def parents_in(body: ast.AST) -> dict[ast.AST, ast.AST]:
 def name_of(node: ast.AST) -> str:
     """Of a variable or an attribute; empty for any other node."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def is_assigned(body: ast.FunctionDef, name: str) -> bool:
+    """Whether ``name`` is a variable of the function."""
+    for node in ast.walk(body):
+        match node:
+            case ast.Name(id=stored, ctx=ast.Store()) | ast.arg(arg=stored) | ast.ClassDef(name=stored):
+                found = stored
+            case ast.alias(name=imported, asname=other):
+                found = other or imported.partition(".")[0]
+            case _:
+                continue
+        if found == name:
+            return True
+    return False

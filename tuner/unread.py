@@ -8,6 +8,7 @@ dict any more: `yaml.safe_dump`, OmegaConf and JAX refuse a subclass or treat it
 
 from __future__ import annotations
 
+import abc
 import ast
 import dataclasses
 import inspect
@@ -19,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner.own_code import OwnCode, Uncertain, is_plain, name_of, parents_in
+from tuner.own_code import OwnCode, Uncertain, is_assigned, is_plain, name_of, parents_in
 
 _READERS = {"get", "pop", "setdefault"}
 _HARMLESS = {"print", "len", "isinstance", "type", "id"}
@@ -46,6 +47,8 @@ class _Reads:
     """What is read of the configuration, so far."""
 
     code: OwnCode
+    wanted: frozenset[str]
+    """Names of parameters, of groups without what is in them."""
     names: set[str] = field(default_factory=set)
     left: list[_Holder] = field(default_factory=list)
     seen: set[tuple[int, str, bool]] = field(default_factory=set)
@@ -59,7 +62,8 @@ def never_read(
     ``others``: further functions of the user that get a configuration. ``config_type``: of its argument, a dataclass or
     model; None for a dict.
     """
-    reads = _Reads(OwnCode(roots))
+    known = {name: name.partition(".")[0] for name in names}
+    reads = _Reads(OwnCode(roots), frozenset(known.values()))
     try:
         fields = None if config_type is None else _read_class(reads, config_type)
         for function in (train, *others):
@@ -68,7 +72,7 @@ def never_read(
             _follow(reads, reads.left.pop())
     except Exception:  # noqa: BLE001 - besides Uncertain: the user's objects may raise anything when they are looked at
         return []
-    return [name for name in names if name.partition(".")[0] not in reads.names]
+    return [name for name, first in known.items() if first not in reads.names]
 
 
 def _follow(reads: _Reads, holder: _Holder) -> None:
@@ -201,7 +205,7 @@ def _call(reads: _Reads, holder: _Holder, function: ast.expr, index: int | None,
                 variable = _argument(local[0], index, keyword, 0)
                 reads.left.append(_Holder(local[0], variable, holder.globals, holder.fields))
                 return
-            if _is_assigned(holder.body, name) or local:
+            if is_assigned(holder.body, name) or local:
                 raise Uncertain
             if name in _HARMLESS and name not in holder.globals:
                 return
@@ -210,7 +214,7 @@ def _call(reads: _Reads, holder: _Holder, function: ast.expr, index: int | None,
             _hand_to(
                 reads, holder.fields, inspect.getattr_static(holder.owner, name, None), index, keyword, holder.owner
             )
-        case ast.Attribute(value=ast.Name(id=module), attr=name) if not _is_assigned(holder.body, module):
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if not is_assigned(holder.body, module):
             found = holder.globals.get(module)
             if not isinstance(found, types.ModuleType):
                 raise Uncertain
@@ -233,7 +237,8 @@ def _hand_to(
         owner, function = function, inspect.getattr_static(function, "__init__", None)
     if owner is not None:
         skipped = 1
-        if not reads.code.holds(owner):
+        made_otherwise = inspect.getattr_static(owner, "__new__") is not object.__new__
+        if made_otherwise or type(owner) not in (type, abc.ABCMeta) or not reads.code.holds(owner):
             raise Uncertain
     if not isinstance(function, types.FunctionType) or not reads.code.holds(function):
         raise Uncertain
@@ -259,7 +264,7 @@ def _argument(body: ast.FunctionDef, index: int | None, keyword: str | None, ski
 
 def _unpack(reads: _Reads, holder: _Holder, call: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> None:
     """``Config(**config)``: the configuration continues as an object with fields. Raises Uncertain for other calls."""
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or _is_assigned(holder.body, call.func.id):
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or is_assigned(holder.body, call.func.id):
         raise Uncertain
     made = holder.globals.get(call.func.id)
     if not isinstance(made, type) or not (dataclasses.is_dataclass(made) or issubclass(made, BaseModel)):
@@ -277,21 +282,16 @@ def _read_class(reads: _Reads, config_type: type) -> frozenset[str]:
         if not reads.code.holds(base):
             raise Uncertain
         for node in ast.walk(reads.code.tree(base)):
-            if isinstance(node, ast.Attribute):
-                reads.names.add(node.attr)
+            if isinstance(node, ast.Attribute | ast.arg):
+                reads.names.add(node.attr if isinstance(node, ast.Attribute) else node.arg)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 reads.names.add(node.value)
             elif isinstance(node, ast.Call) and any(name_of(argument) == "self" for argument in node.args):
                 raise Uncertain
+    reads.names |= reads.wanted - fields  # another name of a field, such as an alias
     return frozenset(fields)
 
 
 def _is_only_set(ctx: ast.expr_context, statement: ast.AST) -> bool:
     """Whether a value is assigned to a parameter, and the value before it is not read."""
     return isinstance(ctx, ast.Store) and isinstance(statement, ast.Assign)
-
-
-def _is_assigned(body: ast.FunctionDef, name: str) -> bool:
-    """Whether ``name`` is a variable of the function."""
-    stored = (n for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name)
-    return next(stored, None) is not None or any(n.arg == name for n in ast.walk(body) if isinstance(n, ast.arg))
