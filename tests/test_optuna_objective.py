@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 import pytest
 
+import tuner
 from tuner import space_from_objective, validate
 from tuner.engine.local import run_here
 from tuner.engine.task import TrialTask
@@ -316,3 +317,12 @@ def test_an_experiment_names_the_line_of_an_objective_whose_space_cannot_be_read
     experiment = {"trainable": reference, "search_space": reference, "objective": {"metric": "loss", "mode": "min"}}
     with pytest.raises(InputError, match=r"search_space: objective, line 3: trial\.suggest_int in a branch"):
         validate({"name": "n", **experiment})
+
+
+def test_a_search_from_python_takes_an_objective(user_folder: Path) -> None:
+    def local(trial: optuna.Trial) -> float:
+        return trial.suggest_float("x", 0, 1) ** 2
+
+    for objective in (local, many):
+        search = tuner.Search(objective, space_from_objective(objective), objective=tuner.minimize("loss"))
+        assert str(search.plan())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tuner
 from tuner.engine.local import run_here
 from tuner.engine.task import TrialTask
 from tuner.errors import InputError
@@ -359,3 +360,12 @@ def test_a_script_that_cannot_be_read_is_an_input_error(user_folder: Path, refer
     (user_folder / "broken.py").write_text("def (:")
     with pytest.raises(InputError, match=message):
         load_trainable(reference, (user_folder,))
+
+
+def test_a_search_from_python_takes_a_script(user_folder: Path) -> None:
+    (user_folder / "train.py").write_text(TRAIN)
+    space = {"lr": {"uniform": [0, 1]}}
+    search = tuner.Search("train.py", space, objective=tuner.minimize("loss"), params={"epochs": 3})
+    assert "train.py" in str(search.plan())
+    with pytest.raises(InputError, match="has no such argument"):
+        tuner.Search("train.py", {"lrr": {"uniform": [0, 1]}}, objective=tuner.minimize("loss")).plan()

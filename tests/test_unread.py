@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_shipped import EXPERIMENTS
+import tuner
+from tests.test_shipped import EXPERIMENTS, ROOT
 from tuner import validate
 from tuner.plan_text import description
 from tuner.runner import prepare
@@ -224,6 +225,12 @@ def test_what_only_prepare_or_evaluate_reads_is_read(user_folder: Path) -> None:
 
 def test_a_function_of_a_library_is_not_looked_into(user_folder: Path) -> None:
     assert load_trainable("json:dumps", (user_folder,)).never_read(NAMES) == []
+
+
+def test_a_search_whose_loop_is_the_users_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # tuner is below the working directory
+    search = tuner.Search(None, {"lr": {"uniform": [0, 1]}}, objective=tuner.minimize("loss"))
+    assert "NOTICE" not in str(search.plan())
 
 
 def test_the_plan_says_so(user_folder: Path) -> None:

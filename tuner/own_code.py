@@ -26,7 +26,9 @@ class OwnCode:
     _trees: dict[object, ast.AST] = field(default_factory=dict)
 
     def holds(self, thing: Any) -> bool:
-        """Whether a function, class or module is the user's own."""
+        """Whether a function or class is the user's own."""
+        if str(getattr(thing, "__module__", "")).partition(".")[0] == "tuner":
+            return False
         try:
             file = Path(inspect.getfile(thing)).resolve()
         except (OSError, TypeError):
