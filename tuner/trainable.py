@@ -20,10 +20,10 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean, shortened
-from tuner.kinds import as_function
-from tuner.kinds.unsuitable import unsuitable
 from tuner.foreign.optuna_objective import Objective, is_objective
 from tuner.foreign.script import Script, is_script, read_script
+from tuner.kinds import as_function
+from tuner.kinds.unsuitable import unsuitable
 from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented

@@ -22,9 +22,9 @@ from tuner.engine.failures import BadReport, MissingMetric, NotFinite
 from tuner.engine.handover import Process, seed_all, seed_of
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import MICRO_BATCH
+from tuner.foreign.optuna_objective import Objective
 from tuner.kinds.old_interfaces import understood
 from tuner.kinds.parameters import parameters_released
-from tuner.foreign.optuna_objective import Objective
 from tuner.pickled import Pickled
 from tuner.trainable import load_trainable
 
