@@ -3,19 +3,21 @@ themselves, never copied from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from tuner.schedulers import AnyScheduler
+from tuner.errors import InputError
 from tuner.schedulers.base import SchedulerSpec
-from tuner.searchers import AnySearch
 from tuner.searchers.base import SearchSpec
+from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.document import Document
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.grammar import FORMS
+from tuner.spec.importing import innermost, no_exit
 from tuner.spec.model import Model
+from tuner.spec.plug_ins import SCHEDULERS, SEARCHES, Family
 from tuner.spec.space import Space, read_space
 
 _ARGUMENTS = {"lower": 1, "upper": 9, "q": 1, "mean": 0, "sd": 1, "categories": [1, 2], "values": [1, 2]}
@@ -35,14 +37,17 @@ class Abilities:
     """Domains that it cannot choose from."""
 
 
-def searches() -> list[SearchSpec]:
-    """One specification of every search algorithm, and of every variant of it, with default options."""
-    return [spec for spec in _variants(AnySearch) if isinstance(spec, SearchSpec)]
+def searches(installed: bool = False) -> list[SearchSpec]:
+    """One specification of every search algorithm, and of every variant of it, with default options.
+
+    ``installed``: also those of installed packages, which are imported. Raises InputError where one cannot be used.
+    """
+    return [spec for spec in _variants(SEARCHES, installed) if isinstance(spec, SearchSpec)]
 
 
-def schedulers() -> list[SchedulerSpec]:
-    """One specification of every scheduler, and of every variant of it, with default options."""
-    return [spec for spec in _variants(AnyScheduler) if isinstance(spec, SchedulerSpec)]
+def schedulers(installed: bool = False) -> list[SchedulerSpec]:
+    """The same of every scheduler."""
+    return [spec for spec in _variants(SCHEDULERS, installed) if isinstance(spec, SchedulerSpec)]
 
 
 def kind(spec: Model) -> str:
@@ -99,7 +104,8 @@ def abilities(search: SearchSpec) -> Abilities | None:
 
 def _takes(search: SearchSpec, domain: dict[str, Any]) -> bool:
     """Whether ``search`` has nothing to say against a parameter of ``domain``."""
-    return not any(path == ("x",) for path, _ in search.complaints(_space({"other": {"randint": [1, 9]}, "x": domain})))
+    space = _space({"other": {"randint": [1, 9]}, "x": domain})
+    return not any(path == ("search_space", "x") for path, _ in space_problems(search, space))
 
 
 def _exhaustive(search: SearchSpec, domain: dict[str, Any]) -> bool:
@@ -117,16 +123,16 @@ def _space(written: dict[str, Any]) -> Space:
 
 def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     """What its search, scheduler, objectives and space cannot do together: (key, message with the remedy)."""
-    for path, message in spec.search.option_complaints():
+    search, scheduler, space = spec.search, spec.scheduler, spec.search_space
+    for path, message in _asked(search, "option_complaints", search.option_complaints):
         yield ("search", *path), message
-    reason = spec.scheduler.unsuited(spec.search.kind)
-    if reason:
+    for reason in _asked(scheduler, "unsuited", lambda: filter(None, [scheduler.unsuited(search.kind)])):
         yield ("scheduler", "kind"), reason
-    for path, message in spec.scheduler.complaints(spec.search_space):
+    for path, message in _asked(scheduler, "complaints", lambda: scheduler.complaints(space)):
         yield ("scheduler", *path), message
     count, most = len(spec.objectives), spec.search.max_objectives
     if count > most and spec.objectives[0].weight is None:
-        able = ", ".join(label(search) for search in searches() if search.max_objectives >= count)
+        able = ", ".join(label(other) for other in searches() if other.max_objectives >= count)
         message = (
             f"names {count}, but search {label(spec.search)} can search for {most:g} at once; "
             f"give each a weight, or use one of: {able}"
@@ -134,12 +140,33 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
         yield ("objective",), message
 
 
-def _variants(union: Any) -> Iterator[Model]:
+def space_problems(search: SearchSpec, space: Space) -> Iterator[tuple[KeyPath, str]]:
+    """What ``search`` cannot do with ``space``: (key, message with the remedy)."""
+    for path, message in _asked(search, "complaints", lambda: search.complaints(space)):
+        yield ("search_space", *path), message
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _asked(spec: AlgorithmSpec, method: str, ask: Callable[[], Iterable[_Answer]]) -> list[_Answer]:
+    """The answers. Raises InputError where the method of a third party's class raises."""
+    if is_built_in(spec):
+        return list(ask())
+    try:
+        with no_exit():
+            return list(ask())
+    except Exception as error:  # noqa: BLE001 - a third party's class may raise anything: it is shown, not hidden
+        raise InputError(f"{type(spec).__qualname__}.{method} raised {innermost(error)}") from None
+
+
+def _variants(family: Family, installed: bool) -> Iterator[Model]:
     """Without validation: a plug-in has required options that only a user can give."""
-    for member in get_args(get_args(union)[0]):
+    theirs = [family.offered(point) for point in family.installed().values()] if installed else []
+    for member in [*family.built_in.values(), *theirs]:
         choices = list(_choices(member))
         for name, options in choices:
-            yield from (member.model_construct(**{name: option}) for option in options)
+            yield from (member.model_construct(None, **{name: option}) for option in options)
         if not choices:
             yield member.model_construct()
 

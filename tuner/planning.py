@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.algorithms import pairing_problems
+from tuner.algorithms import pairing_problems, space_problems
 from tuner.configuration import Configuration, merge
 from tuner.errors import MOST_PROBLEMS, InputError, Problem
 from tuner.machine import Cluster, describe
@@ -25,9 +25,7 @@ SAMPLES = 200
 def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     """Checks ``experiment`` against its trainable and ``cluster``. Raises InputError with every problem found."""
     spec = experiment.spec
-    problems = [
-        experiment.problem(("search_space", *path), text) for path, text in spec.search.complaints(spec.search_space)
-    ]
+    problems = [experiment.problem(path, text) for path, text in space_problems(spec.search, spec.search_space)]
     problems += [experiment.problem(path, text) for path, text in pairing_problems(spec)]
     if spec.checkpoints.every > 1 and spec.scheduler.kind == "ray":
         message = "must be 1 with scheduler.kind ray: such a scheduler may pause a trial at any report"

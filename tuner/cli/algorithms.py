@@ -31,12 +31,13 @@ def command(as_json: bool) -> None:
     """
     from tuner.algorithms import schedulers, searches
 
+    all_searches, all_schedulers = searches(installed=True), schedulers(installed=True)
     if as_json:
-        pairs = [_pair(search, scheduler) for search in searches() for scheduler in schedulers()]
-        print_json({"pairings": pairs, "searches": [_can(search) for search in searches()]})
+        pairs = [_pair(search, scheduler) for search in all_searches for scheduler in all_schedulers]
+        print_json({"pairings": pairs, "searches": [_can(search) for search in all_searches]})
     else:
-        echo(_pairings(searches(), schedulers()))
-        echo(_abilities(searches()))
+        echo(_pairings(all_searches, all_schedulers))
+        echo(_abilities(all_searches))
 
 
 def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool | None]:

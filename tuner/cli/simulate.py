@@ -164,16 +164,14 @@ def _progress(experiments: Sequence[Experiment]) -> str:
 
 def _comparable(experiments: Sequence[Experiment]) -> None:
     """Raises InputError unless all can be searched, each has its name, and they have one objective in common."""
-    from tuner.algorithms import pairing_problems, simulation_problem
+    from tuner.algorithms import pairing_problems, simulation_problem, space_problems
     from tuner.errors import InputError
     from tuner.spec.space_checks import examined
 
     problems = []
     for i, experiment in enumerate(experiments):
         spec, first = experiment.spec, experiments[0].spec
-        problems += [
-            experiment.problem(("search_space", *path), why) for path, why in spec.search.complaints(spec.search_space)
-        ]
+        problems += [experiment.problem(path, why) for path, why in space_problems(spec.search, spec.search_space)]
         problems += [experiment.problem(path, why) for path, why in pairing_problems(spec)]
         problems += examined(experiment).problems
         if reason := simulation_problem(spec.scheduler):

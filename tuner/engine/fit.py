@@ -45,7 +45,7 @@ def new_course(plan: Plan) -> Course:
     """A searcher and a scheduler that have seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.build(task)
+    scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.scheduler(task)
     return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised)
 
 

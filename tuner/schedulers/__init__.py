@@ -1,12 +1,17 @@
-"""Schedulers, one file each; the union below is the registry."""
+"""Schedulers, one file each; the union below is the registry of the built-in ones.
+
+Your own scheduler derives from `SchedulerSpec`, and builds a `Scheduler`; see docs/how-to/add-a-scheduler.md.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, WrapValidator
 
+from tuner.configuration import Configuration
 from tuner.schedulers.asha import Asha
+from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop, TimedSpec
 from tuner.schedulers.bohb import Bohb
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.hyperband import HyperBand
@@ -14,7 +19,39 @@ from tuner.schedulers.median import Median
 from tuner.schedulers.pb2 import Pb2
 from tuner.schedulers.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
+from tuner.spec.algorithm import as_built, spec_as_mapping
+from tuner.spec.space import Space
+from tuner.spec.task import Task
 
-AnyScheduler = Annotated[
-    Asha | Bohb | Fifo | HyperBand | Median | Pb2 | Pbt | RayScheduler, Field(discriminator="kind")
+__all__ = [
+    "AnyScheduler",
+    "Asha",
+    "Bohb",
+    "Configuration",
+    "Decision",
+    "Exploit",
+    "Fifo",
+    "HyperBand",
+    "Median",
+    "Pb2",
+    "Pbt",
+    "RayScheduler",
+    "Resume",
+    "Scheduler",
+    "SchedulerSpec",
+    "Space",
+    "Stop",
+    "Task",
+    "TimedSpec",
+    "spec_as_mapping",
 ]
+
+if TYPE_CHECKING:
+    AnyScheduler = SchedulerSpec
+else:
+    AnyScheduler = Annotated[
+        Asha | Bohb | Fifo | HyperBand | Median | Pb2 | Pbt | RayScheduler,
+        Field(discriminator="kind"),
+        WrapValidator(as_built),  # a third party's was validated by its own class
+        SerializeAsAny(),
+    ]

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from tuner.configuration import Configuration
-from tuner.spec.model import Model
+from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.space import Space
 from tuner.spec.task import Task
 
@@ -51,8 +51,8 @@ class Stop:
 class Scheduler(ABC):
     """Decides which trials continue. Knows nothing of Ray, so that a test or a simulator drives it the same way.
 
-    A scheduler can be pickled at any moment. The driver reports each trial's steps in order, and calls `next` whenever
-    resources for a trial are free.
+    Only `report` must be defined. A scheduler can be pickled at any moment. The driver reports each trial's steps in
+    order, and calls `next` whenever resources for a trial are free. See `SchedulerSpec` for an example.
     """
 
     def add(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
@@ -60,7 +60,17 @@ class Scheduler(ABC):
 
     @abstractmethod
     def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
-        """The trial reported the finite first objective ``value`` at fidelity ``step``; what becomes of it?"""
+        """What becomes of a trial that has just reported.
+
+        Args:
+            trial_id: The trial.
+            step: Its fidelity: the value of ``time_attr``, or the number of the report.
+            value: The first objective, finite. It is as the user reports it: the task's ``sign`` times it is to be
+                made large.
+
+        Returns:
+            CONTINUE, PAUSE, STOP, or `Exploit` if the trial continues from another trial's checkpoint.
+        """
 
     def remove(self, trial_id: str) -> None:  # noqa: B027
         """The trial ended: by itself, by a failure, or by a decision of this scheduler."""
@@ -74,12 +84,51 @@ class Scheduler(ABC):
         return None
 
 
-class SchedulerSpec(Model):
-    """The common part of every ``scheduler:`` block."""
+class SchedulerSpec(AlgorithmSpec):
+    """The options of a scheduler, and how to build it: the base of every ``scheduler:`` block.
+
+    A subclass declares its options as fields. They are keys of the ``scheduler:`` block, checked by their types, and
+    unknown keys are errors. Only `build` must be defined. A scheduler that stops trials also says when a trial is
+    complete (``fidelity``), most simply by deriving from `TimedSpec`, which has ``time_attr`` and ``max_t``.
+
+    Example:
+        >>> from tuner.schedulers import Decision, Scheduler, TimedSpec
+        >>> class Threshold(TimedSpec):
+        ...     at: int = 3
+        ...     limit: float = 1.0
+        ...     def build(self, task):
+        ...         return Stopping(self.at, self.limit, task.sign)
+        ...     def rungs(self):
+        ...         return (self.at, self.max_t)
+        >>> class Stopping(Scheduler):
+        ...     def __init__(self, at, limit, sign):
+        ...         self.at, self.limit, self.sign = at, limit, sign
+        ...     def report(self, trial_id, step, value):
+        ...         bad = step == self.at and self.sign * value < self.sign * self.limit
+        ...         return Decision.STOP if bad else Decision.CONTINUE
+        >>> from tuner.testing import check_scheduler
+        >>> check_scheduler(Threshold(max_t=10))
+    """
+
+    group: ClassVar[str] = "tuner.schedulers"
 
     @abstractmethod
     def build(self, task: Task) -> Scheduler:
-        """The scheduler for ``task``."""
+        """The scheduler for ``task``.
+
+        Args:
+            task: The search problem: the space, the direction of each objective, the number of trials, the fidelity
+                ``max_t`` at which a trial is complete, and the seed from which alone the scheduler draws.
+
+        Returns:
+            A scheduler that can be pickled at any moment.
+        """
+
+    def scheduler(self, task: Task) -> Scheduler:
+        """The scheduler for ``task``; a third party's is named where it raises or answers what it must not."""
+        from tuner.schedulers.checked import checked  # it is a Scheduler, and so needs this file
+
+        return self.build(task) if is_built_in(self) else checked(self, task)
 
     @property
     def fidelity(self) -> tuple[str, int] | None:
@@ -122,7 +171,7 @@ class SchedulerSpec(Model):
 
     def expected_at_rungs(self, trials: int) -> tuple[float, ...]:
         """How many of ``trials`` are expected to reach each rung when the order of trials says nothing."""
-        return ()
+        return (float(trials),) * len(self.rungs())
 
     def unsuited(self, search: str) -> str | None:
         """Why this scheduler makes no sense with ``search.kind: search``, and what does; None where it makes sense."""

@@ -1,14 +1,46 @@
-"""The search algorithms: one file each. To add one, write its file and name it in `AnySearch`."""
+"""The search algorithms, one file each; the union below is the registry of the built-in ones.
 
-from typing import Annotated
+Your own search derives from `SearchSpec`, and builds a `Searcher`; see docs/how-to/add-a-searcher.md.
+"""
 
-from pydantic import Field
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field, SerializeAsAny, WrapValidator
+
+from tuner.configuration import Configuration
+from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb import Bohb
 from tuner.searchers.grid import Grid
 from tuner.searchers.hyperopt import HyperOpt
 from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
+from tuner.spec.algorithm import as_built, spec_as_mapping
+from tuner.spec.space import Space
+from tuner.spec.task import Task
 
-AnySearch = Annotated[Random | Grid | Optuna | HyperOpt | Bohb | RaySearch, Field(discriminator="kind")]
+__all__ = [
+    "AnySearch",
+    "Bohb",
+    "Configuration",
+    "Grid",
+    "HyperOpt",
+    "Optuna",
+    "Random",
+    "RaySearch",
+    "SearchSpec",
+    "Searcher",
+    "Space",
+    "Task",
+    "spec_as_mapping",
+]
+
+if TYPE_CHECKING:
+    AnySearch = SearchSpec
+else:
+    AnySearch = Annotated[
+        Random | Grid | Optuna | HyperOpt | Bohb | RaySearch,
+        Field(discriminator="kind"),
+        WrapValidator(as_built),  # a third party's was validated by its own class
+        SerializeAsAny(),
+    ]

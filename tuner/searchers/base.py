@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from tuner.configuration import Configuration
 from tuner.searchers.prior_draws import believed_point
-from tuner.spec.model import Model
+from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.space import Space
 from tuner.spec.task import Task
 
@@ -17,12 +17,21 @@ from tuner.spec.task import Task
 class Searcher(ABC):
     """Suggests configurations. Knows nothing of Ray, so that a test or a simulator drives it the same way.
 
-    A searcher can be pickled at any moment, and continues with the same sequence when it is unpickled.
+    Only `suggest` must be defined. A searcher that learns defines the others too. A searcher can be pickled at any
+    moment, and continues with the same sequence when it is unpickled. See `SearchSpec` for an example.
     """
 
     @abstractmethod
     def suggest(self, trial_id: str) -> Configuration | None:
-        """The next configuration, to be known as ``trial_id``; None when the space is exhausted."""
+        """The next configuration.
+
+        Args:
+            trial_id: The name of the new trial, by which later calls tell what became of it.
+
+        Returns:
+            A point of the space, of plain Python values (`Space.build` and `Space.sample` give such); None if the
+            space is exhausted.
+        """
 
     def adopt(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
         """``configuration``, a point of the space that this searcher did not suggest, runs as ``trial_id``."""
@@ -48,8 +57,33 @@ def initial_trials(most: int, trials: int, least: int = 1) -> int:
     return max(least, min(most, trials // 3))
 
 
-class SearchSpec(Model):
-    """The common part of every ``search:`` block."""
+class SearchSpec(AlgorithmSpec):
+    """The options of a search algorithm, and how to build it: the base of every ``search:`` block.
+
+    A subclass declares its options as fields. They are keys of the ``search:`` block, checked by their types, and
+    unknown keys are errors. Only `build` must be defined; the other methods answer questions of ``validate``.
+
+    Example:
+        >>> from tuner.searchers import Searcher, SearchSpec
+        >>> class Repeat(SearchSpec):
+        ...     times: int = 2
+        ...     def build(self, task):
+        ...         return Repeated(task, self.times)
+        >>> class Repeated(Searcher):
+        ...     def __init__(self, task, times):
+        ...         from numpy.random import default_rng
+        ...         self.space, self.rng, self.times = task.space, default_rng(task.seed), times
+        ...         self.left, self.latest = 0, {}
+        ...     def suggest(self, trial_id):
+        ...         if self.left == 0:
+        ...             self.left, self.latest = self.times, self.space.sample(self.rng)
+        ...         self.left -= 1
+        ...         return dict(self.latest)
+        >>> from tuner.testing import check_searcher
+        >>> check_searcher(Repeat(times=3))
+    """
+
+    group: ClassVar[str] = "tuner.searchers"
 
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     """Same seed, same sequence of configurations (with one trial at a time); drawn and recorded when absent."""
@@ -60,7 +94,15 @@ class SearchSpec(Model):
 
     @abstractmethod
     def build(self, task: Task) -> Searcher:
-        """The searcher for ``task``."""
+        """The searcher for ``task``.
+
+        Args:
+            task: The search problem: the space, the direction of each objective, the number of trials, the fidelity
+                ``max_t`` at which a trial is complete, and the seed from which alone the searcher draws.
+
+        Returns:
+            A searcher that can be pickled at any moment.
+        """
 
     @property
     def max_objectives(self) -> float:
@@ -69,9 +111,10 @@ class SearchSpec(Model):
 
     def searcher(self, task: Task) -> Searcher:
         """The searcher for ``task``, which gives ``points_to_evaluate`` first and nothing that a constraint forbids."""
-        from tuner.searchers.guarded import Guarded  # it is a Searcher, and so needs this file
+        from tuner.searchers.checked import checked  # they are Searchers, and so need this file
+        from tuner.searchers.guarded import Guarded
 
-        inner = self.build(task)
+        inner = self.build(task) if is_built_in(self) else checked(self, task)
         points = [task.space.complete(point) for point in self.points_to_evaluate]
         believed = believed_point(task) if self.follows_priors else None
         if believed is not None and believed not in points:

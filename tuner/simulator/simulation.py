@@ -123,7 +123,7 @@ class _Simulation:
 
     def __post_init__(self) -> None:
         self._searcher = self.search.searcher(self.task)
-        self._scheduler = self.scheduler_spec.build(self.task)
+        self._scheduler = self.scheduler_spec.scheduler(self.task)
         self._more = True
         self._trials: dict[str, _Trial] = {}
         self._running: list[tuple[float, int, str]] = []

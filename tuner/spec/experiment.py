@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
@@ -155,9 +155,3 @@ class ExperimentSpec(Model):
         if self.scheduler.fidelity:
             required.append((self.scheduler.fidelity[0], "scheduler.time_attr"))
         return tuple(required)
-
-
-def options_of(block: str, kind: Any) -> set[str]:
-    """Options of the algorithm ``kind`` in ``block``, search or scheduler; none where there is no such algorithm."""
-    models = get_args(ExperimentSpec.model_fields[block].annotation)
-    return {name for model in models if model.model_fields["kind"].default == kind for name in model.model_fields}

@@ -29,11 +29,17 @@ _FORMS = {
 """What the patterns of texts mean, by the last name of their keys."""
 
 
-def mistakes(document: Document, error: ValidationError) -> list[Problem]:
-    """One problem a key, however many members of a union complain of it."""
+def mistakes(
+    document: Document, error: ValidationError, model: type[BaseModel] = ExperimentSpec, block: KeyPath = ()
+) -> list[Problem]:
+    """One problem a key, however many members of a union complain of it.
+
+    ``error`` is what ``model`` says of the part of the document at ``block``.
+    """
+    part = reduce(lambda inner, key: inner[key], block, document.value)
     by_path: dict[KeyPath, list[ErrorDetails]] = {}
     for details in error.errors():
-        by_path.setdefault(_written_path(document.value, details["loc"]), []).append(details)
+        by_path.setdefault((*block, *_written_path(part, details["loc"], model)), []).append(details)
     problems = []
     for path, errors in by_path.items():
         if len(errors) > 1:
@@ -41,11 +47,13 @@ def mistakes(document: Document, error: ValidationError) -> list[Problem]:
             message = f"must be {expected}, not {kind(errors[0]['input'])}"
             problems.append(Problem(document.place(path), dotted(path), message))
         else:
-            problems.append(_problem(document, path, errors[0]))
+            known = _keys_at(part, path[len(block) : -1], model) if errors[0]["type"] == "extra_forbidden" else []
+            problems.append(_problem(document, path, errors[0], known))
     return problems
 
 
-def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
+def _problem(document: Document, path: KeyPath, error: ErrorDetails, known: list[str]) -> Problem:
+    """``known``: the keys that stand beside an unknown one."""
     context, given = error.get("ctx", {}), kind(error["input"])
     match error["type"]:
         case "missing":
@@ -53,7 +61,7 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails) -> Problem:
             remedy = f"; {_REQUIRED[general]}" if general in _REQUIRED else ""
             return Problem(document.place(path[:-1]), dotted(path), f"required, but missing{remedy}")
         case "extra_forbidden":
-            message = f"unknown key; {did_you_mean(str(path[-1]), _keys_at(document.value, path[:-1]))}"
+            message = f"unknown key; {did_you_mean(str(path[-1]), known)}"
         case "union_tag_invalid":
             path = (*path, "kind")
             tags = _quoted(context["expected_tags"])
@@ -93,12 +101,12 @@ def _quoted(names: Any) -> list[str]:
     return [text.strip("' ") for text in str(names).replace(" or ", ", ").split(",")]
 
 
-def _written_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:
-    """``loc`` without the names of union members that pydantic puts between the keys a user wrote."""
+def _written_path(value: Any, loc: tuple[int | str, ...], root: type[BaseModel]) -> KeyPath:
+    """``loc``, a place in ``value`` of the model ``root``, without what pydantic puts between the keys a user wrote."""
     path: list[str | int] = []
-    model: type[BaseModel] | None = ExperimentSpec
+    model: type[BaseModel] | None = root
     for i, part in enumerate(loc):
-        if i == 1 and _fields(ExperimentSpec)[str(loc[0])].discriminator:
+        if i == 1 and root is ExperimentSpec and _fields(root)[str(loc[0])].discriminator:
             continue  # the kind of searcher or scheduler
         if isinstance(part, int) and not isinstance(value, list):
             continue  # one objective, which stands for a list of one
@@ -122,8 +130,8 @@ def _model_at(model: type[BaseModel] | None, name: str, value: Any) -> type[Base
     return next(iter(chosen or candidates), None)
 
 
-def _keys_at(value: Any, path: KeyPath) -> list[str]:
-    model: type[BaseModel] | None = ExperimentSpec
+def _keys_at(value: Any, path: KeyPath, root: type[BaseModel]) -> list[str]:
+    model: type[BaseModel] | None = root
     for part in path:
         model = model if isinstance(part, int) else _model_at(model, part, value)
         value = value[part]

@@ -20,9 +20,10 @@ from tuner.pickled import Pickled, is_pickled
 from tuner.spec.constraints import read_constraint
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
-from tuner.spec.experiment import ExperimentSpec, options_of
+from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.importing import import_attribute, no_exit, text_of
 from tuner.spec.mistakes import mistakes
+from tuner.spec.plug_ins import SCHEDULERS, SEARCHES, read_plug_in
 from tuner.spec.space import Space, read_space, space_from_param_space
 from tuner.spec.space_model import MAX_CONSTRAINTS
 from tuner.storage import RunFolder
@@ -90,7 +91,7 @@ def load_experiment(
         )
     problems: list[Problem] = []
     items = [_split(text) for text in overrides] if not isinstance(overrides, Mapping) else list(overrides.items())
-    _change_kinds(document, items)
+    _change_kinds(document, items, roots)
     space_overrides = [(k, v) for k, v in items if k.startswith("search_space.")]
     for key, value in items:
         if (key, value) not in space_overrides:
@@ -98,7 +99,7 @@ def load_experiment(
     pickles = (*pickles, *_pickles_in(document, roots, {pickled.file for pickled in pickles}))
     space, python_space = _space(document, space_overrides, roots, pickles, problems)
     document.value.setdefault("name", _default_name(file))
-    spec = _validate(document, _constrained(document, space, problems), problems)
+    spec = _validate(document, _constrained(document, space, problems), roots, problems)
     if problems or spec is None:
         raise InputError(problems)
     return Experiment(spec, document, file, roots, python_space, pickles)
@@ -175,15 +176,18 @@ def _split(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _change_kinds(document: Document, overrides: list[tuple[str, Any]]) -> None:
+def _change_kinds(document: Document, overrides: list[tuple[str, Any]], roots: tuple[Path, ...]) -> None:
     """``--set search.kind=NAME`` chooses another algorithm: what only the one in the file has goes with that one."""
-    for block in ("search", "scheduler"):
-        written = document.value.get(block)
-        chosen = [value for key, value in overrides if key == f"{block}.kind"]
-        if not chosen or not isinstance(written, dict):
+    for family in (SEARCHES, SCHEDULERS):
+        written = document.value.get(family.block)
+        chosen = {
+            key: value for key, value in overrides if key in (f"{family.block}.kind", f"{family.block}.class_path")
+        }
+        if f"{family.block}.kind" not in chosen or not isinstance(written, dict):
             continue
-        if kept := options_of(block, _parsed(f"{block}.kind", chosen[-1]).value):
-            for option in options_of(block, written.get("kind")) - kept:
+        other = {key.partition(".")[2]: _parsed(key, value).value for key, value in chosen.items()}
+        if kept := family.options_of(other, roots):
+            for option in family.options_of(written, roots) - kept:
                 written.pop(option, None)
 
 
@@ -286,8 +290,14 @@ def _not_found(name: str, roots: tuple[Path, ...]) -> str:
     return f"no file {name!r}; looked in {', '.join(map(str, roots))}"
 
 
-def _validate(document: Document, space: Space | None, problems: list[Problem]) -> ExperimentSpec | None:
-    value = dict(document.value)
+def _validate(
+    document: Document, space: Space | None, roots: tuple[Path, ...], problems: list[Problem]
+) -> ExperimentSpec | None:
+    known = len(problems)
+    plug_ins = {family.block: read_plug_in(family, document, roots, problems) for family in (SEARCHES, SCHEDULERS)}
+    read = {block: spec for block, spec in plug_ins.items() if spec is not None}
+    refused = {problem.key.partition(".")[0] for problem in problems[known:]}
+    value = {key: item for key, item in document.value.items() if key not in refused} | read
     if "search_space" in value:
         value["search_space"] = space
     try:

@@ -1,0 +1,64 @@
+"""A third party's searcher: it is named where it raises, or suggests what the space does not hold."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from tuner.configuration import Configuration
+from tuner.errors import InputError, blaming
+from tuner.searchers.base import Searcher, SearchSpec
+from tuner.spec.document import dotted
+from tuner.spec.task import Task
+
+
+def checked(spec: SearchSpec, task: Task) -> Searcher:
+    """The searcher that ``spec`` builds, with checks around it."""
+    name = f"search {type(spec).__qualname__}"
+    with blaming(name):
+        built = spec.build(task)
+    if not isinstance(built, Searcher):
+        raise InputError(f"{name}: build must return a tuner.searchers.Searcher, not {type(built).__name__}")
+    return Checked(built, task, name)
+
+
+class Checked(Searcher):
+    """Passes everything on to ``inner``."""
+
+    def __init__(self, inner: Searcher, task: Task, name: str) -> None:
+        self._inner, self._space, self._name = inner, task.space, name
+
+    def _blaming(self) -> AbstractContextManager[None]:
+        return blaming(self._name)
+
+    def suggest(self, trial_id: str) -> Configuration | None:
+        with self._blaming():
+            suggested = self._inner.suggest(trial_id)
+        if suggested is None:
+            return None
+        if not isinstance(suggested, dict):
+            raise InputError(f"{self._name}: suggest must return a dict or None, not {type(suggested).__name__}")
+        wrong = [(path, text) for path, text in self._space.complaints(suggested) if path]  # constraints have no path
+        if wrong:
+            path, text = wrong[0]
+            raise InputError(f"{self._name} suggested no point of the search space: {dotted(path)}: {text}")
+        return suggested
+
+    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+        with self._blaming():
+            self._inner.adopt(trial_id, configuration)
+
+    def observe(self, trial_id: str, step: int, value: float) -> None:
+        with self._blaming():
+            self._inner.observe(trial_id, step, value)
+
+    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        with self._blaming():
+            self._inner.pause(trial_id, step, values)
+
+    def resume(self, trial_id: str) -> None:
+        with self._blaming():
+            self._inner.resume(trial_id)
+
+    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+        with self._blaming():
+            self._inner.end(trial_id, step, values)
