@@ -13,11 +13,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.tables import DOMAINS, by_formula
+from tests.tracking.made_up import made_up_run, made_up_trial
+from tuner import validate
 from tuner.algorithms import pairing_problems, space_problems
 from tuner.cli import cli
 from tuner.errors import InputError, UserCodeRaised
+from tuner.journal import JournalWriter
+from tuner.plan_text import description
+from tuner.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.schedulers import Asha
 from tuner.searchers import Random, Searcher, SearchSpec, Space, Task, spec_as_mapping
+from tuner.spec.document import dump_yaml
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.schema import experiment_schema
 
@@ -420,6 +427,91 @@ class TestEntryPoints:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=elsewhere, check=False)
         assert done.stdout == "0.25 early\n", done.stderr
+
+
+ARMED = """
+import os
+from tuner.schedulers import TimedSpec
+from tuner.searchers import SearchSpec
+
+os.mkdir("boom")
+
+class Search(SearchSpec):
+    def build(self, task): ...
+
+class Scheduler(TimedSpec):
+    def build(self, task): ...
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "--storage", "runs"],
+        ["show", "runs/run"],
+        ["why", "runs/run"],
+        ["report", "runs/run", "-o", "page.html"],
+        ["compare", "runs/run", "runs/run"],
+        ["table", "runs/run", "-o", "table.parquet"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("kind", [{"kind": "custom", "class_path": "armed.py:"}, {"kind": "armed"}], ids=str)
+def test_reading_a_run_imports_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], kind: dict[str, str]
+) -> None:
+    install(here, monkeypatch, "armed", "armed:Search")
+    (here / "armed.py").write_text(ARMED)
+    results = made_up_run(here / "runs", working_directory=str(here), roots=[str(here)])
+    named = {key: f"{value}Search" if key == "class_path" else value for key, value in kind.items()}
+    results.spec["search_space"] = {"lr": {"uniform": [0, 1]}}
+    results.spec["search"] = {**named, "seed": 0}
+    results.spec["scheduler"] = {**named, "time_attr": "epoch", "max_t": 9}
+    made_up_trial(results, 0.5, status="completed")
+    results.folder.create()
+    results.folder.write(EXPERIMENT, dump_yaml(results.spec, []))
+    write_json(results.folder, PROVENANCE, results.provenance)
+    results.save()
+    journal = JournalWriter(results.folder)
+    journal.append("began", spec=results.spec, provenance=results.provenance)
+    journal.close()
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert not (here / "boom").exists()
+    with pytest.raises(InputError):  # the one who resumes it imports it
+        load_experiment(results.spec, roots=(here,))
+    assert (here / "boom").exists() == (kind["kind"] == "custom")
+
+
+@pytest.fixture
+def table(here: Path) -> Path:
+    """An experiment with both, and a table to simulate it with."""
+    by_formula(informative=True, configurations=50).to_parquet(here / "t.parquet")
+    scheduler = "{kind: custom, class_path: 'early.py:Early', time_attr: epoch, max_t: 27, at: 9}"
+    text = dump_yaml({"search_space": DOMAINS}, []).decode()
+    (here / "e.yaml").write_text(
+        f"trainable: t:train\nobjective: {{metric: val_accuracy, mode: max}}\nbudget: {{trials: 8}}\n{text}"
+        f"search: {WALK}\nscheduler: {scheduler}\n"
+    )
+    return here
+
+
+def test_both_are_simulated(table: Path) -> None:
+    words = ["simulate", "e.yaml", "--table", "t.parquet", "--seeds", "2", "--trials", "8", "--json", "-o", "out"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    row = json.loads(done.stdout)["results"][0]
+    assert row["trials"] == 8
+
+
+def test_both_are_in_the_plan(here: Path) -> None:
+    (here / "t.py").write_text("def train(config): ...\n")
+    scheduler = "{kind: custom, class_path: 'early.py:Early', max_t: 27, at: 9}"
+    file = written(here, WALK, scheduler)
+    file.write_text(file.read_text().replace("t:train", "t.py:train") + "resources: {gpu: 0}\n")
+    plan = dict(description(validate(file)))
+    assert plan["search"] == "walk, class_path mine:Walk, radius 0.25, colour red, seed 3"
+    assert plan["rungs"] == "training_iteration    9: about 20 trials reach it"
 
 
 def test_space_and_task_are_public() -> None:
