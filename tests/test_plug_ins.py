@@ -510,7 +510,7 @@ def test_both_are_in_the_plan(here: Path) -> None:
     file = written(here, WALK, scheduler)
     file.write_text(file.read_text().replace("t:train", "t.py:train") + "resources: {gpu: 0}\n")
     plan = dict(description(validate(file)))
-    assert plan["search"] == "walk, class_path mine:Walk, radius 0.25, colour red, seed 3"
+    assert plan["search"] == "walk, class_path mine:Walk, radius 0.25, colour red, trouble , seed 3"
     assert plan["rungs"] == "training_iteration    9: about 20 trials reach it"
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tuner.ask_tell import AskTell, Suggestion
     from tuner.best import restore_best
     from tuner.foreign.optuna_space import space_from_objective
+    from tuner.callback import Callback
     from tuner.loading import load_run
     from tuner.reporting import get_checkpoint, report
     from tuner.results import ResultSet
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AskTell",
     "Budget",
+    "Callback",
     "Checkpoints",
     "Cost",
     "Failures",
@@ -117,6 +119,7 @@ _HOMES = {
     "ResultSet": "tuner.results",
     "Trial": "tuner.trial",
     "Report": "tuner.trial",
+    "Callback": "tuner.callback",
     "simulate": "tuner.simulator",
     "Table": "tuner.simulator",
 }

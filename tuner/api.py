@@ -26,6 +26,7 @@ from tuner.resumption import extend, resume, retry
 from tuner.runner import Say, run, validate_experiment
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
+from tuner.spec.algorithm import AlgorithmSpec, spec_as_mapping
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import Budget, Checkpoints
 from tuner.spec.failures import Failures
@@ -674,5 +675,6 @@ def _space(search_space: Mapping[str, Any] | str) -> tuple[Any, list[Pickled]]:
 
 def _as_written(block: BaseModel) -> dict[str, Any]:
     """A block as an experiment file writes it: what was given, and which algorithm it is."""
-    kind = {"kind": block.kind} if hasattr(block, "kind") else {}
-    return kind | block.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(block, AlgorithmSpec):
+        return spec_as_mapping(block)
+    return block.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -54,7 +54,12 @@ def _custom(family: Family) -> dict[str, Any]:
     return {
         "description": f"Your own subclass of ``{base}``: its options stand beside ``class_path``.",
         "properties": {
-            "kind": {"const": CUSTOM, "title": "Kind", "type": "string"},
+            "kind": {
+                "const": CUSTOM,
+                "description": f"A {family.block} of your own.",
+                "title": "Kind",
+                "type": "string",
+            },
             "class_path": {
                 "description": "``module:Class``, or ``path/to/file.py:Class``.",
                 "pattern": r"^[^:]+:[A-Za-z_]\w*$",
@@ -63,6 +68,7 @@ def _custom(family: Family) -> dict[str, Any]:
             },
         },
         "required": ["kind", "class_path"],
+        "examples": [{"kind": CUSTOM, "class_path": f"mymodule:My{family.block.title()}"}],
         "title": f"Custom{family.block.title()}",
         "type": "object",
     }
