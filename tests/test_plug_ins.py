@@ -171,13 +171,26 @@ def test_what_is_recorded_is_read_back_the_same(here: Path) -> None:
     assert recorded["search"]["colour"] == "red"
     assert recorded["scheduler"]["class_path"] == "early.py:Early"
     again = load_experiment({**recorded, "search_space": spec.search_space.to_yaml()}, roots=(here,)).spec
-    assert (again.search, again.scheduler) == (spec.search, spec.scheduler)
+    assert again.search.model_dump() == spec.search.model_dump()
+    assert again.scheduler.model_dump() == spec.scheduler.model_dump()
     assert spec_as_mapping(spec.search) == {
         "kind": "custom",
         "class_path": "mine:Walk",
         "seed": 3,
         "radius": 0.25,
     }
+
+
+def test_a_process_that_imports_nothing_of_it_reads_its_pickle(here: Path, tmp_path_factory: Any) -> None:
+    """As the process of a trial, which gets the scheduler's specification."""
+    spec = loaded(here, WALK, "{kind: custom, class_path: early.py:Early, at: 3}").spec
+    assert pickle.loads(pickle.dumps(spec.scheduler)) == spec.scheduler
+    file = here / "spec.pkl"
+    file.write_bytes(pickle.dumps((spec.search, spec.scheduler)))
+    code = f"import pickle; a, b = pickle.load(open({str(file)!r}, 'rb')); print(a.radius, b.rungs())"
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=elsewhere, check=False)
+    assert done.stdout == "0.25 (3, 100)\n", done.stderr
 
 
 @pytest.mark.parametrize(

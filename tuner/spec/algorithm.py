@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, SupportsIndex
 
 from pydantic import (
     PrivateAttr,
@@ -15,6 +16,7 @@ from pydantic import (
 )
 
 from tuner.errors import InputError
+from tuner.spec.importing import import_attribute
 from tuner.spec.model import Model
 
 CUSTOM = "custom"
@@ -32,6 +34,14 @@ class AlgorithmSpec(Model):
 
     _class_path: str = PrivateAttr("")
     """As the experiment file names the class, where it does."""
+    _roots: tuple[Path, ...] = PrivateAttr(())
+    """Where that is looked up."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Finds a class of the user's by its ``class_path`` again: a trial's process may not have imported it."""
+        if not self._class_path:
+            return super().__reduce_ex__(protocol)
+        return _restored, (self._class_path, self._roots, self.__getstate__())
 
     @model_serializer(mode="wrap")
     def _with_kind(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
@@ -39,6 +49,14 @@ class AlgorithmSpec(Model):
         fields: dict[str, Any] = handler(self)
         told = {name: value for name, value in identity_of(self).items() if name not in (info.exclude or ())}
         return told | {name: value for name, value in fields.items() if name != "kind"}
+
+
+def _restored(class_path: str, roots: tuple[Path, ...], state: dict[Any, Any]) -> AlgorithmSpec:
+    """A specification that was pickled. Raises InputError where its class cannot be imported."""
+    cls = import_attribute(class_path, roots)
+    spec: AlgorithmSpec = cls.__new__(cls)
+    spec.__setstate__(state)
+    return spec
 
 
 def is_built_in(spec: AlgorithmSpec) -> bool:

@@ -155,7 +155,7 @@ def read_plug_in(family: Family, document: Document, roots: Roots, problems: lis
         problem(key, f"{found.__qualname__} cannot be used: {innermost(error)}")
         return None
     if named == CUSTOM:
-        spec._class_path = class_path
+        spec._class_path, spec._roots = class_path, roots
     return spec
 
 
