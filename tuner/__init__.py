@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
     from tuner.ask_tell import AskTell, Suggestion
     from tuner.best import restore_best
-    from tuner.foreign.optuna_space import space_from_objective
     from tuner.callback import Callback
+    from tuner.foreign.optuna_space import space_from_objective
     from tuner.loading import load_run
     from tuner.reporting import get_checkpoint, report
     from tuner.results import ResultSet
