@@ -84,15 +84,15 @@ SESSIONS: dict[str, list[list[Step]]] = {
     "ctrl-c": [
         [
             Command(
-                "tuner run experiments/quickstart.yaml --name c", head=4, tail=6, until="[3/30]", signal=signal.SIGINT
+                "tuner run experiments/quickstart.yaml --name c", head=4, tail=12, until="[3/30]", signal=signal.SIGINT
             ),
             Command("tuner resume c", head=2, tail=6),
         ]
     ],
     "kill": [
         [
-            Command(_SIX, head=3, tail=0, until="takes the lead", signal=signal.SIGKILL, meanwhile="tuner why k"),
-            Command("tuner why k"),
+            Command(_SIX, head=3, tail=0, until="takes the lead", signal=signal.SIGKILL, meanwhile="tuner status k"),
+            Command("tuner status k"),
             Command("tuner resume k", head=4, tail=6),
             Command("tuner extend k --trials +2 --max-t 40 --set params.epochs=40", head=2, tail=8),
         ]
@@ -101,7 +101,7 @@ SESSIONS: dict[str, list[list[Step]]] = {
         [_write_flaky],
         [Command("tuner run flaky.yaml --name f", head=0, tail=6)],
         [_write_missing],
-        [Command("tuner retry f --failed", head=0, tail=5)],
+        [Command("tuner retry f", head=0, tail=5)],
     ],
     "objectives": [
         [
@@ -115,7 +115,7 @@ SESSIONS: dict[str, list[list[Step]]] = {
     ],
     "digits_random": [
         [Command("tuner run experiments/digits_random.yaml --name d", head=2, tail=6)],
-        [Command("tuner table d -o digits.parquet")],
+        [Command("tuner export d --table digits.parquet")],
     ],
     "digits_grid": [[Command("tuner run experiments/digits_grid.yaml --name grid", head=2, tail=8)]],
     "cifar": [
@@ -153,10 +153,16 @@ def _preparation(name: str) -> list[Step] | None:
 def _write(name: str, lines: list[str]) -> None:
     packages = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     host = f"{os.cpu_count()} CPU cores ({platform.machine()}), {platform.system()}, Python {platform.python_version()}"
-    header = [f"# Recorded by docs/record.py on {datetime.date.today()}: {host};", f"# {packages}."]
+    load = f"load average {os.getloadavg()[1]:.1f}"
+    header = [f"# Recorded by docs/record.py on {datetime.date.today()}: {host};", f"# {packages}; {load}."]
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.txt").write_text("\n".join([*header, *lines]) + "\n")
+    (FOLDER / f"{name}.txt").write_text(without_paths("\n".join([*header, *lines]) + "\n"))
     print(f"{name}: {len(lines)} lines", file=sys.stderr)
+
+
+def without_paths(text: str) -> str:
+    """The text without the place of this checkout and of its Python, which differ on every machine."""
+    return text.replace(sys.prefix, ".venv").replace(str(ROOT), ".")
 
 
 def _perform(step: Step, folder: Path) -> Iterator[str]:
