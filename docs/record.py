@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -169,7 +170,7 @@ def _perform(step: Step, folder: Path) -> Iterator[str]:
     if not isinstance(step, Command):
         step(folder)
         return
-    yield from _fold(f"$ {step.line}", " \\", "    ")
+    yield from _typed(step.line)
     process = _start(step.line, folder)
     printed: list[str] = []
     between: list[str] = []
@@ -189,7 +190,7 @@ def _perform(step: Step, folder: Path) -> Iterator[str]:
                 between.append(f"$ kill -9 {process.pid}")
     process.wait()
     shown = _shorten(printed, step.head, step.tail)
-    yield from (part for line in [*shown, *between] for part in _fold(line, "", "        "))
+    yield from (part for line in [*shown, *between] for part in _fold(line))
 
 
 def _start(line: str, folder: Path) -> subprocess.Popen[str]:
@@ -215,19 +216,29 @@ def _shorten(lines: list[str], head: int, tail: int) -> list[str]:
     return [*lines[:head], "…", *(lines[-tail:] if tail else [])]
 
 
-def _fold(line: str, end: str, indent: str) -> list[str]:
+def _typed(line: str) -> list[str]:
+    """A command as one types it: if it is long, on several lines that end with a backslash."""
+    lines = ["$"]
+    for part in re.split(r" (?=--)", line):
+        if len(lines[-1]) + len(part) + 3 > WIDTH:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {part}"
+    return lines
+
+
+def _fold(line: str) -> list[str]:
     if len(line) <= WIDTH:
         return [line.rstrip()]
-    parts = textwrap.wrap(
+    return textwrap.wrap(
         line,
-        WIDTH - len(end),
-        subsequent_indent=indent,
+        WIDTH,
+        subsequent_indent=" " * 8,
         break_long_words=False,
         break_on_hyphens=False,
         replace_whitespace=False,
         drop_whitespace=True,
     )
-    return [*(part + end for part in parts[:-1]), parts[-1]]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [p for p in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))] if "experiment-file" not in p.parts]
 REPEATABLE = {"validate", "algorithms", "schema", "--help", "-h"}
-"""Commands that start no search: what they print is compared with the page."""
+"""Commands of tuner that start no search: what they print is compared with the page, as for ``python``."""
 REFUSED = "error: "
 """A search that is refused is not started, so that its message can be compared as well."""
 
@@ -38,7 +39,7 @@ class Session:
     @property
     def repeatable(self) -> bool:
         words = self.words
-        return words[0] == "tuner" and (words[1] in REPEATABLE or self.output.startswith(REFUSED))
+        return words[0] == "python" or words[1] in REPEATABLE or self.output.startswith(REFUSED)
 
 
 def sessions(page: Path, text: str) -> list[Session]:
@@ -96,10 +97,14 @@ def test_a_page_shows_what_the_command_prints(
     (user_folder / "my_train.py").write_text("def train(config): ...\n")  # of the tutorial, if the page has no other
     for name, text in files(session.page.read_text()).items():
         (user_folder / name).write_text(text)
-    monkeypatch.setattr(sys, "argv", session.words)
-    with pytest.raises(SystemExit):
-        main()
-    printed = "".join(capsys.readouterr())
+    if session.words[0] == "python":
+        command = [sys.executable, *session.words[1:]]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    else:
+        monkeypatch.setattr(sys, "argv", session.words)
+        with pytest.raises(SystemExit):
+            main()
+        printed = "".join(capsys.readouterr())
     assert agrees(session.output, printed), printed
 
 
