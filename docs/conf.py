@@ -17,6 +17,7 @@ release = version = tuner.__version__
 
 extensions = [
     "experiment_reference",
+    "public_names",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
@@ -31,6 +32,9 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+
+linkcheck_timeout = 20
+linkcheck_ignore = [r"http://(127\.0\.0\.1|localhost)"]  # addresses of examples
 
 html_theme = "furo"
 html_title = "tuner"

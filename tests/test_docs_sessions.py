@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import tuner
 from tuner.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -106,6 +107,12 @@ def test_a_page_shows_what_the_command_prints(
             main()
         printed = "".join(capsys.readouterr())
     assert agrees(session.output, printed), printed
+
+
+def test_every_public_name_has_a_summary_in_the_reference() -> None:
+    assert ".. public-names::" in (DOCS / "reference/python.md").read_text()
+    undescribed = [name for name in tuner.__all__ if not (getattr(tuner, name).__doc__ or "").strip()]
+    assert undescribed == []
 
 
 def record() -> ModuleType:
