@@ -54,11 +54,11 @@ def pytest_sessionfinish() -> None:
 def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what is imported from it is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    path, before = list(sys.path), set(sys.modules)
+    path = list(sys.path)
     yield tmp_path
     sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
 
 

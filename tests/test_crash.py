@@ -48,7 +48,7 @@ from tuner.trial import Report, Trial
 from tuner.why import explain
 
 TRIALS = 6
-TRAINABLE = "def train(config):\n    raise AssertionError('it runs in no process here')\n"
+TRAINABLE = "def train(config):\n    raise AssertionError(config['x'], 'it runs in no process here')\n"
 
 
 def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:

@@ -123,9 +123,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "early.py").write_text(dedented(SCHEDULER))
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
+    names = ("mine", "early", "elsewhere", "offering")
+    for name in names:
+        sys.modules.pop(name, None)
     yield tmp_path
     sys.path[:] = before
-    for name in ("mine", "early", "elsewhere", "offering"):
+    for name in names:
         sys.modules.pop(name, None)
 
 

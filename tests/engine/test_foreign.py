@@ -12,7 +12,7 @@ from tuner.errors import NoUsableResult
 from tuner.report.terminal import headline
 from tuner.storage import RunFolder
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 
 SCRIPT = """
 import argparse, pathlib, sys

@@ -16,7 +16,7 @@ from tuner.errors import Crashed, InputError
 from tuner.results import ResultSet
 from tuner.trial import Report, Trial
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 
 
 def quiet(text: str) -> None: ...
