@@ -205,7 +205,7 @@ def test_a_lost_segment_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder = written(remote(tmp_path))
     (tmp_path / "run/journal/000000002.jsonl").unlink()
     assert numbers(folder) == [1, 3, 4]
-    assert read_journal(folder).damage == "0 damaged lines; events 2 are lost"
+    assert read_journal(folder).damage == "event 2 is lost"
 
 
 def test_a_journal_written_anew_takes_the_place_of_the_old_one_at_once(folder: RunFolder) -> None:
@@ -289,7 +289,7 @@ def test_what_is_no_event_is_damage_though_its_checksum_is_right(event: Any, tmp
     tmp_path.joinpath("journal.jsonl").write_bytes(line(event) + line({"n": 2, "what": "asked", "more": True}))
     journal = read_journal(RunFolder.at(tmp_path))
     assert [e["n"] for e in journal.events] == [2]
-    assert journal.damage == "1 damaged line; events 1 are lost"
+    assert journal.damage == "1 damaged line; event 1 is lost"
 
 
 COMPARED = SPEC | {"scheduler": {"kind": "asha", "time_attr": "epoch"}}

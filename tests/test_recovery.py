@@ -302,7 +302,7 @@ def test_a_damaged_line_costs_what_it_told(pair: Any, save_after: int | None, tm
     lost = read_journal(folder).events[39]
     journal.write_bytes(b"".join([*lines[:39], b"0" + lines[39][1:], *lines[40:]]))
     again = Search(folder, pair).resume()
-    assert "events 40 are lost" in again.notices[0]
+    assert "event 40 is lost" in again.notices[0]
     reports = {(r.trial_id, r.step) for t in known.results.trials for r in t.reports}
     found = {(r.trial_id, r.step) for t in again.results.trials for r in t.reports}
     if save_after == 50:
@@ -360,7 +360,7 @@ def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_somethin
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Course, "suggest", lambda course, trial_id: {**suggest(course, trial_id), "x": 0.123})
         again = Search(RunFolder.at(tmp_path), pair).resume()
-    assert any("events 9 are lost" in text for text in again.notices)
+    assert any("event 9 is lost" in text for text in again.notices)
     assert any("its further draws are others" in text for text in again.notices)
     assert len(again.results.trials) > 2
 

@@ -420,7 +420,7 @@ def test_a_journal_that_is_damaged_in_the_middle_is_said(saved: ResultSet) -> No
     (folder / "journal.jsonl").write_bytes(b"".join([*lines[:at], b"x" + lines[at], *lines[at + 1 :]]))
     (folder / REPORTS).unlink()
     text, err = report(folder)
-    assert f"the journal: 1 damaged line; events {at + 1} are lost" in err
+    assert f"the journal: 1 damaged line; event {at + 1} is lost" in err
     assert sum(len(trial.reports) for trial in last_known(saved.folder, partial=True).trials) == 6 * 4 - 1
     assert figures(text)["curves"]["data"]
 

@@ -22,6 +22,7 @@ from tuner.errors import InputError
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance
 from tuner.results import EXPERIMENT, PROVENANCE, write_json
+from tuner.runner import run
 from tuner.signing import key_file
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.storage import RunFolder
@@ -118,3 +119,14 @@ def test_an_experiment_cannot_smuggle_a_pickle_into_its_journal(tmp_path: Path) 
         stock = take_stock(at_a_glance(results.folder), trust=True)
         assert stock.results.spec["params"] == {"innocent": {"__pickled__": written}}
     assert not (tmp_path / "boom").exists()
+
+
+def test_a_folder_whose_journal_is_damaged_from_its_start_is_taken(user_folder: Path) -> None:
+    (user_folder / "train.py").write_text("def train(config): ...\n")
+    folder = user_folder / "runs/q"
+    folder.mkdir(parents=True)
+    (folder / "journal.jsonl").write_text("no event\n")
+    spec = {"trainable": "train.py:train", "search_space": {"x": {"uniform": [0, 1]}}}
+    with pytest.raises(InputError, match=r"'runs/q' is taken"):
+        run(spec | {"objective": {"metric": "loss", "mode": "min"}}, name="q", say=lambda text: None)
+    assert (folder / "journal.jsonl").read_text() == "no event\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.history import journalled, standing
-from tuner.journal import JOURNAL, first_event, last_event
+from tuner.journal import JOURNAL, first_event, has_lines, last_event
 from tuner.lock import LOCK, claims_of
 from tuner.redaction import recorded
 from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
@@ -38,7 +38,7 @@ def begun(folder: RunFolder) -> bool:
         return False
     names = {info.base_name for info in folder.filesystem.get_file_info(FileSelector(folder.path))}
     shown = {name for name in names if not name.startswith(".")}  # the others are what a killed writer left
-    return bool(shown - {LOCK, claims_of(LOCK), f"{JOURNAL}.jsonl"}) or first_event(folder) is not None
+    return bool(shown - {LOCK, claims_of(LOCK), f"{JOURNAL}.jsonl"}) or has_lines(folder)
 
 
 def runs(storage: RunFolder) -> list[RunFolder]:

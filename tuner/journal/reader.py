@@ -45,12 +45,13 @@ class JournalReader:
     @property
     def damage(self) -> str:
         """What is lost, in words; empty where nothing is."""
-        if not self.lost and not self.damaged:
-            return ""
-        missing = [f"{a}" if a == b else f"{a} to {b}" for a, b in self.lost[:5]]
-        more = ", …" if len(self.lost) > len(missing) else ""
-        numbers = f"; events {', '.join(missing)}{more} are lost" if missing else ""
-        return f"{self.damaged} damaged line{'s' * (self.damaged != 1)}{numbers}"
+        told = [f"{self.damaged} damaged line{'s' if self.damaged > 1 else ''}"] if self.damaged else []
+        if self.lost:
+            missing = [f"{a}" if a == b else f"{a} to {b}" for a, b in self.lost[:5]]
+            more = ", …" if len(self.lost) > len(missing) else ""
+            one = len(self.lost) == 1 and self.lost[0][0] == self.lost[0][1]
+            told.append(f"event{'' if one else 's'} {', '.join(missing)}{more} {'is' if one else 'are'} lost")
+        return "; ".join(told)
 
     @property
     def damaged_at(self) -> int:
@@ -117,6 +118,12 @@ class JournalReader:
 def first_event(folder: RunFolder) -> Event | None:
     """The first event that can be read; None where there is none. Does not read the rest."""
     return next(JournalReader(folder).new(), None)
+
+
+def has_lines(folder: RunFolder) -> bool:
+    """Whether the journal holds a whole line, damaged or not."""
+    reader = JournalReader(folder)
+    return next(reader.new(), None) is not None or reader.damaged > 0
 
 
 def last_event(folder: RunFolder) -> Event | None:
