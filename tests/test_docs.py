@@ -59,6 +59,8 @@ def python_blocks(page: Path) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))
 
 
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_the_tutorial_from_python_runs(user_folder: Path) -> None:
     code = python_blocks(DOCS / "tutorials/from-python.md")
@@ -68,6 +70,8 @@ def test_the_tutorial_from_python_runs(user_folder: Path) -> None:
     assert (user_folder / "runs/laboratory/report.html").exists()
 
 
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_the_twenty_lines_of_the_readme_run(user_folder: Path) -> None:
     from tuner import Search

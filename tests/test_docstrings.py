@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("module", ["tuner.api", "tuner.ask_tell", "tuner.foreign.optuna_space", "tuner.reporting"])
+@pytest.mark.parametrize(
+    "module", ["tuner.api.search", "tuner.ask_tell", "tuner.foreign.optuna_space", "tuner.reporting"]
+)
 def test_the_examples_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)

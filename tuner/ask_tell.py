@@ -80,7 +80,7 @@ class AskTell:
 
     def __init__(self, plan: Plan, recovered: Recovered, lock: Lock, held: contextlib.ExitStack) -> None:
         self.results = recovered.results
-        self._plan, self._lock, self._held = plan, lock, held
+        self._plan, self._held = plan, held
         self._course, self._ledger = recovered.course, recovered.ledger
         self._history = History(self.results)
         self._journal = JournalWriter(self.results.folder, lock)
@@ -90,9 +90,8 @@ class AskTell:
         self._budget = BudgetStopper(spec.budget, spec.scheduler, 0, self.results, self._ledger, self._control)
         self._began: dict[str, tuple[float, float]] = {}
         """Of each running trial: when it began here, and the seconds that it had run before."""
-        self._left = [trial.id for trial in self.results.trials if trial.status in ("running", "pending")]
+        self._left = [t.id for t in self.results.trials if not t.has_ended and t.id not in self._course.paused]
         """Trials that ran when the search was left, to be asked for first."""
-        self._left += [t.id for t in self.results.trials if t.status == "paused" and t.id not in self._course.paused]
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._is_closed = False
 
@@ -114,9 +113,8 @@ class AskTell:
         self._check_open()
         if self._left:
             return self._start(self._left.pop(0))
-        over = self._budget.stop_all()
-        more = len(self.results.trials) < self._plan.trials and not over
-        while not over and self._course.scheduler is not None:
+        more = self._may_suggest()
+        while not self._control.stop_reason and self._course.scheduler is not None:
             could_come, action = self._course.more, self._course.next(more)
             if action is not None or more != could_come:
                 self._write("asked", more=more)
@@ -160,7 +158,7 @@ class AskTell:
         began, before = self._began[ours.id]
         report = Report(ours.id, ours.steps + 1, before + time.monotonic() - began, time.time(), found, checkpoint)
         decision = self._course.report(ours.id, report.step, found)
-        if isinstance(decision, Exploit):  # `check_supported` lets no such scheduler come here
+        if isinstance(decision, Exploit):  # `begin` refuses schedulers that say so
             raise AssertionError(f"{self._plan.spec.scheduler.kind} lets a trial continue from another one")
         self._write("reported", **reported(report, decision, None))
         self._history.reported(report)
@@ -210,7 +208,7 @@ class AskTell:
         write_report(self.results)
 
     def _may_suggest(self) -> bool:
-        return len(self.results.trials) < self._plan.trials and not self._budget.stop_all()
+        return not self._budget.stop_all() and len(self.results.trials) < self._plan.trials
 
     def _finish_paused(self) -> None:
         """Ends the trials that wait for others which cannot come any more."""

@@ -249,17 +249,30 @@ class ResultSet:
         """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint."""
         import pandas as pd
 
-        rows = []
-        for t in self.trials:
-            best = self.values(t.best) if t.best else {}
-            rows.append(
-                {"id": t.id, "number": t.number, "status": t.status, "reason": t.reason}
-                | {f"config.{name}": value for name, value in flat(t.config)}
-                | {f"best_{o.metric}": best.get(o.metric) for o in self.objectives}
-                | {"best_step": t.best.step if t.best else None, "steps": t.steps, "seconds": t.seconds}
-                | {"host": t.host, "checkpoint": t.best.checkpoint if t.best else None}
-            )
-        return pd.DataFrame(rows)
+        left_out = ("rung", "log", "failures", "micro_batch")
+        rows = [self._row(trial) for trial in self.trials]
+        return pd.DataFrame([{name: row[name] for name in row if name not in left_out} for row in rows])
+
+    def _row(self, trial: Trial) -> dict[str, Any]:
+        """What trials.csv says of a trial, as values."""
+        best = self.values(trial.best) if trial.best else {}
+        return {
+            "id": trial.id,
+            "number": trial.number,
+            "status": trial.status,
+            "reason": trial.reason,
+            "rung": trial.rung,
+            **{f"config.{name}": value for name, value in flat(trial.config)},
+            **{f"best_{objective.metric}": best.get(objective.metric) for objective in self.objectives},
+            "best_step": trial.best.step if trial.best else None,
+            "steps": trial.steps,
+            "seconds": trial.seconds,
+            "host": trial.host,
+            "checkpoint": trial.best.checkpoint if trial.best else None,
+            "log": f"{RAY}/{trial.id}/{TRIAL_LOG}",
+            "failures": len(trial.failures),
+            "micro_batch": trial.micro_batch,
+        }
 
     def save(self) -> None:
         """Writes results.parquet, then trials.csv: a kill between them leaves no trial whose reports are missing."""
@@ -283,22 +296,10 @@ class ResultSet:
         writer = csv.DictWriter(text, [*head, *best, *tail], lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         for t in self.trials:
-            row = {
-                "id": t.id,
-                "number": t.number,
-                "status": t.status,
-                "reason": cell(t.reason) if t.reason else "",
-                "rung": t.rung,
-                "host": t.host,
-            }
-            row |= {f"config.{name}": cell(value) for name, value in flat(t.config)}
-            if t.best:
-                row |= dict(zip(best, self.values(t.best).values(), strict=True))
-                row |= {"best_step": t.best.step, "checkpoint": t.best.checkpoint}
-            row |= {"failures": len(t.failures), "micro_batch": t.micro_batch}
-            writer.writerow(
-                row | {"steps": t.steps, "seconds": round(t.seconds, 3), "log": f"{RAY}/{t.id}/{TRIAL_LOG}"}
-            )
+            row = self._row(t)
+            row |= {name: cell(value) for name, value in row.items() if name.startswith("config.")}
+            row |= {"reason": cell(t.reason) if t.reason else "", "seconds": round(t.seconds, 3)}
+            writer.writerow(row)
         return text.getvalue()
 
     def save_best(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,21 +44,19 @@ def resume(
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
-    """Goes on with a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
+    """Continues a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
 
     Ended trials stay, started ones continue from their last checkpoint, then come those not yet started. Searcher and
     scheduler continue with all that they had seen; the time between does not count. ``project``: where the code is now,
     in place of the working directory that the search began in. ``trainable``: the function again, in place of the one
-    that was pickled into the run folder. Raises as `run` does, and InputError where nothing is
-    left to do.
+    that was pickled into the run folder. Raises as `run` does, and InputError if nothing is left to do.
     """
-    with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
-        known = stock.results
+    with _reopened(run, storage, address, trust, trainable, listeners, say) as found:
         if project is not None:
-            move(known, Path(project))
-        if known.provenance.get("interrupted") is False:
-            raise InputError(f"{known.folder.shown}: nothing to resume: the search came to its end")
-        return _resumed(stock, pickles, cluster, lock, list(listeners), say)
+            move(found.known, Path(project))
+        if found.known.provenance.get("interrupted") is False:
+            raise InputError(f"{found.known.folder.shown}: nothing to resume: the search came to its end")
+        return _resumed(found)
 
 
 def extend(
@@ -86,16 +85,14 @@ def extend(
     Raises InputError where nothing becomes longer, and as `run` does.
     """
     request = requested(trials, max_t, wall_clock, overrides)
-    with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
-        if stock.request == request:
-            return _continued(stock, pickles, cluster, lock, list(listeners), say)
-        known = stock.results
+    with _reopened(run, storage, address, trust, trainable, listeners, say) as found:
+        if found.stock.request == request:
+            return _asked_again(found)
+        known = found.known
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
             raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
-        again = survivors(known, higher=max_t is not None)
-        longer = load_experiment(known.spec, changes, roots(known), pickles)
-        return _reopened(stock, request, again, longer, cluster, lock, list(listeners), say)
+        return _changed(found, request, survivors(known, higher=max_t is not None), found.experiment(changes))
 
 
 def retry(
@@ -118,13 +115,10 @@ def retry(
     Raises InputError if none failed, or one of ``trials`` did not, and as `run` does.
     """
     request = retried(trials)
-    with _taken_up(run, storage, address, trust, trainable) as (stock, pickles, cluster, lock):
-        if stock.request == request:
-            return _continued(stock, pickles, cluster, lock, list(listeners), say)
-        known = stock.results
-        failed = failed_trials(known, trials)
-        again = load_experiment(known.spec, (), roots(known), pickles)
-        return _reopened(stock, request, failed, again, cluster, lock, list(listeners), say)
+    with _reopened(run, storage, address, trust, trainable, listeners, say) as found:
+        if found.stock.request == request:
+            return _asked_again(found)
+        return _changed(found, request, failed_trials(found.known, trials), found.experiment())
 
 
 def move(results: ResultSet, project: Path) -> None:
@@ -137,15 +131,38 @@ def move(results: ResultSet, project: Path) -> None:
     results.provenance |= {"working_directory": str(project), "roots": list(map(str, moved))}
 
 
+@dataclass(frozen=True)
+class _Reopened:
+    """A run that no other process works on, and what its search continues with."""
+
+    stock: Stock
+    pickles: tuple[Pickled, ...]
+    cluster: Cluster
+    lock: Lock
+    listeners: Sequence[Listener]
+    say: Say
+
+    @property
+    def known(self) -> ResultSet:
+        """What is known of the run."""
+        return self.stock.results
+
+    def experiment(self, changes: Sequence[str] = ()) -> Experiment:
+        """Its own experiment, with ``changes``."""
+        return load_experiment(self.known.spec, changes, roots(self.known), self.pickles)
+
+
 @contextlib.contextmanager
-def _taken_up(
+def _reopened(
     run: str | Path | ResultSet,
     storage: str,
     address: str | None,
     trust: bool,
     trainable: Callable[..., Any] | None,
-) -> Iterator[tuple[Stock, tuple[Pickled, ...], Cluster, Lock]]:
-    """Within: no other process works on ``run``, of which this is known, and the cluster is connected to."""
+    listeners: Sequence[Listener],
+    say: Say,
+) -> Iterator[_Reopened]:
+    """Within: no other process works on ``run``, and the cluster is connected to."""
     from tuner.engine.recovery import take_stock
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
@@ -153,7 +170,7 @@ def _taken_up(
         stock = take_stock(at_a_glance(folder), trust)
         if trainable is not None:
             replace_pickled(stock.results, trainable)
-        yield stock, pickles_of(stock.results, trust), cluster, lock
+        yield _Reopened(stock, pickles_of(stock.results, trust), cluster, lock, listeners, say)
 
 
 def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
@@ -167,83 +184,51 @@ def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
     pickle_function(trainable, reference.rpartition(":")[0]).write(results.folder)
 
 
-def _resumed(
-    stock: Stock,
-    pickles: tuple[Pickled, ...],
-    cluster: Cluster,
-    lock: Lock,
-    listeners: list[Listener],
-    say: Say,
-) -> ResultSet:
-    """Takes up the run with its own experiment."""
-    known = stock.results
-    plan = make_plan(load_experiment(known.spec, (), roots(known), pickles), cluster)
-    params, _ = prepare(plan, known.folder, say)
-    return _go_on(stock, plan, params, lock, listeners, say)
+def _resumed(run: _Reopened) -> ResultSet:
+    """Continues the run with its own experiment."""
+    plan = make_plan(run.experiment(), run.cluster)
+    params, _ = prepare(plan, run.known.folder, run.say)
+    return _continued(run, plan, params)
 
 
-def _continued(
-    stock: Stock,
-    pickles: tuple[Pickled, ...],
-    cluster: Cluster,
-    lock: Lock,
-    listeners: list[Listener],
-    say: Say,
-) -> ResultSet:
-    """Takes up the run, which has what is asked for already."""
-    again = f"`{stock.request}` was given before, and the search has not come to its end since"
-    say(f"NOTICE: {stock.results.folder.shown}: {again}: it continues, and nothing is added once more")
-    return _resumed(stock, pickles, cluster, lock, listeners, say)
+def _asked_again(run: _Reopened) -> ResultSet:
+    """Continues the run, which has what is asked for already."""
+    again = f"`{run.stock.request}` was given before, and the search has not come to its end since"
+    run.say(f"NOTICE: {run.known.folder.shown}: {again}: it continues, and nothing is added once more")
+    return _resumed(run)
 
 
-def _reopened(
-    stock: Stock,
-    request: str,
-    trials: Sequence[str],
-    experiment: Experiment,
-    cluster: Cluster,
-    lock: Lock,
-    listeners: list[Listener],
-    say: Say,
-) -> ResultSet:
-    """Takes up the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
+def _changed(run: _Reopened, request: str, trials: Sequence[str], experiment: Experiment) -> ResultSet:
+    """Continues the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
 
     One event of the journal is the whole change: after a kill `Stock.request` tells whether it was made.
     """
-    known = stock.results
-    plan = make_plan(experiment, cluster)
-    params, _ = prepare(plan, known.folder, say)
+    known = run.known
+    plan = make_plan(experiment, run.cluster)
+    params, _ = prepare(plan, known.folder, run.say)
     known.spec = resolved_spec(plan, params)
     journal = JournalWriter(known.folder)
     change = {"spec": known.spec, "request": request, "reopened": list(trials)}
     journal.append("extended", **change)
     journal.close()
-    stock.extended({"what": "extended", **change, "n": journal.number})
-    return _go_on(stock, plan, params, lock, listeners, say, anew=True)
+    run.stock.extended({"what": "extended", **change, "n": journal.number})
+    return _continued(run, plan, params, anew=True)
 
 
-def _go_on(
-    stock: Stock,
-    plan: Plan,
-    params: dict[str, Any],
-    lock: Lock,
-    listeners: list[Listener],
-    say: Say,
-    anew: bool = False,
-) -> ResultSet:
-    """Takes up what is left of a search, from its journal."""
+def _continued(run: _Reopened, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
+    """Continues what is left of a search, from its journal."""
     from tuner.engine.control import Control
     from tuner.engine.fit import new_course, task_of
     from tuner.engine.recovery import recover
 
-    known = stock.results
-    recovered = recover(stock, lambda: new_course(plan), anew)
+    known = run.known
+    recovered = recover(run.stock, lambda: new_course(plan), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal
     for notice in recovered.notices:
-        say(f"NOTICE: {notice}")
+        run.say(f"NOTICE: {notice}")
     control = Control(elapsed_before=recovered.elapsed)
     task = task_of(plan, params, Path(known.provenance["working_directory"]))
-    followers = [TrackingProcess(say)] if plan.spec.tracking.anywhere else []
-    return search(plan, task, recovered, control, [*listeners, *followers], say, lock)
+    followers = [TrackingProcess(run.say)] if plan.spec.tracking.anywhere else []
+    return search(plan, task, recovered, control, [*run.listeners, *followers], run.say, run.lock)

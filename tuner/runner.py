@@ -69,7 +69,7 @@ def run(
     Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3), Interrupted (130), or Crashed (1) for what
     nobody foresaw. The run folder is complete after each; only NoUsableResult leaves a run that is finished.
     """
-    loaded = experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
+    loaded = _loaded(experiment, overrides)
     with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
         if loaded.spec.tracking.anywhere:
             tracking.start(loaded.spec.tracking)
@@ -147,19 +147,21 @@ def checked_name(name: str, given: str) -> str:
 
 
 def validate(
-    experiment: str | Path | Mapping[str, Any],
+    experiment: str | Path | Mapping[str, Any] | Experiment,
     overrides: Mapping[str, Any] | Sequence[str] = (),
     *,
     address: str | None = None,
 ) -> Plan:
     """The plan of a search, without starting it (nor Ray, unless ``address`` names a cluster). Raises InputError."""
-    return validate_experiment(load_experiment(experiment, overrides), address=address)
-
-
-def validate_experiment(experiment: Experiment, *, address: str | None = None) -> Plan:
-    """As `validate`, of an experiment that is read already."""
+    loaded = _loaded(experiment, overrides)
     with cluster_at(address) as cluster:
-        return make_plan(experiment, cluster)
+        return make_plan(loaded, cluster)
+
+
+def _loaded(
+    experiment: str | Path | Mapping[str, Any] | Experiment, overrides: Mapping[str, Any] | Sequence[str]
+) -> Experiment:
+    return experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
 
 
 def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], list[str]]:

@@ -12,6 +12,8 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300)]
+
 CELLS = [
     """
 import tuner

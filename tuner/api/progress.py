@@ -1,0 +1,39 @@
+"""Where a search that Python started shows its progress, and what its errors carry."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from tuner.results import ResultSet
+from tuner.runner import Say
+from tuner.spec.reader import Experiment
+from tuner.tracking.notebook import NotebookProgress, in_notebook
+from tuner.tracking.screen import Screen
+
+if TYPE_CHECKING:
+    from tuner.engine.recorder import Listener
+
+Show = Literal["auto", "none"]
+"""Whether a search shows its progress: in the notebook or on the terminal, or not at all."""
+
+
+def with_progress(
+    experiment: Callable[[], Experiment],
+    callbacks: Sequence[Listener],
+    progress: Show,
+    search: Callable[[Sequence[Listener], Say], ResultSet],
+) -> ResultSet:
+    """Runs ``search`` with what shows it here among its listeners; ``experiment`` is read only if that needs it."""
+    if progress == "none":
+        return search(callbacks, _say)
+    if in_notebook():
+        below = NotebookProgress()
+        return search([below, *callbacks], below.say)
+    with Screen() as screen:
+        return search([screen.progress(experiment()), *callbacks], screen.say)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
