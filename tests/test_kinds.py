@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import shutil
@@ -25,7 +26,7 @@ from tuner.kinds.resources import requested
 from tuner.plan import Plan
 from tuner.plan_text import description
 from tuner.runner import validate
-from tuner.trainable import load_trainable
+from tuner.trainable import load_trainable, pickle_function
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
 """Ray 2.56 gives it where a Trainer or a Tuner is made."""
@@ -143,6 +144,23 @@ def test_a_class_takes_a_plain_dict_and_keeps_its_module(folder: Path) -> None:
     for name in ("Thing", "class_parameters", "class_resources"):
         trainable = load_trainable(f"some_kinds.py:{name}", (folder,))
         assert (trainable.config_type, trainable.can_evaluate) == (None, True)
+
+
+@dataclasses.dataclass
+class Config:
+    lr: float = 0.1
+
+
+class Annotated(tune.Trainable):
+    config: Config
+
+    def step(self) -> dict:
+        return {"score": 1.0}
+
+
+def test_a_pickled_class_takes_a_plain_dict_too() -> None:
+    pickled = pickle_function(Annotated, "trainable.pkl")
+    assert load_trainable("trainable.pkl:train", (), [pickled]).config_type is None
 
 
 def test_an_argument_that_nothing_gives_is_named(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import os
 import sys
@@ -58,6 +59,19 @@ class OwnCode:
                 if any(one not in sys.modules for one in imported):
                     raise Uncertain
             yield module
+
+
+def inside_partials(thing: Any) -> Any:
+    """What ``thing`` calls in the end, if it is a ``functools.partial``; else ``thing``."""
+    while issubclass(type(thing), functools.partial):
+        thing = thing.func
+    return thing
+
+
+def function_of(thing: Any) -> Any:
+    """The function that a call of ``thing`` runs: of an object, ``__call__`` of its class."""
+    inner = inside_partials(thing)
+    return inner if inspect.isroutine(inner) else type(inner).__call__
 
 
 def is_plain(base: type) -> bool:

@@ -24,6 +24,7 @@ from tuner.foreign.optuna_objective import Objective, is_objective
 from tuner.foreign.script import Script, is_script, read_script
 from tuner.kinds import as_function
 from tuner.kinds.unsuitable import unsuitable
+from tuner.own_code import function_of, inside_partials
 from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
@@ -272,8 +273,7 @@ def pickle_function(function: Callable[..., Any], file: str) -> Pickled:
 
 def _is_compiled(train: Any) -> bool:
     """Whether it is a function or a class without Python code, such as ``os.system``, which takes no config."""
-    while type(train) is functools.partial:
-        train = train.func
+    train = inside_partials(train)
     return type(train) in _COMPILED or (issubclass(type(train), type) and not train.__flags__ & _HEAP_TYPE)
 
 
@@ -289,12 +289,7 @@ _HEAP_TYPE = 1 << 9
 
 
 def _config_type(train: Callable[[Any], Any], parameter: inspect.Parameter) -> type | None:
-    function: Any = train
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not inspect.isroutine(function) and not isinstance(function, type):
-        function = type(function).__call__
-    hint = _hints(function).get(parameter.name)
+    hint = _hints(function_of(train)).get(parameter.name)
     candidates = [hint, *typing.get_args(hint)]
     return next((t for t in candidates if _fields(t) is not None), None)
 

@@ -6,7 +6,6 @@ Running it until it has suggested everything would train: nothing in an objectiv
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError
 from tuner.foreign.optuna_domains import domain_of
+from tuner.own_code import function_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -80,7 +80,7 @@ def space_from_objective(objective: Callable[..., Any]) -> dict[str, Any]:
 
 def suggestions(objective: Callable[..., Any]) -> dict[str, BaseDistribution]:
     """What ``objective`` suggests, by name. Raises InputError if that cannot be told without running it."""
-    function, called = _function(objective), _called(objective)
+    function, called = function_of(objective), _called(objective)
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -108,14 +108,8 @@ def suggestions(objective: Callable[..., Any]) -> dict[str, BaseDistribution]:
     return found
 
 
-def _function(objective: Any) -> Any:
-    while isinstance(objective, functools.partial):
-        objective = objective.func
-    return objective if inspect.isroutine(objective) else type(objective).__call__
-
-
 def _called(objective: Any) -> str:
-    return str(getattr(objective, "__name__", None) or getattr(_function(objective), "__qualname__", "the objective"))
+    return str(getattr(objective, "__name__", None) or getattr(function_of(objective), "__qualname__", "the objective"))
 
 
 def _uses(body: ast.FunctionDef, trial: str) -> Iterator[tuple[ast.Call | None, ast.Name, bool]]:
