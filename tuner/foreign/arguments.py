@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+Style = Literal["one", "words", "repeated", "flag"]
+"""How a list is written: joined by commas, as words, with the spelling repeated. A flag has no value."""
+
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 """What argparse takes for a value although it begins with a dash."""
 
@@ -24,8 +27,7 @@ class Argument:
     """Its name in messages."""
     spelling: str = ""
     """``--lr``; empty for a positional argument."""
-    style: Literal["one", "words", "repeated", "flag"] = "one"
-    """How a list is written: joined by commas, as words, with the spelling repeated. A flag has no value."""
+    style: Style = "one"
     on: str = ""
     """Of a flag: how True is written; empty: not at all."""
     off: str = ""
@@ -43,12 +45,16 @@ def argv(values: Iterable[tuple[str, Any]], declared: Sequence[Argument] = ()) -
     positional: list[str] = []
     options: list[str] = []
     for name, value in values:
-        argument = find(name, declared) or Argument(frozenset(), name, f"--{name}", "words")
-        if isinstance(value, bool) and not argument.names:
-            argument = Argument(frozenset(), name, style="flag", on=f"--{name}")
+        argument = find(name, declared) or _undeclared(name, value)
         if value is not None and value != {}:
             (options if argument.spelling or argument.style == "flag" else positional).extend(_written(argument, value))
     return positional + options
+
+
+def _undeclared(name: str, value: Any) -> Argument:
+    if isinstance(value, bool):
+        return Argument(frozenset(), name, style="flag", on=f"--{name}")
+    return Argument(frozenset(), name, f"--{name}", "words")
 
 
 def find(name: str, declared: Sequence[Argument]) -> Argument | None:
@@ -105,7 +111,7 @@ _OTHERS = (argparse._HelpAction, argparse._VersionAction, argparse._SubParsersAc
 def _of_action(action: argparse.Action) -> Argument:
     spellings = action.option_strings
     several = action.nargs in ("*", "+", argparse.REMAINDER) or isinstance(action.nargs, int)
-    style: Literal["one", "words", "repeated"] = "words" if several else "one"
+    style: Style = "words" if several else "one"
     if isinstance(action, argparse._AppendAction) and not several:
         style = "repeated"
     false = "" if action.type is bool else "False"  # bool("False") is True
@@ -139,8 +145,8 @@ def _spelled(flags: Sequence[argparse.Action], dest: str) -> tuple[str, str]:
 
 
 def _names(action: argparse.Action, dest: bool = True) -> frozenset[str]:
-    negated = "--no-" if isinstance(action, argparse.BooleanOptionalAction) else "\0"
-    spelled = {_normal(s.lstrip("-")) for s in action.option_strings if not s.startswith(negated)}
+    is_pair = isinstance(action, argparse.BooleanOptionalAction)
+    spelled = {_normal(s.lstrip("-")) for s in action.option_strings if not (is_pair and s.startswith("--no-"))}
     return frozenset(spelled | {_normal(action.dest)} if dest else spelled)
 
 
@@ -163,7 +169,7 @@ def of_click(command: Any) -> list[Argument]:
     return found
 
 
-def _style_of(parameter: Any) -> Literal["one", "words", "repeated"]:
+def _style_of(parameter: Any) -> Style:
     """How a parameter of click takes several values."""
     if getattr(parameter, "multiple", False):
         return "repeated"

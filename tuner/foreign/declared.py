@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any, NoReturn
+
+from tuner.own_code import name_of
 
 _ELSEWHERE = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers", "exec", "eval", "set_defaults"}
 """Names with which a parser may take more arguments, or other ones, than its calls of ``add_argument`` show."""
@@ -38,6 +42,7 @@ class _Unknown(Exception):
     """The arguments cannot be known without running the script."""
 
 
+@functools.lru_cache(16)
 def declared(source: str) -> Declared | None:
     """The arguments that a script with the text ``source`` declares; None if they cannot be known without running it.
 
@@ -48,8 +53,9 @@ def declared(source: str) -> Declared | None:
         _check_parser(tree)
         parser = Declared()
         conditional = {id(node) for branch in _branches(tree) for node in ast.walk(branch)}
-        for call in _calls(tree, "add_argument"):
-            _add(parser, call, required=id(call) not in conditional)
+        for call in _calls(tree):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+                _add(parser, call, required=id(call) not in conditional)
     except (_Unknown, TypeError, ValueError, argparse.ArgumentError):
         return None
     return parser
@@ -57,36 +63,30 @@ def declared(source: str) -> Declared | None:
 
 def _check_parser(tree: ast.Module) -> None:
     """Raises _Unknown unless the script makes one parser, of which it alone knows."""
-    makers = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and _name(call.func).endswith("Parser")]
-    if len(makers) != 1 or _name(makers[0].func) != "ArgumentParser" or makers[0].args:
+    makers = [call for call in _calls(tree) if name_of(call.func).endswith("Parser")]
+    if len(makers) != 1 or name_of(makers[0].func) != "ArgumentParser" or makers[0].args:
         raise _Unknown
     if not {keyword.arg for keyword in makers[0].keywords} <= _OF_PARSER:
         raise _Unknown
-    if {_name(node) for node in ast.walk(tree)} & _ELSEWHERE:
+    if {name_of(node) for node in ast.walk(tree)} & _ELSEWHERE:
         raise _Unknown
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.value is makers[0]]
     names = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        handed = {_name(argument) for argument in [*call.args, *(keyword.value for keyword in call.keywords)]}
+    for call in _calls(tree):
+        handed = {name_of(argument) for argument in [*call.args, *(keyword.value for keyword in call.keywords)]}
         if handed & names and not (isinstance(call.func, ast.Name) and call.func.id in own):
             raise _Unknown
 
 
-def _name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _calls(tree: ast.Module, method: str) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
-            yield node
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def _branches(tree: ast.Module) -> Iterator[ast.stmt]:
     """Statements below which a call may not happen."""
     for node in ast.walk(tree):
-        is_main = isinstance(node, ast.If) and any(_name(inner) == "__name__" for inner in ast.walk(node.test))
+        is_main = isinstance(node, ast.If) and any(name_of(inner) == "__name__" for inner in ast.walk(node.test))
         if isinstance(node, _BRANCHES) and not is_main:
             yield node
 
@@ -97,20 +97,14 @@ def _add(parser: Declared, call: ast.Call, required: bool) -> None:
     options = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg not in _TEXTS}
     if None in options or not all(isinstance(name, str) for name in names):
         raise _Unknown
-    known: dict[str, Any] = {}
-    for key in ("nargs", "dest", "const"):
-        if key in options:
-            known[key] = _literal(options[key])
+    known: dict[str, Any] = {k: _literal(options[k]) for k in ("nargs", "dest", "const") if k in options}
     if "action" in options:
         known["action"] = _action(options["action"])
-    kind = _TYPES.get(_name(options["type"])) if "type" in options else str
-    if kind is not None and "type" in options:
+    if kind := _TYPES.get(name_of(options["type"])) if "type" in options else None:
         known["type"] = kind
-    if kind is not None and "choices" in options:
-        try:
+    if "choices" in options and (kind or "type" not in options):  # of another type they cannot be told
+        with contextlib.suppress(_Unknown, TypeError):
             known["choices"] = list(_literal(options["choices"]))
-        except (_Unknown, TypeError):
-            known.pop("choices", None)
     is_required = "required" in options and _literal(options["required"]) is True
     if names and not names[0].startswith("-"):
         is_required = known.get("nargs") in (None, "+") and "action" not in known
@@ -130,6 +124,6 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _action(node: ast.expr) -> Any:
-    if _name(node) == "BooleanOptionalAction":
+    if name_of(node) == "BooleanOptionalAction":
         return argparse.BooleanOptionalAction
     return _literal(node)

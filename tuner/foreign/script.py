@@ -59,9 +59,8 @@ class Script:
 
         Raises what the script raises, and ScriptError if it exits with another status than 0.
         """
-        last: list[str] = []
-        with _as_main(self.file), _arguments(list(flat(config)), last):
-            sys.argv[:] = [str(self.file), *argv(flat(config))]
+        values, last = list(flat(config)), list[str]()
+        with _as_main(self.file, argv(values)), _arguments(values, last):
             try:
                 runpy.run_path(str(self.file), run_name="__main__")
             except SystemExit as end:
@@ -80,7 +79,7 @@ class Script:
 
     def complaints(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
         """Why the script would refuse ``config``: (path of the parameter, message), as far as its text shows it."""
-        parser = _declared(self.source)
+        parser = declared(self.source)
         if parser is None:
             return []
         arguments, found, given = of_argparse(parser), [], set()
@@ -109,11 +108,6 @@ def _complaint(
     return ""
 
 
-@functools.lru_cache(16)
-def _declared(source: str) -> Declared | None:
-    return declared(source)
-
-
 def _is_of_the_trial(end: SystemExit) -> bool:
     """Whether the trial ends, and not the script: Ray raises SystemExit in ``report`` where a trial is stopped."""
     trace = end.__traceback__
@@ -124,14 +118,15 @@ def _is_of_the_trial(end: SystemExit) -> bool:
 
 
 @contextlib.contextmanager
-def _as_main(file: Path) -> Iterator[None]:
-    """Within, Python looks for modules in the folder of ``file`` first, as for a script."""
-    path, arguments = list(sys.path), list(sys.argv)
+def _as_main(file: Path, arguments: list[str]) -> Iterator[None]:
+    """Within, the command line is that of the script ``file``, and Python looks for modules in its folder first."""
+    path, before = list(sys.path), list(sys.argv)
     sys.path.insert(0, str(file.parent))
+    sys.argv[:] = [str(file), *arguments]
     try:
         yield
     finally:
-        sys.path[:], sys.argv[:] = path, arguments
+        sys.path[:], sys.argv[:] = path, before
 
 
 @contextlib.contextmanager
