@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,39 +28,36 @@ def with_trainable(
     experiment: Experiment, trainable: Trainable, samples: list[Configuration]
 ) -> tuple[Experiment, list[str], list[Problem]]:
     """``experiment`` with the resources that the trainable asks for; what the user must know, and problems."""
-    changed, notes, problems = _with_requested(experiment, trainable, samples)
-    found = list(_class_checks(changed, trainable))
-    notes += [note for note in found if isinstance(note, str)]
-    problems += [problem for problem in found if isinstance(problem, Problem)]
-    return changed, notes, problems
+    experiment, notes, problems = _with_requested(experiment, trainable, samples)
+    other_notes, other_problems = _class_checks(experiment, trainable)
+    return experiment, notes + other_notes, problems + other_problems
 
 
 def _with_requested(
     experiment: Experiment, trainable: Trainable, samples: list[Configuration]
 ) -> tuple[Experiment, list[str], list[Problem]]:
     """``experiment`` with what the trainable asks for where it does not say itself; notes and problems with that."""
-    given = experiment.spec.resources
+    resources = experiment.spec.resources
+    said = {name: getattr(resources, name) for name in resources.model_fields_set}
     configs = [merge(experiment.spec.params, config) for config in samples[:_MOST_ASKED]]
-    said = given.model_fields_set
     try:
         with user_code(trainable.roots):
             asked = requested(trainable.train, configs)
         if asked is None:
             return experiment, [], []
-        both = {name: getattr(given, name) for name in said}
-        resources = Resources(**{**asked, **both})
+        resources = Resources(**{**asked, **said})
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     except Exception as error:  # noqa: BLE001 - the user's own request may raise anything: it is shown
         why = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
     else:
         notes = [
-            f"resources.{name} is {_shown(both[name])}, as in the experiment; the trainable asks for {_shown(value)}"
+            f"resources.{name} is {_shown(said[name])}, as in the experiment; the trainable asks for {_shown(value)}"
             for name, value in asked.items()
-            if name in said and both[name] != value
+            if name in said and said[name] != value
         ]
         return replace(experiment, spec=experiment.spec.model_copy(update={"resources": resources})), notes, []
-    if {"cpu", "gpu"} <= said:
+    if {"cpu", "gpu"} <= said.keys():
         return experiment, [f"the resources that the trainable asks for do not count: {why}"], []
     message = f"the resources that the trainable asks for cannot be given: {why}; write cpu and gpu into resources"
     return experiment, [], [experiment.problem(("resources",), message)]
@@ -71,22 +67,23 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def _class_checks(experiment: Experiment, trainable: Trainable) -> Iterator[str | Problem]:
+def _class_checks(experiment: Experiment, trainable: Trainable) -> tuple[list[str], list[Problem]]:
     """What holds for a class alone: a note of what ends its trials, a problem where nothing can."""
     cls, spec = class_of(trainable.train), experiment.spec
+    problems: list[Problem] = []
     if cls is None:
-        return
+        return [], problems
     name, kind = trainable.reference.rpartition(":")[2], spec.scheduler.kind
     if spec.resources.workers > 1:
         message = f"must be 1: {name} is a class, and the workers of a trial run one function def train(config) each"
-        yield experiment.problem(("resources", "workers"), message)
+        problems.append(experiment.problem(("resources", "workers"), message))
     if kind == "ray" or spec.scheduler.fidelity is not None:
-        return
-    limits = spec.budget.model_dump(exclude_none=True, exclude={"trials", "patience"})
+        return [], problems
     if may_end_itself(cls):
-        yield f"a trial ends where step() returns done: True; scheduler {kind} ends none"
-    elif limits:
-        yield f"nothing in {name} returns done: True, and scheduler {kind} ends no trial: the budget ends all of them"
-    else:
-        message = f"{name}.step() returns no done: True, and scheduler {kind} ends no trial: it would run for ever"
-        yield experiment.problem(("scheduler",), f"{message}; write {_TO_THE_END}, or a limit into budget")
+        return [f"a trial ends where step() returns done: True; scheduler {kind} ends none"], problems
+    if spec.budget.model_dump(exclude_none=True, exclude={"trials", "patience"}):
+        nothing = f"nothing in {name} returns done: True, and scheduler {kind} ends no trial"
+        return [f"{nothing}: the budget ends all of them"], problems
+    message = f"{name}.step() returns no done: True, and scheduler {kind} ends no trial: it would run for ever"
+    problems.append(experiment.problem(("scheduler",), f"{message}; write {_TO_THE_END}, or a limit into budget"))
+    return [], problems

@@ -19,8 +19,7 @@ def as_function(train: Any) -> Callable[[Any], Any]:
         from tuner.kinds.class_trial import ClassTrial
 
         return ClassTrial(train)
-    function: Callable[[Any], Any] = unwrapped(train)
-    return function
+    return unwrapped(train)
 
 
 def class_of(function: Any) -> type | None:

@@ -33,23 +33,19 @@ def may_end_itself(cls: type) -> bool:
     A class may also get such a result from elsewhere, which cannot be seen here.
     """
     functions = (value for base in users(cls) for value in vars(base).values())
-    return any(_names_done(code) for function in functions if isinstance(code := _code(function), CodeType))
+    return any(text in _DONE for function in functions for text in _texts(_code(function)))
 
 
 def _code(function: Any) -> Any:
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
-def _names_done(code: CodeType) -> bool:
-    return any(name in _DONE for name in (*code.co_names, *_constants(code.co_consts)))
-
-
-def _constants(values: tuple[Any, ...]) -> Iterator[str]:
-    """Texts among the constants of a function, those of functions inside it too."""
-    for value in values:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, tuple):  # the keys of a dict, the names of arguments
-            yield from _constants(value)
-        elif isinstance(value, CodeType):
-            yield from (*value.co_names, *_constants(value.co_consts))
+def _texts(value: Any) -> Iterator[str]:
+    """Names and texts in the code of a function, those of functions inside it too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):  # the keys of a dict, the names of arguments
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, CodeType):
+        yield from _texts((value.co_names, value.co_consts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tuner.kinds.old_interfaces import note
@@ -19,9 +19,9 @@ _WRAPPERS = "ray.tune.trainable.util"
 """The module of Ray whose functions stand for the user's."""
 
 
-def unwrapped(train: Any) -> Any:
+def unwrapped(train: Any) -> Callable[[Any], Any]:
     """``train``, where it is wrapped as a function of the configuration with the name and module of the inner one."""
-    called = _opened(train)
+    called: Callable[[Any], Any] = _opened(train)
     inner = _innermost(called)
     parameters = inspect.signature(called).parameters
     checkpoint = parameters.get(_CHECKPOINT_DIR)
@@ -61,7 +61,7 @@ def _innermost(train: Any) -> Any:
     return train
 
 
-def _open(parameters: Iterator[inspect.Parameter] | Any) -> Iterator[inspect.Parameter]:
+def _open(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
     """The first, which takes the configuration, and those that have no value yet."""
     for number, parameter in enumerate(parameters):
         optional = parameter.default is not parameter.empty or parameter.name == _CHECKPOINT_DIR
