@@ -266,6 +266,8 @@ def test_a_class_that_nothing_ends_is_refused(folder: Path) -> None:
     assert limited.notes == (
         "nothing in Thing returns done: True, and scheduler fifo ends no trial: the budget ends all of them",
     )
+    with pytest.raises(InputError, match="it would run for ever"):
+        plan(folder, "Thing", budget={"gpu_hours": 1}, resources={"gpu": 0})
     steps = {"kind": "asha", "time_attr": "training_iteration", "max_t": 2, "grace_period": 2}
     assert plan(folder, "Thing", scheduler=steps).notes == ()
     with pytest.raises(InputError, match=r"resources.workers: must be 1: Ends is a class, and the workers of a trial"):

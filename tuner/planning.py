@@ -61,7 +61,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems += _config_problems(experiment, trainable, samples)
     notes: list[str] = []
     if trainable is not None:
-        experiment, notes, unmet = with_trainable(experiment, trainable, samples)
+        experiment, notes, unmet = with_trainable(experiment, trainable, samples, cluster.has_gpus)
         problems, spec = problems + unmet, experiment.spec
     request = spec.resources.request(has_gpus=cluster.has_gpus)
     if not cluster.most_slots(request, spec.resources.workers):

@@ -25,11 +25,14 @@ _TO_THE_END = "scheduler: {kind: asha, time_attr: training_iteration, max_t: N, 
 
 
 def with_trainable(
-    experiment: Experiment, trainable: Trainable, samples: list[Configuration]
+    experiment: Experiment, trainable: Trainable, samples: list[Configuration], has_gpus: bool
 ) -> tuple[Experiment, list[str], list[Problem]]:
-    """``experiment`` with the resources that the trainable asks for; what the user must know, and problems."""
+    """``experiment`` with the resources that the trainable asks for; what the user must know, and problems.
+
+    ``has_gpus``: what ``gpu: auto`` means.
+    """
     experiment, notes, problems = _with_requested(experiment, trainable, samples)
-    other_notes, other_problems = _class_checks(experiment, trainable)
+    other_notes, other_problems = _class_checks(experiment, trainable, has_gpus)
     return experiment, notes + other_notes, problems + other_problems
 
 
@@ -67,7 +70,7 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def _class_checks(experiment: Experiment, trainable: Trainable) -> tuple[list[str], list[Problem]]:
+def _class_checks(experiment: Experiment, trainable: Trainable, has_gpus: bool) -> tuple[list[str], list[Problem]]:
     """What holds for a class alone: a note of what ends its trials, a problem where nothing can."""
     cls, spec = class_of(trainable.train), experiment.spec
     problems: list[Problem] = []
@@ -81,7 +84,10 @@ def _class_checks(experiment: Experiment, trainable: Trainable) -> tuple[list[st
         return [], problems
     if may_end_itself(cls):
         return [f"a trial ends where step() returns done: True; scheduler {kind} ends none"], problems
-    if spec.budget.model_dump(exclude_none=True, exclude={"trials", "patience"}):
+    end_no_trial = {"trials", "patience"}
+    if "GPU" not in spec.resources.request(has_gpus):
+        end_no_trial |= {"gpu_hours", "cost"}
+    if spec.budget.model_dump(exclude_none=True, exclude=end_no_trial):
         nothing = f"nothing in {name} returns done: True, and scheduler {kind} ends no trial"
         return [f"{nothing}: the budget ends all of them"], problems
     message = f"{name}.step() returns no done: True, and scheduler {kind} ends no trial: it would run for ever"
