@@ -15,6 +15,7 @@ import inspect
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ class _Holder:
     """Of a configuration that is an object with attributes; None: a dict."""
     owner: type | None = None
     """The class of which ``body`` is a method."""
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """Each node of the function, in order, with the node that holds it."""
+        return parents_in(self.body)
 
 
 @dataclass
@@ -67,7 +73,7 @@ def never_read(
     try:
         fields = None if config_type is None else _read_class(reads, config_type)
         for function in (train, *others):
-            _hand_to(reads, fields, function, 0, None)
+            _hand_to(reads, fields, function, 0)
         while reads.left:
             _follow(reads, reads.left.pop())
     except Exception:  # noqa: BLE001 - besides Uncertain: the user's objects may raise anything when they are looked at
@@ -81,23 +87,23 @@ def _follow(reads: _Reads, holder: _Holder) -> None:
     if key in reads.seen:
         return
     reads.seen.add(key)
-    parents = parents_in(holder.body)
-    for node in parents:
+    for node in holder.parents:
         name = name_of(node)
         if name in _HIDDEN or (isinstance(node, ast.Global | ast.Nonlocal) and holder.variable in node.names):
             raise Uncertain
         if isinstance(node, ast.Name) and name == holder.variable and isinstance(node.ctx, ast.Load):
-            _use(reads, holder, node, parents)
+            _use(reads, holder, node)
 
 
-def _use(reads: _Reads, holder: _Holder, node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> None:
+def _use(reads: _Reads, holder: _Holder, node: ast.expr) -> None:
     """Notes what is read where the configuration is ``node``."""
+    parents = holder.parents
     match parents[node]:
         case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ctx) if value is node:
             if not _is_only_set(ctx, parents[parents[node]]):
                 reads.names.add(key)
-        case ast.Attribute(attr=attribute, ctx=ctx) as access:
-            _attribute(reads, holder, attribute, ctx, access, parents)
+        case ast.Attribute() as access:
+            _attribute(reads, holder, access)
         case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[right]):
             if right is not node:
                 raise Uncertain
@@ -111,38 +117,32 @@ def _use(reads: _Reads, holder: _Holder, node: ast.expr, parents: Mapping[ast.AS
         case ast.Call(func=function, args=arguments) if node in arguments:
             if any(isinstance(argument, ast.Starred) for argument in arguments):
                 raise Uncertain
-            _call(reads, holder, function, arguments.index(node), None)
+            _call(reads, holder, function, arguments.index(node))
         case ast.keyword(arg=str(name)) as keyword:
             call_node = parents[keyword]
             if not isinstance(call_node, ast.Call):
                 raise Uncertain
-            _call(reads, holder, call_node.func, None, name)
+            _call(reads, holder, call_node.func, name)
         case ast.keyword(arg=None) if holder.fields is not None:
             pass  # of a branch for dicts: an object with fields cannot be unpacked
         case ast.keyword(arg=None) as keyword:
-            _unpack(reads, holder, parents[keyword], parents)
+            _unpack(reads, holder, parents[keyword])
         case _:
             raise Uncertain
 
 
-def _attribute(
-    reads: _Reads,
-    holder: _Holder,
-    name: str,
-    ctx: ast.expr_context,
-    access: ast.Attribute,
-    parents: Mapping[ast.AST, ast.AST],
-) -> None:
+def _attribute(reads: _Reads, holder: _Holder, access: ast.Attribute) -> None:
+    name, outer = access.attr, holder.parents[access]
     if holder.fields is not None:
         if name not in holder.fields:
             raise Uncertain  # a method of a library may read all
-        if not _is_only_set(ctx, parents[access]):
+        if not _is_only_set(access.ctx, outer):
             reads.names.add(name)
         return
     if not hasattr(dict, name):  # the variable is assigned an object elsewhere
         reads.names.add(name)
         return
-    match parents[access]:
+    match outer:
         case ast.Call(func=function, args=[ast.Constant(value=str(key)), *_]) if function is access:
             if name not in _READERS:
                 raise Uncertain
@@ -155,7 +155,7 @@ def _assign(reads: _Reads, holder: _Holder, target: ast.expr) -> None:
     """The configuration is assigned to a variable, or to an attribute of an object."""
     match target:
         case ast.Name(id=name):
-            reads.left.append(_Holder(holder.body, name, holder.globals, holder.fields, holder.owner))
+            reads.left.append(replace(holder, variable=name))
         case ast.Attribute(value=ast.Name(id="self"), attr=name) if holder.owner is not None:
             _stored(reads, holder, holder.owner, name)
         case _:
@@ -166,14 +166,15 @@ def _stored(reads: _Reads, holder: _Holder, owner: type, attribute: str) -> None
     """``self.attribute`` of ``owner`` holds the configuration, and so may each attribute of that name."""
     if attribute.startswith("__") or not all(is_plain(base) or _stores_plainly(reads, base) for base in owner.__mro__):
         raise Uncertain
-    if (0, attribute, holder.fields is None) in reads.seen:
+    key = (0, attribute, holder.fields is None)
+    if key in reads.seen:
         return
-    reads.seen.add((0, attribute, holder.fields is None))
+    reads.seen.add(key)
     for module in reads.code.modules():
         parents = parents_in(reads.code.tree(module))
         for node in parents:
             if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
-                _use(reads, _around(node, parents, module, holder.fields), node, parents)
+                _use(reads, _around(node, parents, module, holder.fields), node)
             elif isinstance(node, ast.Constant) and node.value == attribute:
                 raise Uncertain  # getattr(model, "settings")
 
@@ -196,40 +197,34 @@ def _around(
     return _Holder(body, "", vars(module), fields, owner if isinstance(owner, type) else None)
 
 
-def _call(reads: _Reads, holder: _Holder, function: ast.expr, index: int | None, keyword: str | None) -> None:
-    """The configuration is an argument of a call."""
+def _call(reads: _Reads, holder: _Holder, function: ast.expr, place: int | str) -> None:
+    """The configuration is an argument of a call: the one at that ``place``, or of that name."""
     match function:
         case ast.Name(id=name):
             local = [n for n in ast.walk(holder.body) if isinstance(n, ast.FunctionDef) and n.name == name]
             if len(local) == 1 and not local[0].decorator_list and local[0] is not holder.body:
-                variable = _argument(local[0], index, keyword, 0)
+                variable = _argument(local[0], place, 0)
                 reads.left.append(_Holder(local[0], variable, holder.globals, holder.fields))
                 return
             if is_assigned(holder.body, name) or local:
                 raise Uncertain
             if name in _HARMLESS and name not in holder.globals:
                 return
-            _hand_to(reads, holder.fields, holder.globals.get(name), index, keyword)
+            _hand_to(reads, holder.fields, holder.globals.get(name), place)
         case ast.Attribute(value=ast.Name(id="self"), attr=name) if holder.owner and not holder.owner.__subclasses__():
-            _hand_to(
-                reads, holder.fields, inspect.getattr_static(holder.owner, name, None), index, keyword, holder.owner
-            )
+            method = inspect.getattr_static(holder.owner, name, None)
+            _hand_to(reads, holder.fields, method, place, holder.owner)
         case ast.Attribute(value=ast.Name(id=module), attr=name) if not is_assigned(holder.body, module):
             found = holder.globals.get(module)
             if not isinstance(found, types.ModuleType):
                 raise Uncertain
-            _hand_to(reads, holder.fields, vars(found).get(name), index, keyword)
+            _hand_to(reads, holder.fields, vars(found).get(name), place)
         case _:
             raise Uncertain
 
 
 def _hand_to(
-    reads: _Reads,
-    fields: frozenset[str] | None,
-    function: Any,
-    index: int | None,
-    keyword: str | None,
-    owner: type | None = None,
+    reads: _Reads, fields: frozenset[str] | None, function: Any, place: int | str, owner: type | None = None
 ) -> None:
     """``function`` gets the configuration. Raises Uncertain unless it is a plain one of the user's."""
     skipped = 0
@@ -246,30 +241,29 @@ def _hand_to(
     body = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
     if not isinstance(body, ast.FunctionDef) or body.decorator_list:
         raise Uncertain
-    variable = _argument(body, index, keyword, skipped)
+    variable = _argument(body, place, skipped)
     reads.left.append(_Holder(body, variable, function.__globals__, fields, owner))
 
 
-def _argument(body: ast.FunctionDef, index: int | None, keyword: str | None, skipped: int) -> str:
+def _argument(body: ast.FunctionDef, place: int | str, skipped: int) -> str:
     """The name of the argument of ``body`` that a call fills."""
     positional = [argument.arg for argument in (*body.args.posonlyargs, *body.args.args)]
-    if keyword is not None:
-        known = [*positional, *(argument.arg for argument in body.args.kwonlyargs)]
-        if keyword in known:
-            return keyword
-    elif index is not None and index + skipped < len(positional):
-        return positional[index + skipped]
+    if isinstance(place, str):
+        if place in (*positional, *(argument.arg for argument in body.args.kwonlyargs)):
+            return place
+    elif place + skipped < len(positional):
+        return positional[place + skipped]
     raise Uncertain
 
 
-def _unpack(reads: _Reads, holder: _Holder, call: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> None:
+def _unpack(reads: _Reads, holder: _Holder, call: ast.AST) -> None:
     """``Config(**config)``: the configuration continues as an object with fields. Raises Uncertain for other calls."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or is_assigned(holder.body, call.func.id):
         raise Uncertain
     made = holder.globals.get(call.func.id)
     if not isinstance(made, type) or not (dataclasses.is_dataclass(made) or issubclass(made, BaseModel)):
         raise Uncertain
-    _use(reads, replace(holder, fields=_read_class(reads, made)), call, parents)
+    _use(reads, replace(holder, fields=_read_class(reads, made)), call)
 
 
 def _read_class(reads: _Reads, config_type: type) -> frozenset[str]:
