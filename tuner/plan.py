@@ -35,11 +35,12 @@ class Plan:
     acceptance: float
     """The share of drawn configurations that satisfy the constraints; 1 without any."""
     notes: tuple[str, ...] = ()
-    """What follows from the kind of the trainable, to be known before anything starts."""
+    """How the plan follows from the kind of the trainable, such as what ends its trials: told with the plan and at the
+    start of a search."""
 
     @cached_property
     def notices(self) -> list[str]:
-        """What the user should know before the search starts."""
+        """What is likely a mistake: told as `notes` are, and recorded with the results."""
         searched = [p.name for p in self.spec.search_space.parameters if p.domain.count != 1]
         names = self.trainable.never_read(searched)
         if not names:

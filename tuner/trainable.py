@@ -199,14 +199,10 @@ def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pi
     """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
     A script (``file.py``) is not imported. Of whatever kind it is (`tuner.kinds`), its ``train`` is a function of the
-    configuration. Raises InputError when it cannot be imported, or is not a function of one
-    argument.
+    configuration. Raises InputError when it cannot be imported, or is not a function of one argument.
     """
     if is_script(reference):
-        script = read_script(reference, roots)
-        module = ModuleType(script.file.stem)
-        module.__file__ = str(script.file)
-        return Trainable(reference, roots, script, None, module)
+        return _of_script(reference, roots)
     train = import_attribute(reference, roots, pickles=pickles)
     pickled = train if isinstance(train, PickledFunction) else None
     train = pickled.function if pickled else train
@@ -235,6 +231,13 @@ def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pi
         names = ", ".join(p.name for p in parameters)
         raise InputError(f"{reference} takes ({names}); a trainable takes one argument, its config: def train(config)")
     return Trainable(reference, roots, Objective(train) if takes_trial else train, config_type, module)
+
+
+def _of_script(reference: str, roots: tuple[Path, ...]) -> Trainable:
+    script = read_script(reference, roots)
+    module = ModuleType(script.file.stem)
+    module.__file__ = str(script.file)
+    return Trainable(reference, roots, script, None, module)
 
 
 @dataclass(frozen=True)
