@@ -10,9 +10,8 @@ import optuna
 import pytest
 
 import tuner
+from tests.one_trial import run_trial
 from tuner import space_from_objective, validate
-from tuner.engine.local import run_here
-from tuner.engine.task import TrialTask
 from tuner.errors import InputError
 from tuner.foreign.optuna_objective import is_objective
 from tuner.trainable import Trainable, load_trainable
@@ -38,29 +37,31 @@ def objective(trial: optuna.Trial) -> float:
     assert trial.params == {"lr": lr, "model.width": width, "layers": layers, "opt": opt}
     return value
 """
+BRANCHING = "def objective(trial):\n    if trial.suggest_int('n', 0, 1):\n        trial.suggest_int('m', 0, 1)\n"
 CONFIG = {"lr": 0.5, "model": {"width": 32}, "layers": 2, "opt": "adam"}
 
 
-def run_trial(
-    folder: Path, text: str, config: dict[str, Any], metrics: tuple[str, ...] = ("loss",), last: int = 99
+def in_trial(
+    folder: Path, text: str, config: dict[str, Any], metrics: tuple[str, ...] = ("loss",)
 ) -> tuple[list[Any], str]:
-    """Its reports, and why it failed."""
+    """Reports of the objective in ``text``, and why it failed."""
     (folder / "with_optuna.py").write_text(text)
-    reports: list[Any] = []
-
-    def take(step: int, metrics: dict[str, Any]) -> bool:
-        reports.append(metrics)
-        return step < last
-
-    required = (*((name, "objective.metric") for name in metrics), ("training_iteration", "scheduler.time_attr"))
-    task = TrialTask("with_optuna.py:objective", (folder,), folder, {}, required, 1, 1, {"CPU": 1}, 1)
-    error = run_here(task, config, take, trial_id="1f")
-    return reports, f"{type(error).__name__}: {error}" if error else ""
+    return run_trial(folder, "with_optuna.py:objective", config, metrics, trial_id="1f")
 
 
 def load(folder: Path, text: str) -> Trainable:
     (folder / "with_optuna.py").write_text(text)
     return load_trainable("with_optuna.py:objective", (folder,))
+
+
+def experiment(reference: str) -> dict[str, Any]:
+    """A search of the objective ``reference``, over the space that it spells out."""
+    return {
+        "name": "n",
+        "trainable": reference,
+        "search_space": reference,
+        "objective": {"metric": "loss", "mode": "min"},
+    }
 
 
 def complaints(trainable: Trainable, values: dict[str, Any]) -> dict[str, str]:
@@ -71,7 +72,7 @@ def complaints(trainable: Trainable, values: dict[str, Any]) -> dict[str, str]:
 
 
 def test_what_the_objective_reports_reaches_the_trial(user_folder: Path) -> None:
-    reports, failure = run_trial(user_folder, OBJECTIVE, CONFIG)
+    reports, failure = in_trial(user_folder, OBJECTIVE, CONFIG)
     assert failure == ""
     values = [0.5, 0.25, 0.5 / 3]  # the returned value is the last reported one: no report besides
     assert reports == [{"loss": value, "step": step, "parameters": 64} for step, value in enumerate(values)]
@@ -79,27 +80,27 @@ def test_what_the_objective_reports_reaches_the_trial(user_folder: Path) -> None
 
 def test_the_returned_value_is_the_last_report(user_folder: Path) -> None:
     text = OBJECTIVE.replace("return value", "trial.set_user_attr('seen', 5)\n    return -1")
-    reports, _ = run_trial(user_folder, text, CONFIG)
+    reports, _ = in_trial(user_folder, text, CONFIG)
     assert reports[3:] == [{"loss": -1.0, "step": 2, "parameters": 64, "seen": 5}]
 
 
 def test_an_objective_that_only_returns_reports_once(user_folder: Path) -> None:
     text = "def objective(trial):\n    return trial.suggest_float('x', 0, 1) + trial.number"
-    assert run_trial(user_folder, text, {"x": 0.5}) == ([{"loss": 0.5 + 0x1F}], "")
+    assert in_trial(user_folder, text, {"x": 0.5}) == ([{"loss": 0.5 + 0x1F}], "")
 
 
 def test_several_objectives(user_folder: Path) -> None:
     text = "def objective(trial):\n    x = trial.suggest_float('x', 0, 1)\n    return x, -x"
-    assert run_trial(user_folder, text, {"x": 0.5}, ("loss", "size")) == ([{"loss": 0.5, "size": -0.5}], "")
-    _, failure = run_trial(user_folder, text, {"x": 0.5})
+    assert in_trial(user_folder, text, {"x": 0.5}, ("loss", "size")) == ([{"loss": 0.5, "size": -0.5}], "")
+    _, failure = in_trial(user_folder, text, {"x": 0.5})
     assert failure.endswith("ObjectiveError: the objective returns 2 values, but the experiment has 1: loss")
 
 
 def test_a_trial_that_prunes_itself_ends_with_its_last_report(user_folder: Path) -> None:
     text = OBJECTIVE.replace("if trial.should_prune():", "if step == 1:")
-    reports, failure = run_trial(user_folder, text, CONFIG)
+    reports, failure = in_trial(user_folder, text, CONFIG)
     assert (len(reports), failure) == (2, "")
-    reports, failure = run_trial(user_folder, "import optuna\ndef objective(trial): raise optuna.TrialPruned", {})
+    reports, failure = in_trial(user_folder, "import optuna\ndef objective(trial): raise optuna.TrialPruned", {})
     assert (reports, failure.partition(":")[0]) == ([], "TrialPruned")
 
 
@@ -126,7 +127,7 @@ def test_a_trial_that_prunes_itself_ends_with_its_last_report(user_folder: Path)
 def test_what_the_configuration_does_not_give_is_a_clear_error(
     user_folder: Path, config: dict[str, Any], message: str
 ) -> None:
-    assert run_trial(user_folder, OBJECTIVE, config) == ([], f"ObjectiveError: {message}")
+    assert in_trial(user_folder, OBJECTIVE, config) == ([], f"ObjectiveError: {message}")
 
 
 # --- which functions are objectives ------------------------------------------------------------------------------
@@ -261,14 +262,7 @@ def test_an_objective_without_suggestions_or_source_has_no_space() -> None:
 
 def test_the_domains_hold_what_optuna_would_suggest() -> None:
     """Every extreme value of the space that is read lies in the objective's own range."""
-    space = validate(
-        {
-            "name": "n",
-            "trainable": f"{__file__}:many",
-            "search_space": f"{__file__}:many",
-            "objective": {"metric": "loss", "mode": "min"},
-        }
-    ).spec.search_space
+    space = validate(experiment(f"{__file__}:many")).spec.search_space
     assert {parameter.name for parameter in space.parameters} == {"a", "b", "c", "d", "e", "f", "net.act", "net.drop"}
 
 
@@ -288,19 +282,12 @@ def test_names_and_ranges_are_checked_before_the_run(user_folder: Path) -> None:
 
 
 def test_what_cannot_be_read_is_not_checked(user_folder: Path) -> None:
-    text = "def objective(trial):\n    if trial.suggest_int('n', 0, 1):\n        trial.suggest_int('m', 0, 1)\n"
-    assert complaints(load(user_folder, text), {"x": 1}) == {}
+    assert complaints(load(user_folder, BRANCHING), {"x": 1}) == {}
 
 
 def test_an_experiment_takes_its_space_from_the_objective(user_folder: Path) -> None:
     (user_folder / "with_optuna.py").write_text(OBJECTIVE)
-    experiment = {
-        "name": "n",
-        "trainable": "with_optuna.py:objective",
-        "search_space": "with_optuna.py:objective",
-        "objective": {"metric": "loss", "mode": "min"},
-    }
-    plan = validate(experiment, {"search_space.opt": "{choice: [sgd]}"})
+    plan = validate(experiment("with_optuna.py:objective"), {"search_space.opt": "{choice: [sgd]}"})
     domains = {parameter.name: str(parameter.domain) for parameter in plan.spec.search_space.parameters}
     assert domains == {
         "lr": "loguniform [0.0001, 1.0]",
@@ -311,12 +298,9 @@ def test_an_experiment_takes_its_space_from_the_objective(user_folder: Path) -> 
 
 
 def test_an_experiment_names_the_line_of_an_objective_whose_space_cannot_be_read(user_folder: Path) -> None:
-    text = "def objective(trial):\n    if trial.suggest_int('n', 0, 1):\n        trial.suggest_int('m', 0, 1)\n"
-    (user_folder / "branching.py").write_text(text)
-    reference = "branching.py:objective"
-    experiment = {"trainable": reference, "search_space": reference, "objective": {"metric": "loss", "mode": "min"}}
+    (user_folder / "branching.py").write_text(BRANCHING)
     with pytest.raises(InputError, match=r"search_space: objective, line 3: trial\.suggest_int in a branch"):
-        validate({"name": "n", **experiment})
+        validate(experiment("branching.py:objective"))
 
 
 def test_a_search_from_python_takes_an_objective(user_folder: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tuner.engine.local import run_here
-from tuner.engine.task import TrialTask
+from tests.one_trial import run_trial
 from tuner.errors import InputError
 from tuner.foreign.arguments import argv, of_argparse
 from tuner.foreign.script import ScriptError
@@ -249,18 +248,10 @@ def test_a_script_finds_its_neighbours_and_pickles_its_classes(
 # --- in a trial --------------------------------------------------------------------------------------------------
 
 
-def run_trial(folder: Path, text: str, config: dict[str, Any], last: int = 99) -> tuple[list[Any], str]:
-    """Its reports, and why it failed."""
-    (folder / "train.py").write_text(textwrap.dedent(text))
-    reports: list[Any] = []
-
-    def take(step: int, metrics: dict[str, Any]) -> bool:
-        reports.append(metrics)
-        return step < last
-
-    task = TrialTask("train.py", (folder,), folder, {"epochs": 3}, (("loss", "objective.metric"),), 1, 1, {"CPU": 1}, 1)
-    error = run_here(task, config, take, trial_id="abc")
-    return reports, f"{type(error).__name__}: {error}" if error else ""
+def in_trial(folder: Path, config: dict[str, Any], last: int = 99) -> tuple[list[Any], str]:
+    """Reports of `TRAIN`, and why it failed."""
+    (folder / "train.py").write_text(TRAIN)
+    return run_trial(folder, "train.py", config, params={"epochs": 3}, last=last)
 
 
 TRAIN = """
@@ -281,19 +272,19 @@ sys.exit(0)
 
 
 def test_reports_and_checkpoints_reach_the_trial(user_folder: Path) -> None:
-    reports, failure = run_trial(user_folder, TRAIN, {"lr": 0.5})
+    reports, failure = in_trial(user_folder, {"lr": 0.5})
     assert reports == [{"loss": 0.5 / epoch, "epoch": epoch} for epoch in (1, 2, 3)]
     assert failure == ""
 
 
 def test_a_trial_can_be_stopped_at_a_report(user_folder: Path) -> None:
-    reports, failure = run_trial(user_folder, TRAIN, {"lr": 0.5}, last=2)
+    reports, failure = in_trial(user_folder, {"lr": 0.5}, last=2)
     assert [report["epoch"] for report in reports] == [1, 2]
     assert failure == ""
 
 
 def test_a_failure_names_the_argument(user_folder: Path) -> None:
-    _, failure = run_trial(user_folder, TRAIN, {"lrr": 0.5})
+    _, failure = in_trial(user_folder, {"lrr": 0.5})
     assert failure == "ScriptError: train.py: error: unrecognized arguments: --lrr 0.5"
 
 
