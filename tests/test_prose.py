@@ -65,5 +65,7 @@ def test_docstrings_are_read(prose: ModuleType) -> None:
     assert list(prose.prose_of_python('"""What goes on here."""\nX = 1\n')) == [(1, "What goes on here.")]
 
 
-def test_readme_and_docs_are_plain(prose: ModuleType) -> None:
+def test_the_documentation_is_plain(prose: ModuleType) -> None:
+    top = {page.name for page in prose.pages() if page.parent == ROOT}
+    assert top == {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
     assert prose.check(prose.pages()) == []
