@@ -13,6 +13,7 @@ import tuner  # noqa: E402
 
 project = "tuner"
 author = "the tuner developers"
+copyright = f"2026, {author}"
 release = version = tuner.__version__
 
 extensions = [
