@@ -73,6 +73,29 @@ def test_the_tutorial_from_python_runs(user_folder: Path) -> None:
 @pytest.mark.pairings
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
+def test_a_trial_of_the_tutorial_with_a_training_continues_from_its_checkpoint(user_folder: Path) -> None:
+    import torch
+
+    from tests.how_to import write_files
+    from tuner import Search
+
+    assert write_files("../tutorials/your-own-training.md", user_folder) == ["my_train.py", "mine.yaml"]
+
+    def search(epochs: int) -> Search:
+        return Search.from_yaml("mine.yaml", {"budget.trials": 1, "params.epochs": epochs, "scheduler.max_t": epochs})
+
+    short = search(2).run(name="short", progress="none")
+    extended = short.extend(max_t=2, overrides=["params.epochs=4"], progress="none").reports_dataframe()
+    whole = search(4).run(name="whole", progress="none").reports_dataframe()
+    assert list(extended["epoch"]) == [1, 2, 3, 4]
+    assert list(extended["val_accuracy"]) == list(whole["val_accuracy"])
+    state = torch.load(user_folder / "runs/whole/best/checkpoint/state.pt")
+    assert set(state) == {"epoch", "model", "optimizer"}
+
+
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_session")
 def test_the_twenty_lines_of_the_readme_run(user_folder: Path) -> None:
     from tuner import Search
 
