@@ -1,14 +1,18 @@
-"""The tables of the migration guides: what stands for a call of another library can be written so."""
+"""The migration guides: what their tables give for a call of another library is accepted, and their examples run."""
 
 from __future__ import annotations
 
+import ast
 import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray import tune
 
 import tuner
+from tests.how_to import write_files
 from tuner.errors import InputError
 from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.param_space import space_from_param_space
@@ -71,3 +75,76 @@ def test_a_block_that_is_none_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [c for c in codes(1) + codes(2) if re.match(r"\w: \{|\w+: \{(log|rand|choice)", c)])
 def test_a_domain_of_the_experiment_file_is_one(code: str, tmp_path: Path) -> None:
     accepted(tmp_path, f"search_space: {{{code}}}")
+
+
+def example(guide: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes the files of a guide's example into the folder, and lets Python import them."""
+    assert write_files(f"migrate-from-{guide}.md", folder) == ["before.py", "after.py", "after.yaml"]
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def printed(file: str, capsys: pytest.CaptureFixture[str]) -> tuple[float, dict[str, Any]]:
+    """Runs a file as a script: the best value and the best configuration, which it prints last."""
+    runpy.run_path(file, run_name="__main__")
+    value, _, config = capsys.readouterr().out.splitlines()[-1].partition(" ")
+    return float(value), ast.literal_eval(config)
+
+
+def plausible(best: tuple[float | None, dict[str, Any] | None]) -> bool:
+    value, config = best
+    return value is not None and 0 < value < 1 and set(config or {}) == {"lr", "width"}
+
+
+@pytest.mark.parametrize("guide", ["optuna", "ray-tune"])
+def test_an_example_is_the_same_search_in_python_and_in_a_file(
+    guide: str, user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example(guide, user_folder, monkeypatch)
+    python = runpy.run_path("after.py")["search"].experiment.spec
+    file = load_experiment("after.yaml").spec
+    assert python.model_dump(exclude={"name", "trainable"}) == file.model_dump(exclude={"name", "trainable"})
+
+
+def test_the_example_for_optuna_runs_there(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("optuna", user_folder, monkeypatch)
+    assert plausible(printed("before.py", capsys))
+
+
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_session")
+def test_the_example_for_ray_tune_runs_there(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("ray-tune", user_folder, monkeypatch)
+    monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(user_folder / "ray_results"))
+    assert plausible(printed("before.py", capsys))
+    assert (user_folder / "ray_results").is_dir()
+
+
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("guide", ["optuna", "ray-tune"])
+def test_the_example_in_python_runs(
+    guide: str, user_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example(guide, user_folder, monkeypatch)
+    best = printed("after.py", capsys)
+    assert plausible(best)
+    run = tuner.load("runs/after")
+    assert best == (run.best_value, run.best_config)
+    assert len(run.trials) == 8
+
+
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("guide", ["optuna", "ray-tune", "wandb-sweeps"])
+def test_the_example_in_a_file_runs(guide: str, user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example(guide, user_folder, monkeypatch)
+    run = tuner.Search.from_yaml("after.yaml").run(progress="none")
+    assert plausible((run.best_value, run.best_config))
+    assert len(run.trials) == 8
