@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.events import Event
 from tuner.journal import JournalReader
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import tuner
 from tests.journals import read_journal
 from tuner.ask_tell import AskTell
 from tuner.errors import InputError
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 SPACE = {"x": {"uniform": [0, 1]}}

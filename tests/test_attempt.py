@@ -19,9 +19,9 @@ from tuner.engine.attempt import AttemptStorage
 from tuner.engine.failures import StorageFails, failure_of
 from tuner.engine.patience import Patience
 from tuner.engine.saving import Saving
-from tuner.manifest import MANIFEST
 from tuner.schedulers.fifo import Fifo
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import MANIFEST
 
 
 @pytest.fixture

@@ -40,10 +40,10 @@ from tuner.errors import (
 )
 from tuner.journal import rewrite
 from tuner.loading import last_known
-from tuner.lock import LOCK, claims_of, locked
 from tuner.plan import Plan
 from tuner.results import LOG, ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK, claims_of, locked
 from tuner.trial import Report, Trial
 from tuner.why import explain
 
@@ -418,7 +418,7 @@ class TakeOver:
 
 
 def test_a_search_whose_run_was_taken_over_writes_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.lock.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.storage.lock.CHECK_EVERY_S", 0.0)
     with pytest.raises(LockLost):
         run(EXPERIMENT, name="r", say=quiet, listeners=[TakeOver()])
     assert not Path("runs/r/report.html").exists()
@@ -428,7 +428,7 @@ def test_a_search_whose_run_was_taken_over_writes_no_page(monkeypatch: pytest.Mo
 def test_a_crash_after_the_run_was_taken_over_leaves_the_log_of_the_other_alone(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.lock.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.storage.lock.CHECK_EVERY_S", 0.0)
     with pytest.raises(LockLost):
         run(EXPERIMENT, name="r", say=quiet, listeners=[TakeOver(method)])
     assert Path("runs/r/run.log").read_text() == "another's\n"

@@ -22,7 +22,7 @@ from tuner.doctor import Finding, check_machine, exit_status, gpu, installation,
 from tuner.doctor import experiment as doctor_experiment
 from tuner.doctor.experiment import check_experiment
 from tuner.doctor.gpu import Driver, judge_gpu
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 TOYS = Path(__file__).parent / "engine/toys.py"
 GIB = 2**30

@@ -36,9 +36,9 @@ from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code, recorded
 from tuner.jobs.revival import revive
 from tuner.journal import JournalWriter
-from tuner.lock import locked
 from tuner.spec.document import read_yaml
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import locked
 
 EXPERIMENT = """
 trainable: train.py:train

@@ -19,13 +19,13 @@ from ray import cloudpickle
 
 import tuner.journal.reader
 import tuner.journal.writer
-import tuner.lock
+import tuner.storage.lock
 from tests.journals import read_journal
 from tuner.encoding import Opaque, opened
 from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.journal import JournalReader, JournalWriter, first_event, last_event, rewrite
-from tuner.lock import LOCK, locked
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK, locked
 
 SPEC = {"objective": {"metric": "loss", "mode": "min"}}
 REPORT = {"trial": "a", "step": 1, "seconds": 1.0, "timestamp": 2.0, "checkpoint": None, "decision": "continue"}
@@ -481,7 +481,7 @@ def test_a_store_that_fails_for_a_while_loses_no_event(tmp_path: Path, monkeypat
 def test_who_lost_the_lock_writes_over_nothing_of_its_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuner.lock, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(tuner.storage.lock, "CHECK_EVERY_S", 0.0)
     folder = local(tmp_path)
     folder.create()
     with locked(folder) as lock:

@@ -15,7 +15,7 @@ from tuner.errors import InputError
 from tuner.journal import JournalWriter
 from tuner.loading import last_known
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.why import explain
 
 STEPS = [

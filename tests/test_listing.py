@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from tests.test_results import new_run, trial
 from tuner.cli import cli, options
-from tuner.lock import LOCK, holder, locked
 from tuner.results import PROVENANCE, REPORTS, TRIALS, write_json
+from tuner.storage.lock import LOCK, holder, locked
 
 
 def saved(folder: Path, started: str, values: tuple[float, ...] = (0.5, 0.7), **provenance: Any) -> None:
@@ -56,7 +56,7 @@ def test_runs_are_listed_newest_first_with_how_they_stand(storage: Path) -> None
 
 
 def test_a_run_that_a_process_works_on_is_running(storage: Path) -> None:
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
     folder = RunFolder.at(storage / "killed")
     assert holder(folder) is None

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from tuner import lock as module
 from tuner.errors import EnvironmentFailure, InputError, LockLost
-from tuner.lock import LOCK, STALE_AFTER_S, Lock, claims_of, holder, locked
-from tuner.storage import RunFolder
+from tuner.storage import lock as module
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK, STALE_AFTER_S, Lock, claims_of, holder, locked
 
 
 def remote(folder: Path) -> RunFolder:

@@ -17,12 +17,12 @@ from ray.tune import Checkpoint
 
 from tuner.engine.revival import passed_over
 from tuner.engine.saving import Saving
-from tuner.manifest import MANIFEST, contents, damage, make_durable, seal, size_of
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.pbt import Pbt
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import MANIFEST, contents, damage, make_durable, seal, size_of
 
 ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)
 
@@ -235,7 +235,7 @@ def test_a_disk_that_does_not_take_a_checkpoint_is_the_trials_error(
     reported.mkdir()
     session = Session(tmp_path / "storage")
     saving = Saving(session, 1, Fifo())
-    monkeypatch.setattr("tuner.manifest._sync", sync)
+    monkeypatch.setattr("tuner.storage.manifest._sync", sync)
     session.report({"epoch": 1}, Checkpoint.from_directory(str(reported)))
     with pytest.raises(OSError, match="Input/output"):
         saving.settle()

@@ -39,7 +39,7 @@ from tuner.spec.objective import (
     read_objectives,
 )
 from tuner.spec.reader import load_experiment
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking.lines import Lines
 from tuner.trial import Report, Trial
 

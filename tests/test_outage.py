@@ -44,7 +44,7 @@ from tuner.searchers.random import Random
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.failures import Failures
 from tuner.spec.task import Task
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 
 class Outage:

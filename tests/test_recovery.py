@@ -28,7 +28,7 @@ from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Objective
 from tuner.spec.task import Task
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Segment
 
 EPOCHS, TRIALS = 9, 14

@@ -18,7 +18,7 @@ from tuner.loading import last_known
 from tuner.redaction import PASSWORD, has_secret, redacted, redacted_argv, with_password, without_secrets
 from tuner.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.spec.document import dump_yaml
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 

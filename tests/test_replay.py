@@ -25,7 +25,7 @@ from tuner.provenance import surroundings
 from tuner.replay import Replay, find_trial, replay
 from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Segment, Trial
 
 TOYS = Path(__file__).parent / "engine/toys.py"

@@ -21,7 +21,6 @@ from tuner.errors import TunerError
 from tuner.failure import Failure
 from tuner.journal import JournalWriter
 from tuner.loading import last_known
-from tuner.lock import locked
 from tuner.report.axes import axes_of
 from tuner.report.html import page, write_report
 from tuner.report.importance import LEAST_TRIALS, importance
@@ -31,7 +30,8 @@ from tuner.report.verdict import ranked, state, verdict
 from tuner.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, ResultSet, write_json
 from tuner.spec.document import dump_yaml
 from tuner.spec.objective import Objective
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import locked
 from tuner.trial import Report, Segment, Trial
 
 SECTIONS = ["summary", "configuration", "incumbent", "curves", "importance", "parallel", "slices", "contour"]

@@ -25,7 +25,7 @@ from tuner.loading import find_run, load_run
 from tuner.report.terminal import overview
 from tuner.results import BEST, EXPERIMENT, PROVENANCE, REPORTS, TRIALS, ResultSet, new_run_name, write_json
 from tuner.spec.document import dump_yaml
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 
 SPEC: dict[str, Any] = {

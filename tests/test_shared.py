@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner.engine.shared import _reads_and_writes
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 
 def test_a_node_that_sees_the_storage_writes_its_name(tmp_path: Path) -> None:

@@ -19,15 +19,15 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from tests.test_listing import saved
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.lock import LOCK, claims_of, holder, locked
 from tuner.results import PROVENANCE, write_json
 from tuner.stopping import stop
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK, claims_of, holder, locked
 
 SEARCH = """
 import sys, time
 from tests.test_stopping import folder_of
-from tuner.lock import locked
+from tuner.storage.lock import locked
 with locked(folder_of(*sys.argv[1:])):
     try:
         print("works", flush=True)

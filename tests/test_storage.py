@@ -23,11 +23,11 @@ from pyarrow.fs import FileSelector, FileSystem
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.lock import holder, locked
 from tuner.results import EXPERIMENT, LOG, PROVENANCE, REPORT, ResultSet, how_to_resume, write_json
 from tuner.runner import _write_page
 from tuner.spec.document import dump_yaml
-from tuner.storage import RunFolder, open_own, write_file
+from tuner.storage.folder import RunFolder, open_own, write_file
+from tuner.storage.lock import holder, locked
 from tuner.tracking.screen import Screen
 
 
@@ -107,7 +107,7 @@ def test_a_writer_that_is_killed_leaves_the_old_object_alone(bucket: str) -> Non
     folder.write("a", b"old")
     code = f"""if True:
         import os
-        from tuner.storage import RunFolder
+        from tuner.storage.folder import RunFolder
         folder = RunFolder.at({bucket!r})
         stream = folder.filesystem.open_output_stream((folder / "a").path, compression=None)
         stream.write(bytes(12 * 2**20))  # more than the first part of an upload

@@ -14,7 +14,7 @@ from tuner.engine.control import Control
 from tuner.engine.patience import FIRST_S, LONGEST_S, Patience, is_of_a_full_disk, probe
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure, LockLost
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 
 class Clock:

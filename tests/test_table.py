@@ -14,7 +14,7 @@ from tuner.errors import InputError
 from tuner.results import ResultSet
 from tuner.simulator import Table
 from tuner.simulator.recording import record
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 
 X = space({"x": {"choice": [0, 1, 2]}})

@@ -22,7 +22,7 @@ from tuner.schedulers.trust import Trust, possible_ladders, possible_rungs, star
 from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -12,7 +12,7 @@ from tests.test_shipped import EXPERIMENTS, ROOT
 from tuner import validate
 from tuner.plan_text import description
 from tuner.runner import prepare
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trainable import load_trainable
 
 NAMES = ["lr", "dropout", "net.width"]

@@ -23,9 +23,9 @@ from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance
 from tuner.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.runner import run
-from tuner.signing import key_file
 from tuner.spec.document import dump_yaml, read_yaml
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.signing import key_file
 
 READING = {
     "list": ["list", "--storage", "{storage}"],

@@ -28,7 +28,6 @@ from tuner.events import Compared
 from tuner.history import INTERRUPTED, WAITS_AT_RUNG, History
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance
-from tuner.lock import Lock, locked
 from tuner.machine import this_machine
 from tuner.own_loop import REFERENCE
 from tuner.plan import Plan
@@ -39,7 +38,8 @@ from tuner.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runner import free_folder, record_start, run_name, write_experiment
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.spec.reader import Experiment
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import Lock, locked
 from tuner.trial import Report, Status
 
 Answer = Literal["continue", "pause", "stop"]

@@ -14,15 +14,15 @@ from typing import Any
 
 from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.manifest import damage
 from tuner.provenance import trainable_of
 from tuner.results import BEST, ResultSet
 from tuner.spec.values import metrics_line
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import damage
+from tuner.storage.untrusted_json import parsed
 from tuner.stored import MAX_CONFIG_BYTES, Mapping, Recorded, checked
 from tuner.trainable import Trainable
 from tuner.trial import Trial
-from tuner.untrusted import parsed
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")
 """Where a checkpoint file may hold the model's state, by custom."""

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tuner.untrusted import parsed
+from tuner.storage.untrusted_json import parsed
 
 if TYPE_CHECKING:
     import pandas as pd

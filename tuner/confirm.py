@@ -21,7 +21,7 @@ from tuner.results import ResultSet, how_to_resume, write_json
 from tuner.retraining import SEED, Retraining, retraining
 from tuner.runner import Say, run
 from tuner.spec.objective import Objective
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trainable import load_trainable
 from tuner.trial import Trial
 

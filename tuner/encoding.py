@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.signing import is_ours, signature, why_unused
+from tuner.storage.signing import is_ours, signature, why_unused
 
 _PICKLED, _TUPLE = "__pickled__", "__tuple__"
 _TAG = re.compile(rf"(?:{_PICKLED}|{_TUPLE})'*")

@@ -12,7 +12,7 @@ from tuner.failure import Failure
 from tuner.journal import JournalReader
 from tuner.redaction import recorded
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.stored import Provenance, usable
 from tuner.trial import Report, Segment, Status, Trial
 

@@ -15,15 +15,15 @@ from tuner.errors import InputError
 from tuner.extension import extension, failed_trials, requested, retried, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance, find_run
-from tuner.lock import Lock, locked
-from tuner.pickled import Pickled, is_pickled
 from tuner.plan import Plan
 from tuner.planning import make_plan
 from tuner.provenance import pickles_of, resolved_spec, roots
 from tuner.results import ResultSet
 from tuner.runner import Say, prepare, search, write_experiment
 from tuner.spec.reader import Experiment, load_experiment
-from tuner.storage import STORAGE
+from tuner.storage.folder import STORAGE
+from tuner.storage.lock import Lock, locked
+from tuner.storage.pickled import Pickled, is_pickled
 from tuner.tracking.process import TrackingProcess
 from tuner.trainable import pickle_function
 

@@ -26,7 +26,6 @@ from tuner.errors import (
 )
 from tuner.journal import JournalWriter
 from tuner.loading import begun
-from tuner.lock import Lock, locked
 from tuner.machine import describe
 from tuner.plan import Plan
 from tuner.planning import make_plan
@@ -37,7 +36,8 @@ from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
 from tuner.spec.importing import innermost
 from tuner.spec.reader import Experiment, load_experiment
-from tuner.storage import STORAGE, RunFolder
+from tuner.storage.folder import STORAGE, RunFolder
+from tuner.storage.lock import Lock, locked
 from tuner.tracking import check_reachable
 from tuner.tracking.process import TrackingProcess
 

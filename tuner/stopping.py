@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.lock import LOCK, holder
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK, holder
 
 _LOOK_EVERY_S = 0.2
 _CLOCK_S = 2.0

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from tuner.spec.objective import read_objectives
-from tuner.untrusted import parsed
+from tuner.storage.untrusted_json import parsed
 
 MAX_CONFIG_BYTES = 8 * 2**20
 """Of experiment.yaml and of the JSON files that do not grow with the run."""

@@ -25,9 +25,9 @@ from tuner.foreign.script import Script, is_script, read_script
 from tuner.kinds import as_function
 from tuner.kinds.unsuitable import unsuitable
 from tuner.own_code import function_of, inside_partials
-from tuner.pickled import Pickled
 from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
+from tuner.storage.pickled import Pickled
 from tuner.unread import never_read
 
 KeyPath = tuple[str, ...]

@@ -30,8 +30,8 @@ sys.path.insert(0, str(ROOT))
 from ray.tune import Checkpoint  # noqa: E402
 
 from tuner.engine import saving  # noqa: E402
-from tuner.manifest import make_durable  # noqa: E402
 from tuner.schedulers.fifo import Fifo  # noqa: E402
+from tuner.storage.manifest import make_durable  # noqa: E402
 
 
 class Session:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.journal import JournalWriter
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 
 SPEC: dict[str, Any] = {

@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.faults.search import Search, experiment  # noqa: E402
-from tuner.manifest import contents, seal  # noqa: E402
-from tuner.storage import RunFolder  # noqa: E402
+from tuner.storage.folder import RunFolder  # noqa: E402
+from tuner.storage.manifest import contents, seal  # noqa: E402
 
 QUICKSTART = """
 import sys, time

@@ -103,7 +103,7 @@ def rss() -> float:
 
 
 def folder_of(path: Path) -> Any:
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
     return RunFolder.at(path)
 
@@ -239,7 +239,7 @@ def requests(path: Path, trials: int) -> dict[str, Any]:
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     from tuner.journal.writer import SEGMENT_BYTES
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
     store = path.parent / "store"
     shutil.copytree(path, store / "run")
@@ -268,9 +268,9 @@ def controller(path: Path, trials: int) -> dict[str, Any]:
     from tests.faults.test_model import Place, experiment, watched
     from tuner import runner
     from tuner.engine.session import cluster_at
-    from tuner.lock import locked
     from tuner.planning import make_plan
     from tuner.spec.reader import load_experiment
+    from tuner.storage.lock import locked
 
     class Memory:
         """Reads the memory of this process when a quarter of the trials have ended, and at the end."""

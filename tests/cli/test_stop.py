@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.test_command_line import ROOT, TOYS, tuner
 from tuner.journal import last_event
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 EXPERIMENT = f"""
 trainable: {TOYS}:quadratic

@@ -17,7 +17,7 @@ from tests.cluster.launcher import Cluster
 from tests.cluster.store import STORAGE, Store
 from tuner import load_run
 from tuner.loading import last_known
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

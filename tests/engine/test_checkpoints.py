@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner import load_run, manifest, restore_best, resume, run
+from tuner import load_run, restore_best, resume, run
 from tuner.engine import shelf
 from tuner.engine.recorder import Recorder
 from tuner.errors import EnvironmentFailure, InputError, Interrupted
 from tuner.failure import Failure
-from tuner.manifest import damage
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage import manifest
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import damage
 from tuner.trial import Report, Trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]

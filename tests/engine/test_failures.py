@@ -12,7 +12,7 @@ from tests.journals import read_journal
 from tuner import load_run, run
 from tuner.engine.snapshot import read_snapshot
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]

@@ -17,14 +17,14 @@ from tuner.engine.fit import task_of
 from tuner.engine.process import trainable_class
 from tuner.errors import Interrupted, LockLost
 from tuner.loading import last_known
-from tuner.lock import LOCK
 from tuner.machine import this_machine
-from tuner.manifest import damage
 from tuner.planning import make_plan
 from tuner.results import EXPERIMENT
 from tuner.schedulers.fifo import Fifo
 from tuner.spec.reader import load_experiment
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK
+from tuner.storage.manifest import damage
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 

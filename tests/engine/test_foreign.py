@@ -10,7 +10,7 @@ from tests.how_to import write_files
 from tuner import load_run, run
 from tuner.errors import NoUsableResult
 from tuner.report.terminal import headline
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.test_run import experiment
 from tests.journals import read_journal
 from tuner import run
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("two_gpus")]
 

@@ -14,7 +14,7 @@ from tuner.engine.recorder import Listener
 from tuner.engine.snapshot import read_snapshot
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 HERE = Path(__file__).parent

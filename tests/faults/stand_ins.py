@@ -29,8 +29,8 @@ from ray.tune.result import (
 
 from tuner.engine.failing import ActorManager
 from tuner.engine.failures import DamagedCheckpoint
-from tuner.manifest import contents, damage, seal
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import contents, damage, seal
 
 EPOCHS = 9
 

@@ -31,12 +31,12 @@ from tuner.engine.shelf import copy_name
 from tuner.errors import InputError, TunerError
 from tuner.history import journalled
 from tuner.journal import JOURNAL, JournalReader, last_event
-from tuner.lock import LOCK, locked
-from tuner.manifest import damage
 from tuner.planning import make_plan
 from tuner.results import ResultSet
 from tuner.spec.reader import load_experiment
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import LOCK, locked
+from tuner.storage.manifest import damage
 
 TRIALS = 8
 TOY = Path(__file__).parent / "toy.py"

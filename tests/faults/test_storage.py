@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.faults.search import EPOCHS, ROOT, experiment
 from tests.journals import read_journal
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from tuner.signing import signature
 from tuner.spec.document import dump_yaml, read_yaml
+from tuner.storage.signing import signature
 
 SMALL = ("experiment.yaml", "provenance.json", "lineage.json", "failures.json", "live.json")
 FILES = (*SMALL, "trials.csv", "results.parquet", "run.lock", "journal.jsonl", "best/config.json", "best/metrics.json")

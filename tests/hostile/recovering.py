@@ -22,7 +22,7 @@ from tuner.loading import at_a_glance, last_known
 from tuner.machine import this_machine
 from tuner.planning import make_plan
 from tuner.provenance import experiment_of
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 NO_RAY = "this is as far as a search comes without Ray"
 

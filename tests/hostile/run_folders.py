@@ -32,7 +32,7 @@ from tests.hostile.recovering import NO_RAY, as_jobs, on_a_store, unmended, with
 from tests.hostile.whole import made
 from tests.terminal import obeyed
 from tuner.cli import main
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 LIMIT_S, PATIENCE_S = 5.0, 60.0
 """Processor time that a verb may take, and seconds that it may take on a busy machine."""

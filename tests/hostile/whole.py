@@ -17,12 +17,12 @@ from tuner.failure import Failure
 from tuner.journal import JournalWriter, last_event
 from tuner.loading import at_a_glance
 from tuner.machine import this_machine
-from tuner.manifest import contents, seal
 from tuner.planning import make_plan
 from tuner.provenance import experiment_of
 from tuner.results import ResultSet, write_json
 from tuner.runner import write_experiment
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import contents, seal
 from tuner.trial import Report, Segment, Trial
 
 SPEC: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.results import ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 
 

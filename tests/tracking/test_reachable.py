@@ -12,7 +12,7 @@ import pytest
 
 from tuner.errors import EnvironmentFailure
 from tuner.spec.tracking import MlflowTracking, Tracking, WandbTracking
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking import check_reachable
 
 

@@ -17,7 +17,7 @@ from tuner.planning import make_plan
 from tuner.results import ResultSet
 from tuner.spec.reader import load_experiment
 from tuner.spec.tracking import MlflowTracking
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking.mlflow import MlflowMirror
 from tuner.trial import Report, Trial
 

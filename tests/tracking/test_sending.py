@@ -12,9 +12,9 @@ from tests.tracking.held import held, parent, recorded
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.lock import locked
 from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
+from tuner.storage.lock import locked
 
 
 @pytest.fixture

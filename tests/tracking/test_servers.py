@@ -14,8 +14,8 @@ from tests.tracking.held import children, held, parent, recorded, runs
 from tests.tracking.servers import MlflowServer, Postgres
 from tuner import load_run
 from tuner.cli import cli
-from tuner.lock import locked
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import locked
 from tuner.tracking.follower import TRACKING_LOCK
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]

@@ -12,7 +12,7 @@ from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.errors import InputError
 from tuner.results import ResultSet
 from tuner.spec.tracking import TensorboardTracking, Tracking
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking import mirrors_of
 
 

@@ -17,7 +17,7 @@ from tuner.results import ResultSet
 from tuner.resumption import extend, resume, retry
 from tuner.runner import Say
 from tuner.spec.reader import Experiment
-from tuner.storage import STORAGE
+from tuner.storage.folder import STORAGE
 from tuner.trial import Trial
 from tuner.why import standing
 

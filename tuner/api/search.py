@@ -25,7 +25,7 @@ from tuner.spec.objective import Objective
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.resources import Resources
 from tuner.spec.tracking import Tracking
-from tuner.storage import STORAGE, RunFolder
+from tuner.storage.folder import STORAGE, RunFolder
 
 if TYPE_CHECKING:
     from tuner.ask_tell import Answer, AskTell, Suggestion

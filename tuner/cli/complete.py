@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tuner import examples
-from tuner.storage import STORAGE
+from tuner.storage.folder import STORAGE
 
 _RUN_HAS = ("experiment.yaml", "journal.jsonl")
 _MOST = 1000

@@ -8,7 +8,7 @@ import click
 
 from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
-from tuner.storage import STORAGE
+from tuner.storage.folder import STORAGE
 
 
 @click.command()

@@ -29,7 +29,7 @@ def command(folder: str, template: str, as_json: bool) -> None:
       tuner run my_search/search.yaml
     """
     from tuner.errors import EnvironmentFailure, InputError
-    from tuner.storage import reason
+    from tuner.storage.folder import reason
 
     source = resources.files("tuner.cli") / "templates" / template
     files = {Path(folder, file.name): file.read_bytes() for file in source.iterdir() if file.is_file()}

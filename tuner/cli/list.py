@@ -10,7 +10,7 @@ from tuner.cli import options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
 
 @click.command()
@@ -27,7 +27,7 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
     from tuner.loading import runs
     from tuner.report.terminal import aligned, shortened
     from tuner.spec.values import number
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
     rows = [_row(folder) for folder in runs(RunFolder.at(storage))]
     rows.sort(key=lambda row: row["started"], reverse=True)

@@ -14,7 +14,7 @@ import click
 
 from tuner.cli import complete
 from tuner.cli.output import echo, print_json
-from tuner.storage import STORAGE, write_file
+from tuner.storage.folder import STORAGE, write_file
 
 if TYPE_CHECKING:
     from tuner.jobs.jobs import Submission
@@ -153,7 +153,7 @@ def write_output(target: str, data: bytes, example: str = "report.html") -> None
 def writing(target: str) -> Iterator[None]:
     """Within: ``target`` is written. Raises EnvironmentFailure where that is not possible."""
     from tuner.errors import EnvironmentFailure
-    from tuner.storage import reason
+    from tuner.storage.folder import reason
 
     try:
         yield

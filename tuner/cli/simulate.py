@@ -77,7 +77,7 @@ def command(
     from tuner.results import new_run_name
     from tuner.simulator.comparison import Limits, compare
     from tuner.spec.reader import load_experiment
-    from tuner.storage import STORAGE, RunFolder
+    from tuner.storage.folder import STORAGE, RunFolder
 
     if hours is not None and not math.isfinite(hours):
         raise InputError(f"--hours {hours:g}: must be a finite number above 0")

@@ -10,7 +10,7 @@ from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
 
 @click.command()
@@ -30,7 +30,7 @@ def command(name: str, storage: str, address: str | None, cluster: str | None, a
     The run folder stays, and resume continues the search. The first stop lets running trials continue to their next
     checkpoint. Another one, while they do, ends them at once.
     """
-    from tuner.lock import holder
+    from tuner.storage.lock import holder
 
     folder = None if options.given("cluster") or options.given("address") else _run(name, storage, address or cluster)
     if folder is None or (holder(folder) is None and (address or cluster)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.doctor import gpu, installation, system
 from tuner.doctor.finding import Finding
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.storage import STORAGE, RunFolder
+from tuner.storage.folder import STORAGE, RunFolder
 
 __all__ = ["Finding", "check_machine", "examine", "exit_status"]
 

@@ -24,14 +24,14 @@ from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.failure import Failure
 from tuner.machine import this_machine
-from tuner.manifest import size_of
 from tuner.plan import Plan
 from tuner.planning import make_plan
 from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
 from tuner.spec.quantities import duration, size
 from tuner.spec.reader import Experiment, load_experiment
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable
 from tuner.trainable import load_trainable
 from tuner.trial import Trial

@@ -18,7 +18,7 @@ from tuner.engine.token import TOKEN, open_to_others
 from tuner.errors import InputError
 from tuner.machine import describe, this_machine
 from tuner.spec.quantities import size
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 GIB = 2**30
 DISK_WARNING, DISK_ERROR = 5 * GIB, 1 * GIB

@@ -17,7 +17,7 @@ from ray.tune import Checkpoint
 
 from tuner.engine.failures import StorageFails
 from tuner.engine.patience import FULL, Patience, in_words, probe
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 T = TypeVar("T")
 

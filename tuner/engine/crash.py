@@ -7,9 +7,9 @@ import traceback
 from collections.abc import Iterator
 
 from tuner.errors import Crashed, EnvironmentFailure, LockLost, TunerError, UserCodeRaised
-from tuner.lock import Lock
 from tuner.results import LOG
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import Lock
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from tuner.engine.task import TrialTask
 from tuner.plan import Plan
 from tuner.results import RAY
 from tuner.schedulers.ray import RayScheduler
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 
 def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialTask:

@@ -34,7 +34,7 @@ from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import TrialTask, run_function
 from tuner.machine import free_port
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 PATIENCE_S = 10.0
 """How long a rank that lost the others waits for the one that can tell the reason."""

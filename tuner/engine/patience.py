@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 FIRST_S, LONGEST_S = 0.5, 15.0
 """The pause before the second try, and the longest one; each is twice the one before."""

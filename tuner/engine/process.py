@@ -28,10 +28,10 @@ from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.kinds.old_interfaces import NOTICE, news
-from tuner.manifest import damage
 from tuner.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import damage
 
 _RANK_FAILED = "tuner/rank_failed"
 """Key of the error of another rank, in what stands in place of a report that will not come."""

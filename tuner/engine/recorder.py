@@ -23,12 +23,12 @@ from tuner.engine.storing import Storing
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter
-from tuner.manifest import damage, make_durable
 from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.values import number
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import damage, make_durable
 from tuner.trial import Report, Segment, Status, Trial
 
 SAVE_EVERY_S = 5.0
@@ -306,7 +306,7 @@ class Recorder(Callback):  # type: ignore[misc]
             self.lost(trial, best.checkpoint, problem, "the next best one becomes the best")
 
     def damage_of(self, checkpoint: RunFolder) -> str:
-        """As `tuner.manifest.damage`; a storage that fails for a while damages nothing."""
+        """As `tuner.storage.manifest.damage`; a storage that fails for a while damages nothing."""
         if damage(checkpoint):
             self.storing.insist(lambda: probe(self.results.folder))
             return damage(checkpoint)

@@ -21,7 +21,7 @@ from tuner.events import Compared, Event
 from tuner.history import History, reopened_by, standing, state_of
 from tuner.journal import JournalReader, rewrite
 from tuner.results import EXPERIMENT, ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.stored import Provenance, usable
 
 

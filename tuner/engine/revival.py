@@ -17,7 +17,7 @@ from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.shelf import copy_name
 from tuner.results import RAY, ResultSet
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from ray.tune import Checkpoint
 from ray.tune.result import TIME_THIS_ITER_S, TRAINING_ITERATION
 
 from tuner.engine.metrics import flat_metrics
-from tuner.manifest import contents, make_durable, seal
 from tuner.schedulers.base import SchedulerSpec
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.manifest import contents, make_durable, seal
 
 GOES_ON_FROM = "tuner/goes_on_from"
 """What stands in the metrics of a checkpoint that is another trial's: the fidelity at which it was made."""

@@ -15,11 +15,11 @@ from tuner.engine.autoscaler import autoscaler
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
 from tuner.errors import EnvironmentFailure, LockLost
-from tuner.lock import Lock
 from tuner.machine import Cluster, this_machine
 from tuner.plan import Plan
 from tuner.results import LOG
-from tuner.storage import RunFolder, open_own
+from tuner.storage.folder import RunFolder, open_own
+from tuner.storage.lock import Lock
 
 
 @contextlib.contextmanager

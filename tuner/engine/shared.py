@@ -8,7 +8,7 @@ import uuid
 from tuner.engine.failures import StorageUnseen
 from tuner.errors import EnvironmentFailure
 from tuner.results import EXPERIMENT
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 PATIENCE_S = 60.0
 """How long a node may take to answer: it imports pyarrow, and may have to ask a store elsewhere."""

@@ -1,6 +1,6 @@
 """The snapshot of a search, ``state.pkl``: what its journal comes to after some event, so that it need not be played.
 
-A pickle, and so opened only where this user signed it (`tuner.signing`). It is never needed as long as the journal is
+A pickle, and so opened only where this user signed it (`tuner.storage.signing`). It is never needed as long as the journal is
 whole: one of another version of the packages whose objects it holds is passed over.
 """
 
@@ -20,8 +20,8 @@ from ray import cloudpickle
 
 from tuner.engine.course import Course
 from tuner.errors import InputError
-from tuner.signing import is_ours, signature
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.signing import is_ours, signature
 from tuner.stored import MAX_TABLE_BYTES
 from tuner.trial import Trial
 

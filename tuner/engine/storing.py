@@ -14,7 +14,7 @@ from typing import TypeVar
 from tuner.engine.control import Control
 from tuner.engine.patience import Patience, in_words, probe
 from tuner.spec.quantities import duration
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from tuner.engine.retries import MICRO_BATCH
 from tuner.foreign.optuna_objective import Objective
 from tuner.kinds.old_interfaces import understood
 from tuner.kinds.parameters import parameters_released
-from tuner.pickled import Pickled
+from tuner.storage.pickled import Pickled
 from tuner.trainable import load_trainable
 
 NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once"

@@ -24,8 +24,8 @@ from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.machine import free_port
 from tuner.redaction import has_secret
-from tuner.signing import key_file
 from tuner.spec.document import read_yaml
+from tuner.storage.signing import key_file
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

@@ -27,8 +27,8 @@ from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
 from tuner.journal import last_event
 from tuner.loading import begun, last_known
-from tuner.lock import STALE_AFTER_S, holder, locked
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import STALE_AFTER_S, holder, locked
 
 READY = "tuner: the cluster has what is needed"
 PYTHON, MUST_AGREE, SHOULD_AGREE = "Python", ("ray",), ("torch", "torchvision", "optuna", "tuner")

@@ -25,7 +25,7 @@ from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
 from tuner.runner import checked_name, run_name
 from tuner.spec.reader import load_experiment, shipped_experiment
-from tuner.storage import RunFolder, without_password
+from tuner.storage.folder import RunFolder, without_password
 from tuner.trainable import load_trainable
 
 if TYPE_CHECKING:

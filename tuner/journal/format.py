@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from tuner.encoding import decoded, encoded, may_be_encoded
 from tuner.errors import EnvironmentFailure
 from tuner.events import Event, is_event
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 JOURNAL = "journal"
 """Name of the folder of segments, and, with ``.jsonl``, of the local file."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tuner.events import Compared, Event
 from tuner.journal.format import event_of, opened_file, segment_name, segments
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 
 _PIECE_BYTES = 1 << 22
 """How much of a file is read at a time."""

@@ -17,8 +17,8 @@ from tuner.errors import LockLost
 from tuner.events import Event
 from tuner.journal.format import JOURNAL, line_of, segment_name, segments
 from tuner.journal.reader import end_of
-from tuner.lock import Lock
-from tuner.storage import RunFolder, open_own
+from tuner.storage.folder import RunFolder, open_own
+from tuner.storage.lock import Lock
 
 SYNC_EVERY_S = 2.0
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tuner.engine.ledger import unit_of
-from tuner.lock import holder
 from tuner.report.terminal import objectives_line
 from tuner.results import ResultSet, how_to_resume, why_and_remedy
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
+from tuner.storage.lock import holder
 from tuner.trial import Trial
 
 _TAIL = 3

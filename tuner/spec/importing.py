@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner import examples
 from tuner.errors import InputError, did_you_mean, shortened
-from tuner.pickled import Pickled, is_pickled
+from tuner.storage.pickled import Pickled, is_pickled
 
 _LONGEST = 500
 """Characters of a message of the user's code that ours repeats."""

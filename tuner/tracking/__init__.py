@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tuner.errors import EnvironmentFailure
 from tuner.results import ResultSet
 from tuner.spec.tracking import Tracking
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking.mirror import Mirror
 
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.history import journalled
 from tuner.loading import at_a_glance, last_known
-from tuner.lock import locked
 from tuner.results import LOG, ResultSet
 from tuner.spec.tracking import Tracking
-from tuner.storage import RunFolder, open_own
+from tuner.storage.folder import RunFolder, open_own
+from tuner.storage.lock import locked
 from tuner.tracking import mirrors_of
 from tuner.tracking.mirror import Mirror
 from tuner.trial import Trial

@@ -26,7 +26,7 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
 from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet
 from tuner.spec.values import metrics_line
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of
 from tuner.trial import Trial
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
 from tuner.tracking.mlflow import default_uri
 
 _TIMEOUT_S = 10.0

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tuner.printable import printable
 from tuner.results import LOG, ResultSet
-from tuner.storage import open_own
+from tuner.storage.folder import open_own
 from tuner.tracking.lines import Lines
 from tuner.tracking.live import Live
 from tuner.tracking.progress import Progress

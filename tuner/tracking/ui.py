@@ -17,9 +17,9 @@ from typing import IO
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.loading import find_run, last_known
-from tuner.lock import holder
 from tuner.redaction import with_password
-from tuner.storage import RunFolder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import holder
 from tuner.tracking.mlflow import DATABASE, MlflowMirror, default_uri
 from tuner.tracking.reachable import check_mlflow
 from tuner.tracking.sending import tracking_of

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError, LockLost
-from tuner.storage import RunFolder, open_own
-from tuner.untrusted import parsed
+from tuner.storage.folder import RunFolder, open_own
+from tuner.storage.untrusted_json import parsed
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tuner.storage import RunFolder
-from tuner.untrusted import parsed
+from tuner.storage.folder import RunFolder
+from tuner.storage.untrusted_json import parsed
 
 MANIFEST = ".manifest.json"
 """Its name in the folder of the checkpoint."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError, shortened
-from tuner.signing import is_ours, signature, why_unused
+from tuner.storage.signing import is_ours, signature, why_unused
 
 if TYPE_CHECKING:
-    from tuner.storage import RunFolder
+    from tuner.storage.folder import RunFolder
 
 SUFFIX = ".pkl"
 

@@ -1,0 +1,1 @@
+"""Where a run lies: its folder on any file system, its lock, the checks of what it holds."""
