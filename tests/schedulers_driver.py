@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
+from tuner.spec.configuration import Configuration
 
 Curve = Callable[[float, int, Configuration], float]
 """(state of the trial before the step, step, configuration) -> its state after it, which is the value it reports."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tuner.configuration import Configuration, flat
+from tuner.spec.configuration import Configuration, flat
 from tuner.spec.document import Document, read_yaml
 from tuner.spec.space import Space, read_space
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.schedulers_driver import Driver, by_quality, of
-from tuner.configuration import Configuration
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler
+from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Mode
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -14,17 +14,17 @@ from numpy.random import default_rng
 from scipy.integrate import trapezoid
 
 from tests.spaces import space
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb import Bohb
 from tuner.searchers.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
 from tuner.searchers.random import Random
+from tuner.spec.configuration import Configuration
 from tuner.spec.constraints import read_constraint
 from tuner.spec.objective import Mode
 from tuner.spec.prior import Prior
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 NAN = math.nan
 

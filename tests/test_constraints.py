@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spaces import space
-from tuner.configuration import Configuration
 from tuner.errors import MOST_PROBLEMS, InputError
 from tuner.machine import Cluster, Node
 from tuner.plan import Plan
@@ -22,11 +21,12 @@ from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
+from tuner.spec.configuration import Configuration
 from tuner.spec.constraints import Constraint, read_constraint, unjudged
 from tuner.spec.document import dump_yaml
+from tuner.spec.problem import Task
 from tuner.spec.reader import load_experiment
 from tuner.spec.space_model import MAX_EFFORT, Space
-from tuner.spec.task import Task
 
 NAMES = [("x",), ("y",), ("opt",), ("flag",), ("model", "l1"), ("model", "l2")]
 PARAMS = {"accumulate": 4, "data": {"name": "cifar", "augment": True}, "sizes": [1, 2]}

@@ -14,8 +14,8 @@ from tuner.errors import Problem
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.document import Document
+from tuner.spec.problem import Task
 from tuner.spec.space import read_space
-from tuner.spec.task import Task
 
 CHOSEN = covering(PAIRINGS, parts)
 

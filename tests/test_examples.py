@@ -12,8 +12,8 @@ import pytest
 from tuner import examples
 from tuner.engine.handover import _forget_modules
 from tuner.errors import InputError
-from tuner.spec.importing import search_path
 from tuner.spec.reader import load_experiment
+from tuner.spec.user_imports import search_path
 from tuner.trainable import load_trainable
 
 ROOT = Path(__file__).parents[1]

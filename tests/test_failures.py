@@ -46,7 +46,7 @@ from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.searchers.random import Random
 from tuner.spec.failures import Failures
 from tuner.spec.objective import Objective
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
 from tuner.trainable import load_trainable
 from tuner.trial import Report, Trial

@@ -12,8 +12,8 @@ from tests.schedulers_driver import Driver, by_quality, of
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
 from tuner.schedulers.bohb import Bohb
 from tuner.schedulers.hyperband import Brackets, HyperBand
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from tuner.schedulers.base import Scheduler
 from tuner.schedulers.median import Median
 from tuner.spec.objective import Mode
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

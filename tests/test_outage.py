@@ -43,7 +43,7 @@ from tuner.schedulers.fifo import Fifo
 from tuner.searchers.random import Random
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.failures import Failures
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
 
 

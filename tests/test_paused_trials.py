@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.spaces import space
-from tuner.configuration import Configuration
 from tuner.engine.course import Course
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision
@@ -18,8 +17,9 @@ from tuner.searchers.bohb import Bohb
 from tuner.searchers.hyperopt import HyperOpt
 from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
+from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

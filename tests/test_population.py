@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from tests.schedulers_driver import Driver, of
 from tests.spaces import space
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.schedulers.pb2 import Pb2, PopulationBandit
 from tuner.schedulers.pbt import Pbt, multiplied
 from tuner.schedulers.population import Population, PopulationSpec
+from tuner.spec.configuration import Configuration
 from tuner.spec.constraints import read_constraint
+from tuner.spec.problem import Task
 from tuner.spec.space import Domain, Float, Integer, Normal, Space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

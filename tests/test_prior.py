@@ -22,6 +22,7 @@ from tuner.searchers.random import Draw, PriorShare, Random
 from tuner.spec.constraints import read_constraint
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.spec.objective import Mode
+from tuner.spec.problem import Task
 from tuner.spec.space import (
     Choice,
     Constant,
@@ -35,7 +36,6 @@ from tuner.spec.space import (
     json_schema,
     read_space,
 )
-from tuner.spec.task import Task
 
 BELIEFS: list[tuple[Domain, Any]] = [
     (Float(-2, 3), 0.5),

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from tuner.errors import InputError
 from tuner.schedulers.ray import RayScheduler
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -27,7 +27,7 @@ from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Objective
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Segment
 

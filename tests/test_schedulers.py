@@ -18,8 +18,8 @@ from tuner.schedulers.hyperband import Brackets
 from tuner.schedulers.ray import RayScheduler
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Mode
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Float, Parameter, Space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

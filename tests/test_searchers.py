@@ -15,7 +15,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.spaces import space
-from tuner.configuration import Configuration
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.grid import Grid
@@ -24,8 +23,9 @@ from tuner.searchers.hyperopt import HyperOpt
 from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Space, space_from_param_space
-from tuner.spec.task import Task
 
 pytestmark = pytest.mark.filterwarnings("error")
 

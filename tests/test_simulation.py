@@ -27,7 +27,7 @@ from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
 from tuner.simulator import Event, Table, Trace, simulate
 from tuner.simulator.comparison import Contender, Limits, compare, full_time, normalised_regret
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 
 def hand_table(durations: list[list[float]], values: list[list[float]]) -> Table:

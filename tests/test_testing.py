@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tuner.configuration import Configuration
 from tuner.errors import InputError, UserCodeRaised
 from tuner.schedulers import (
     Asha,
@@ -29,6 +28,7 @@ from tuner.schedulers import (
 )
 from tuner.searchers import Grid, HyperOpt, Optuna, Searcher, SearchSpec, Space, Task
 from tuner.searchers import Random as RandomSearch
+from tuner.spec.configuration import Configuration
 from tuner.testing import check_scheduler, check_searcher
 
 PUBLIC = ("tuner.callback", "tuner.schedulers.base", "tuner.searchers.base", "tuner.spec.algorithm", "tuner.testing")

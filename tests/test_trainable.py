@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tuner.configuration import merge
 from tuner.errors import InputError
+from tuner.spec.configuration import merge
 from tuner.trainable import Trainable, load_trainable
 
 TYPES = """

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from tuner.configuration import merge
 from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.events import ending, reported
@@ -37,6 +36,7 @@ from tuner.report.html import write_report
 from tuner.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runner import free_folder, record_start, run_name, write_experiment
 from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.spec.configuration import merge
 from tuner.spec.reader import Experiment
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked

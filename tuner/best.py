@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.provenance import trainable_of
 from tuner.results import BEST, ResultSet
+from tuner.spec.configuration import merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage

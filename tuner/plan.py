@@ -9,8 +9,8 @@ from typing import Any
 
 from tuner.machine import Cluster, Node
 from tuner.spec.experiment import ExperimentSpec
+from tuner.spec.problem import Task
 from tuner.spec.reader import Experiment
-from tuner.spec.task import Task
 from tuner.trainable import Trainable
 
 _UNWRITABLE = 10**4000

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tuner.cells import cell, column
-from tuner.configuration import flat, merge
+from tuner.spec.configuration import flat, merge
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
 from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Segment, Status, Trial

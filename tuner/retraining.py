@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.algorithms import changes_configurations
-from tuner.configuration import Configuration
 from tuner.errors import InputError
 from tuner.provenance import experiment_of, pickles_of, roots, trainable_of
 from tuner.results import ResultSet
+from tuner.spec.configuration import Configuration
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tuner.configuration import merge
 from tuner.engine.crash import in_one_line
 from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import (
@@ -32,10 +31,11 @@ from tuner.planning import make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, how_to_resume, new_run_name, write_json
+from tuner.spec.configuration import merge
 from tuner.spec.document import dump_yaml
 from tuner.spec.experiment import check_name
-from tuner.spec.importing import innermost
 from tuner.spec.reader import Experiment, load_experiment
+from tuner.spec.user_imports import innermost
 from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.tracking import check_reachable

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from random import Random as Rng
 from typing import Any, TypeVar
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.algorithm import AlgorithmSpec
+from tuner.spec.configuration import Configuration
 from tuner.spec.document import Document
 from tuner.spec.objective import Mode
+from tuner.spec.problem import Task
 from tuner.spec.space import Space, read_space
-from tuner.spec.task import Task
 
 MIXED = {
     "optimizer": {"choice": ["sgd", "adam"]},

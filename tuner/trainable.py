@@ -18,14 +18,14 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean, shortened
 from tuner.foreign.optuna_objective import Objective, is_objective
 from tuner.foreign.script import Script, is_script, read_script
 from tuner.kinds import as_function
 from tuner.kinds.unsuitable import unsuitable
 from tuner.own_code import function_of, inside_partials
-from tuner.spec.importing import import_attribute, no_exit, text_of, user_code
+from tuner.spec.configuration import Configuration
+from tuner.spec.user_imports import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
 from tuner.storage.pickled import Pickled
 from tuner.unread import never_read

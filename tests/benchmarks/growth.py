@@ -39,7 +39,7 @@ from tuner.schedulers.base import Scheduler, SchedulerSpec  # noqa: E402
 from tuner.searchers import AnySearch  # noqa: E402
 from tuner.searchers.base import Searcher, SearchSpec  # noqa: E402
 from tuner.simulator import Table, simulate  # noqa: E402
-from tuner.spec.task import Task  # noqa: E402
+from tuner.spec.problem import Task  # noqa: E402
 
 SIZES = [100, 200, 500, 1000, 2000, 5000, 10_000]
 """Trials before which costs are reported."""

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.spec.configuration import Configuration
 from tuner.spec.domains import Choice, Domain
+from tuner.spec.problem import Task
 from tuner.spec.ranges import Float, Integer
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     import optuna

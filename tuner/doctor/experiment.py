@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.configuration import merge
 from tuner.doctor.finding import Finding
 from tuner.doctor.system import DISK_ERROR, disk
 from tuner.engine.handover import output_to
@@ -28,6 +27,7 @@ from tuner.plan import Plan
 from tuner.planning import make_plan
 from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
+from tuner.spec.configuration import merge
 from tuner.spec.quantities import duration, size
 from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage.folder import RunFolder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
 from tuner.searchers.base import Searcher
+from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective, compared
 
 Reading = tuple[int, tuple[float, ...]]

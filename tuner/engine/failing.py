@@ -22,7 +22,6 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.configuration import merge
 from tuner.engine.decisions import reported_checkpoint
 from tuner.engine.failures import (
     DamagedCheckpoint,
@@ -42,6 +41,7 @@ from tuner.engine.retries import MEMORY, MICRO_BATCH, back_off, verdict, with_mi
 from tuner.engine.revival import passed_over
 from tuner.failure import Failure
 from tuner.results import RAY, TRIAL_LOG
+from tuner.spec.configuration import merge
 
 UNREACHABLE_S = 60.0
 """Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""

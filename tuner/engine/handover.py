@@ -28,7 +28,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from tuner import examples
-from tuner.spec.importing import search_path
+from tuner.spec.user_imports import search_path
 
 MAX_GROWTH_BYTES = 512 * 2**20
 """Host memory a process may keep above what it held after its first trial."""

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.configuration import flat
 from tuner.engine.control import Control
 from tuner.engine.events import ending, failed_attempt, reported
 from tuner.engine.hosts import Hosts
@@ -25,6 +24,7 @@ from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter
 from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
+from tuner.spec.configuration import flat
 from tuner.spec.experiment import Checkpoints
 from tuner.spec.values import number
 from tuner.storage.folder import RunFolder

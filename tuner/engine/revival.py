@@ -13,10 +13,10 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.experiment.config_parser import _create_trial_from_spec
 from ray.tune.search import SearchGenerator
 
-from tuner.configuration import flat
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.shelf import copy_name
 from tuner.results import RAY, ResultSet
+from tuner.spec.configuration import flat
 from tuner.storage.folder import RunFolder
 from tuner.trial import Report, Trial
 

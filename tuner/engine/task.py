@@ -17,7 +17,6 @@ from typing import Any
 
 from ray.tune.result import DEFAULT_METRIC
 
-from tuner.configuration import merge
 from tuner.engine.failures import BadReport, MissingMetric, NotFinite
 from tuner.engine.handover import Process, seed_all, seed_of
 from tuner.engine.metrics import flat_metrics
@@ -25,6 +24,7 @@ from tuner.engine.retries import MICRO_BATCH
 from tuner.foreign.optuna_objective import Objective
 from tuner.kinds.old_interfaces import understood
 from tuner.kinds.parameters import parameters_released
+from tuner.spec.configuration import merge
 from tuner.storage.pickled import Pickled
 from tuner.trainable import load_trainable
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.configuration import flat
 from tuner.errors import InputError, did_you_mean
 from tuner.foreign.arguments import Argument, argv, find, of_argparse, of_click
 from tuner.foreign.declared import Declared, Rejected, declared
-from tuner.spec.importing import find_file
+from tuner.spec.configuration import flat
+from tuner.spec.user_imports import find_file
 
 
 class ScriptError(Exception):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.configuration import flat
 from tuner.errors import Problem
 from tuner.report.style import is_number, label
 from tuner.results import EXPERIMENT, ResultSet
+from tuner.spec.configuration import flat
 from tuner.spec.document import Document
 from tuner.spec.space import Choice, Domain, Float, Integer, Space, at, read_space
 from tuner.trial import Trial

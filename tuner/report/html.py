@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from tuner.configuration import flat
 from tuner.machine import describe
 from tuner.redaction import redacted_argv
 from tuner.report.axes import Axis, axes_of
@@ -21,6 +20,7 @@ from tuner.report.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_
 from tuner.report.twins import same_curves
 from tuner.report.verdict import ranked, state, verdict
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
+from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.trial import Trial
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.algorithms import changes_configurations
-from tuner.configuration import flat
 from tuner.report.twins import same_curves
 from tuner.results import ResultSet
 from tuner.schedulers.trust import Trust
+from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
 from tuner.trial import Trial

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from tuner.configuration import flat
 from tuner.results import ResultSet
+from tuner.spec.configuration import flat
 from tuner.trial import Trial
 
 LEAST = 3

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from tuner.configuration import Configuration
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop, TimedSpec
 from tuner.schedulers.bohb import Bohb
@@ -20,8 +19,9 @@ from tuner.schedulers.pb2 import Pb2
 from tuner.schedulers.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
 from tuner.spec.algorithm import as_built, spec_as_mapping
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 __all__ = [
     "AnyScheduler",

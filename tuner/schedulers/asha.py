@@ -13,7 +13,7 @@ from tuner.schedulers.adaptive import AdaptivePromotion, AdaptiveStopping
 from tuner.schedulers.base import Scheduler, TimedSpec
 from tuner.schedulers.halving import Promotion, Stopping, quantile
 from tuner.schedulers.trust import ladder, possible_rungs, starting_rung
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 _SIMULATED_TRIALS = 3000
 """About how many trials `expected_at_rungs` simulates: fewer are simulated several times, of more only so many."""

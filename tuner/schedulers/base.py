@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tuner.configuration import Configuration
 from tuner.spec.algorithm import AlgorithmSpec, is_built_in
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 
 class Decision(Enum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop
-from tuner.spec.task import Task
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 
 
 def checked(spec: SchedulerSpec, task: Task) -> Scheduler:

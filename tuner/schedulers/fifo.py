@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 
 class Fifo(SchedulerSpec):

@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
+from tuner.spec.configuration import Configuration
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop, TimedSpec
-from tuner.spec.task import Task
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 
 _ROUNDING = 1e-9
 """Powers of η that miss a whole number by less are that number."""

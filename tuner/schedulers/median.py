@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Scheduler, TimedSpec
 from tuner.schedulers.halving import quantile
-from tuner.spec.task import Task
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 
 
 class Median(TimedSpec):

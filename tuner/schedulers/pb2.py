@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Decision, Exploit, Scheduler
 from tuner.schedulers.population import Population, PopulationSpec
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Parameter, Path, at
-from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     import numpy as np

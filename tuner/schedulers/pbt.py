@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from tuner.configuration import Configuration
 from tuner.schedulers.base import Scheduler
 from tuner.schedulers.population import Population, PopulationSpec
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Domain, Float, Integer, Normal, Parameter
-from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from tuner.configuration import Configuration
 from tuner.errors import did_you_mean
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop, TimedSpec
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Domain, Parameter, Space, at
-from tuner.spec.task import Task
 from tuner.spec.values import index_of
 
 if TYPE_CHECKING:

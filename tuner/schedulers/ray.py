@@ -9,10 +9,10 @@ from pydantic import ConfigDict, Field
 
 from tuner.errors import InputError, did_you_mean
 from tuner.schedulers.base import Scheduler, SchedulerSpec
-from tuner.spec.importing import import_attribute, no_exit, signature_of, text_of
 from tuner.spec.objective import Mode
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
+from tuner.spec.user_imports import import_attribute, no_exit, signature_of, text_of
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb import Bohb
 from tuner.searchers.grid import Grid
@@ -16,8 +15,9 @@ from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
 from tuner.spec.algorithm import as_built, spec_as_mapping
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 __all__ = [
     "AnySearch",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.complaints import Complaints, model_complaints
 from tuner.searchers.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Parameter, Space, at
-from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     from numpy.random import Generator

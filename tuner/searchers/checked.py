@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.spec.configuration import Configuration
 from tuner.spec.document import dotted
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 
 def checked(spec: SearchSpec, task: Task) -> Searcher:

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 
 class Grid(SearchSpec):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Parameter, at
-from tuner.spec.task import Task
 
 REFUSALS = 5
 """Forbidden suggestions in a row after which the last one is repaired: a model may want nothing else."""

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field
 
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
 from tuner.searchers.complaints import Complaints, model_complaints
+from tuner.spec.problem import Task
 from tuner.spec.space import Space
-from tuner.spec.task import Task
 
 
 class HyperOpt(SearchSpec):

@@ -9,13 +9,13 @@ import hyperopt
 import hyperopt.base
 import numpy as np
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher
 from tuner.searchers.hyperopt import HyperOpt
 from tuner.searchers.observations import Observations
 from tuner.searchers.prior_draws import PriorDraws
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Domain, Parameter, at
-from tuner.spec.task import Task
 
 
 class HyperOptSearcher(Searcher):

@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, JsonValue
 from tuner.errors import InputError
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
 from tuner.searchers.complaints import Complaints, model_complaints, prior_complaints
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Space
-from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     import optuna

@@ -10,7 +10,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.searchers.observations import Observations
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 _LARGEST = 1e30
 """A diverged loss becomes this: GPSampler squares values, and hypervolumes multiply them."""

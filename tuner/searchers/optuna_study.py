@@ -12,13 +12,13 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher
 from tuner.searchers.optuna_space import distribution, encode, key, suggest
 from tuner.searchers.optuna_storage import TrialStorage, bounded
 from tuner.searchers.prior_draws import PriorDraws
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Parameter, Path, at
-from tuner.spec.task import Task
 
 _SALT = 0x72616E646F6D
 """Keeps the draws at random apart from other ones with the same seed."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.configuration import Configuration
 from tuner.searchers.complete_trials import CompleteTrials
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import GridSearch, Parameter, Path
-from tuner.spec.task import Task
 
 _SALT = 0x7072696F72
 """Keeps these draws apart from other ones with the same seed."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict
 
-from tuner.configuration import Configuration
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Condition, Constant, GridSearch, Parameter, Path, Space, at
-from tuner.spec.task import Task
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tuner.configuration import Configuration
 from tuner.errors import InputError, blaming, did_you_mean
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.complaints import Complaints, conditional_complaints, model_complaints, prior_complaints
-from tuner.spec.importing import import_attribute, no_exit, signature_of, text_of
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Float, Integer, Parameter, Space, at
-from tuner.spec.task import Task
+from tuner.spec.user_imports import import_attribute, no_exit, signature_of, text_of
 
 if TYPE_CHECKING:
     from ray.tune.search import Searcher as Theirs

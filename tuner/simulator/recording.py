@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.algorithms import changes_configurations
 from tuner.cells import cell, column
-from tuner.configuration import Configuration, flat
 from tuner.errors import InputError
 from tuner.results import ResultSet
 from tuner.simulator.table import MEASURED, SECONDS
+from tuner.spec.configuration import Configuration, flat
 from tuner.spec.values import is_number
 from tuner.trial import Trial
 

@@ -13,7 +13,7 @@ from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.table import Table
 from tuner.spec.objective import Mode
-from tuner.spec.task import Task
+from tuner.spec.problem import Task
 
 if TYPE_CHECKING:
     import numpy as np

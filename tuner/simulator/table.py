@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.cells import cell, cell_value
-from tuner.configuration import Configuration
 from tuner.errors import InputError, Place, Problem
+from tuner.spec.configuration import Configuration
 from tuner.spec.document import read_yaml
 from tuner.spec.space import Choice, Integer, Parameter, Space, at, read_space
 from tuner.spec.values import identity, is_number, show

@@ -16,8 +16,8 @@ from pydantic import (
 )
 
 from tuner.errors import InputError
-from tuner.spec.importing import import_attribute
 from tuner.spec.model import Model
+from tuner.spec.user_imports import import_attribute
 
 CUSTOM = "custom"
 """The ``kind`` of a class that the experiment names by ``class_path``."""

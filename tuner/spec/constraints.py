@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.configuration import Configuration, flat
 from tuner.errors import InputError, did_you_mean
+from tuner.spec.configuration import Configuration, flat
 from tuner.spec.expressions import Arithmetic, Comparison, Expression, Literal, Logical, Name, Path, Undefined, truth
 
 _LONGEST = 1000

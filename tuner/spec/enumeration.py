@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tuner.configuration import Configuration
+from tuner.spec.configuration import Configuration
 from tuner.spec.values import identity
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from tuner.errors import InputError, Problem, did_you_mean
+from tuner.experiment.validation_errors import mistakes
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers import AnySearch
 from tuner.searchers.base import SearchSpec
 from tuner.spec.algorithm import CUSTOM, AlgorithmSpec, spec_as_mapping, without_identity
 from tuner.spec.document import Document, dotted, kind
-from tuner.spec.importing import import_attribute, innermost, no_exit
-from tuner.spec.mistakes import mistakes
+from tuner.spec.user_imports import import_attribute, innermost, no_exit
 
 Roots = tuple[Path, ...]
 

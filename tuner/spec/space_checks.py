@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from tuner.configuration import Configuration
 from tuner.errors import MOST_PROBLEMS, Problem
+from tuner.spec.configuration import Configuration
 from tuner.spec.constraints import unjudged
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tuner.configuration import Configuration
 from tuner.errors import InputError
+from tuner.spec.configuration import Configuration
 from tuner.spec.constraints import Constraint
 from tuner.spec.domains import Computed, Constant, Domain
 from tuner.spec.enumeration import GridWalk, product_size
-from tuner.spec.importing import no_exit
 from tuner.spec.prior import Prior
 from tuner.spec.space_writer import python_only, to_yaml
+from tuner.spec.user_imports import no_exit
 from tuner.spec.values import brief, identity, without_cache
 
 if TYPE_CHECKING:

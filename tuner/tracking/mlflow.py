@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tuner.configuration import flat, merge
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
 from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet
+from tuner.spec.configuration import flat, merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.configuration import flat
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.results import ResultSet
+from tuner.spec.configuration import flat
 from tuner.tracking.mirror import digest, numbers, step_of
 from tuner.trial import Trial
 

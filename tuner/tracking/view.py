@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from tuner.configuration import flat
 from tuner.printable import printable
 from tuner.report.terminal import aligned, config_line, counts, failed_attempts
 from tuner.results import ResultSet
+from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.spec.values import metrics_line, number
 from tuner.tracking.gpus import Gpu

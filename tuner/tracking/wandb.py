@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tuner.configuration import merge
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.results import ResultSet
+from tuner.spec.configuration import merge
 from tuner.tracking.mirror import identity, numbers
 from tuner.trial import Trial
 
