@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.errors import Problem
-from tuner.spec.constraints import read_constraint
 from tuner.spec.document import read_yaml
 from tuner.spec.space import Space, read_space
+from tuner.spec.space.constraints import read_constraint
 
 
 def space(text: str, *constraints: str, params: dict[str, Any] | None = None) -> Space:

@@ -20,11 +20,11 @@ from tuner.searchers.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
-from tuner.spec.constraints import read_constraint
 from tuner.spec.objective import Mode
-from tuner.spec.prior import Prior
 from tuner.spec.problem import Task
 from tuner.spec.space import Space
+from tuner.spec.space.constraints import read_constraint
+from tuner.spec.space.prior import Prior
 
 NAN = math.nan
 

@@ -22,11 +22,11 @@ from tuner.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
-from tuner.spec.constraints import Constraint, read_constraint, unjudged
 from tuner.spec.document import dump_yaml
 from tuner.spec.problem import Task
 from tuner.spec.reader import load_experiment
-from tuner.spec.space_model import MAX_EFFORT, Space
+from tuner.spec.space.constraints import Constraint, read_constraint, unjudged
+from tuner.spec.space.model import MAX_EFFORT, Space
 
 NAMES = [("x",), ("y",), ("opt",), ("flag",), ("model", "l1"), ("model", "l2")]
 PARAMS = {"accumulate": 4, "data": {"name": "cifar", "augment": True}, "sizes": [1, 2]}
@@ -232,7 +232,7 @@ def test_a_grid_search_ends_after_what_is_allowed() -> None:
 
 
 def test_sampling_gives_up_with_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.spec.space_model.MAX_DRAWS", 50)
+    monkeypatch.setattr("tuner.spec.space.model.MAX_DRAWS", 50)
     with pytest.raises(InputError, match="constraints: none of 50 drawn configurations satisfies a > 5: loosen"):
         space(TRIANGLE, "a > 5").sample(np.random.default_rng(0))
 

@@ -15,8 +15,8 @@ import tuner
 from tests.how_to import write_files
 from tuner.errors import InputError
 from tuner.spec.experiment import ExperimentSpec
-from tuner.spec.param_space import space_from_param_space
 from tuner.spec.reader import load_experiment
+from tuner.spec.space.from_ray import space_from_param_space
 
 GUIDES = sorted((Path(__file__).parents[1] / "docs/how-to").glob("migrate-from-*.md"))
 BLOCKS = set(ExperimentSpec.model_fields) - {"trainable", "params", "search_space", "objectives"}

@@ -17,9 +17,9 @@ from tuner.schedulers.pb2 import Pb2, PopulationBandit
 from tuner.schedulers.pbt import Pbt, multiplied
 from tuner.schedulers.population import Population, PopulationSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.constraints import read_constraint
 from tuner.spec.problem import Task
 from tuner.spec.space import Domain, Float, Integer, Normal, Space
+from tuner.spec.space.constraints import read_constraint
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -19,7 +19,6 @@ from tuner.searchers.grid import Grid
 from tuner.searchers.hyperopt import HyperOpt
 from tuner.searchers.optuna import Optuna
 from tuner.searchers.random import Draw, PriorShare, Random
-from tuner.spec.constraints import read_constraint
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.spec.objective import Mode
 from tuner.spec.problem import Task
@@ -36,6 +35,7 @@ from tuner.spec.space import (
     json_schema,
     read_space,
 )
+from tuner.spec.space.constraints import read_constraint
 
 BELIEFS: list[tuple[Domain, Any]] = [
     (Float(-2, 3), 0.5),

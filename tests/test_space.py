@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from tests.spaces import space as read
 from tuner.errors import Place, Problem
 from tuner.spec.document import Document, read_yaml
-from tuner.spec.enumeration import UNCOUNTED
-from tuner.spec.grammar import FORMS
 from tuner.spec.space import (
     Choice,
     Condition,
@@ -29,6 +27,8 @@ from tuner.spec.space import (
     json_schema,
     read_space,
 )
+from tuner.spec.space.enumeration import UNCOUNTED
+from tuner.spec.space.grammar import FORMS
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -14,10 +14,10 @@ from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.document import Document
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.experiment import ExperimentSpec
-from tuner.spec.grammar import FORMS
 from tuner.spec.model import Model
 from tuner.spec.plug_ins import SCHEDULERS, SEARCHES, Family
 from tuner.spec.space import Space, read_space
+from tuner.spec.space.grammar import FORMS
 from tuner.spec.user_imports import innermost, no_exit
 
 _ARGUMENTS = {"lower": 1, "upper": 9, "q": 1, "mean": 0, "sd": 1, "categories": [1, 2], "values": [1, 2]}

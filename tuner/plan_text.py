@@ -9,10 +9,10 @@ from typing import Any
 from tuner.errors import shortened
 from tuner.machine import describe
 from tuner.plan import Plan
-from tuner.spec.enumeration import MAX_STATES, UNCOUNTED
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
 from tuner.spec.space import Space
+from tuner.spec.space.enumeration import MAX_STATES, UNCOUNTED
 from tuner.spec.values import brief, number
 
 _LARGE = 10**12

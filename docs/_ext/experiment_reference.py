@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from sphinx.application import Sphinx
 
-from tuner.spec.grammar import FORMS
 from tuner.spec.schema import experiment_schema
+from tuner.spec.space.grammar import FORMS
 
 FOLDER = "reference/experiment-file"
 

@@ -24,10 +24,10 @@ from pydantic import ConfigDict
 from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.domains import Choice, Domain
 from tuner.spec.problem import Task
-from tuner.spec.ranges import Float, Integer
 from tuner.spec.space import Space
+from tuner.spec.space.domains import Choice, Domain
+from tuner.spec.space.ranges import Float, Integer
 
 if TYPE_CHECKING:
     import optuna

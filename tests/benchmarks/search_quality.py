@@ -57,7 +57,7 @@ from tuner.searchers.base import SearchSpec  # noqa: E402
 from tuner.simulator import Table, simulate  # noqa: E402
 from tuner.simulator.comparison import normalised_regret  # noqa: E402
 from tuner.spec.document import read_yaml  # noqa: E402
-from tuner.spec.space_reader import read_space  # noqa: E402
+from tuner.spec.space.reader import read_space  # noqa: E402
 
 METRIC, FIDELITY, MODE = "val_accuracy", "epoch", "max"
 SPACE = ROOT / "search_spaces" / "lcbench.yaml"

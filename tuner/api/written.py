@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tuner.own_loop import REFERENCE
 from tuner.spec.algorithm import AlgorithmSpec, spec_as_mapping
-from tuner.spec.param_space import holds_ray_domain, space_from_param_space
+from tuner.spec.space.from_ray import holds_ray_domain, space_from_param_space
 from tuner.storage.pickled import Pickled
 from tuner.trainable import importable_name, pickle_function
 

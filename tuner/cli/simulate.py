@@ -166,7 +166,7 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
     """Raises InputError unless all can be searched, each has its name, and they have one objective in common."""
     from tuner.algorithms import pairing_problems, simulation_problem, space_problems
     from tuner.errors import InputError
-    from tuner.spec.space_checks import examined
+    from tuner.experiment.space_checks import examined
 
     problems = []
     for i, experiment in enumerate(experiments):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
-from tuner.spec.domains import Choice, Domain, GridSearch
-from tuner.spec.prior import Confidence
-from tuner.spec.ranges import Float, Integer, Normal
+from tuner.spec.space.domains import Choice, Domain, GridSearch
+from tuner.spec.space.prior import Confidence
+from tuner.spec.space.ranges import Float, Integer, Normal
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError
 from tuner.spec.configuration import Configuration
-from tuner.spec.constraints import Constraint
-from tuner.spec.domains import Computed, Constant, Domain
-from tuner.spec.enumeration import GridWalk, product_size
-from tuner.spec.prior import Prior
-from tuner.spec.space_writer import python_only, to_yaml
+from tuner.spec.space.constraints import Constraint
+from tuner.spec.space.domains import Computed, Constant, Domain
+from tuner.spec.space.enumeration import GridWalk, product_size
+from tuner.spec.space.prior import Prior
+from tuner.spec.space.writer import python_only, to_yaml
 from tuner.spec.user_imports import no_exit
 from tuner.spec.values import brief, identity, without_cache
 
@@ -228,7 +228,7 @@ class Space:
         return found
 
     def to_yaml(self) -> dict[str, Any]:
-        """The plain mapping that `tuner.spec.space_reader.read_space` reads back as an equal space.
+        """The plain mapping that `tuner.spec.space.reader.read_space` reads back as an equal space.
 
         Raises ValueError where `python_only` finds something.
         """

@@ -10,7 +10,7 @@ from decimal import Decimal
 from statistics import NormalDist
 from typing import Any
 
-from tuner.spec.domains import Domain
+from tuner.spec.space.domains import Domain
 from tuner.spec.values import is_number
 
 MAX_STEPS = 2**53

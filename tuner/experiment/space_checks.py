@@ -8,10 +8,10 @@ from itertools import chain, islice
 
 from tuner.errors import MOST_PROBLEMS, Problem
 from tuner.spec.configuration import Configuration
-from tuner.spec.constraints import unjudged
 from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
-from tuner.spec.space_model import MAX_EFFORT
+from tuner.spec.space.constraints import unjudged
+from tuner.spec.space.model import MAX_EFFORT
 
 SAMPLES = 500
 """Configurations drawn to judge the constraints."""

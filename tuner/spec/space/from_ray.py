@@ -8,9 +8,9 @@ from typing import Any
 
 from tuner.errors import InputError, Place, Problem
 from tuner.spec.document import Limits, scalar_problem
-from tuner.spec.domains import Choice, Computed, Constant, Domain, GridSearch
-from tuner.spec.ranges import Float, Integer, Normal
-from tuner.spec.space_model import MAX_PARAMETERS, Parameter, Path, Space
+from tuner.spec.space.domains import Choice, Computed, Constant, Domain, GridSearch
+from tuner.spec.space.model import MAX_PARAMETERS, Parameter, Path, Space
+from tuner.spec.space.ranges import Float, Integer, Normal
 
 _SOURCE = Place("<python>")
 

@@ -10,12 +10,12 @@ from typing import Any, get_args
 from tuner.errors import Problem, did_you_mean
 from tuner.spec import document as yaml_document
 from tuner.spec.document import Document, dotted, kind
-from tuner.spec.domains import Choice, Constant, Domain, GridSearch
-from tuner.spec.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
-from tuner.spec.prior import Confidence, Prior
-from tuner.spec.ranges import Integer
-from tuner.spec.space_model import MAX_PARAMETERS, Condition, Parameter, Path, Space
-from tuner.spec.space_writer import holds_domain
+from tuner.spec.space.domains import Choice, Constant, Domain, GridSearch
+from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
+from tuner.spec.space.model import MAX_PARAMETERS, Condition, Parameter, Path, Space
+from tuner.spec.space.prior import Confidence, Prior
+from tuner.spec.space.ranges import Integer
+from tuner.spec.space.writer import holds_domain
 from tuner.spec.values import brief, identity, is_number
 
 

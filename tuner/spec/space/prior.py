@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.spec.domains import Choice, Domain
-from tuner.spec.ranges import Float, Integer, Normal
+from tuner.spec.space.domains import Choice, Domain
+from tuner.spec.space.ranges import Float, Integer, Normal
 from tuner.spec.values import brief
 
 if TYPE_CHECKING:

@@ -1,15 +1,15 @@
-"""Writes a search space as the plain mapping that YAML holds; `tuner.spec.space_reader` reads it back."""
+"""Writes a search space as the plain mapping that YAML holds; `tuner.spec.space.reader` reads it back."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.spec.domains import Choice, Computed, Constant
-from tuner.spec.grammar import BELIEF, FORMS, RESERVED, key_problem
+from tuner.spec.space.domains import Choice, Computed, Constant
+from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, key_problem
 from tuner.spec.values import identity
 
 if TYPE_CHECKING:
-    from tuner.spec.space_model import Condition, Parameter, Path, Space
+    from tuner.spec.space.model import Condition, Parameter, Path, Space
 
 
 def python_only(space: Space) -> list[tuple[Path, str]]:

@@ -15,7 +15,17 @@ from typing import Any
 
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.configuration import Configuration, flat
-from tuner.spec.expressions import Arithmetic, Comparison, Expression, Literal, Logical, Name, Path, Undefined, truth
+from tuner.spec.space.expressions import (
+    Arithmetic,
+    Comparison,
+    Expression,
+    Literal,
+    Logical,
+    Name,
+    Path,
+    Undefined,
+    truth,
+)
 
 _LONGEST = 1000
 """Characters of an expression at most."""

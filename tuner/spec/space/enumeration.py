@@ -10,8 +10,8 @@ from tuner.spec.configuration import Configuration
 from tuner.spec.values import identity
 
 if TYPE_CHECKING:
-    from tuner.spec.domains import Domain
-    from tuner.spec.space_model import Condition, Parameter, Path, Space
+    from tuner.spec.space.domains import Domain
+    from tuner.spec.space.model import Condition, Parameter, Path, Space
 
 MAX_STATES = 1000
 """States that counting follows: their number can double with each parameter that later conditions ask for."""
