@@ -15,8 +15,8 @@ from scipy.integrate import trapezoid
 
 from tests.spaces import space
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.bohb import Bohb
-from tuner.searchers.kernel_density import KernelDensity
+from tuner.searchers.bohb.kernel_density import KernelDensity
+from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.observations import Observations
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration

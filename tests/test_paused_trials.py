@@ -13,9 +13,9 @@ from tuner.engine.course import Course
 from tuner.schedulers.asha import Asha
 from tuner.schedulers.base import Decision
 from tuner.searchers.base import SearchSpec
-from tuner.searchers.bohb import Bohb
-from tuner.searchers.hyperopt import HyperOpt
-from tuner.searchers.optuna import Optuna
+from tuner.searchers.bohb.searcher import Bohb
+from tuner.searchers.hyperopt.spec import HyperOpt
+from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective

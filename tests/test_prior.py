@@ -14,10 +14,10 @@ import pytest
 from tests.spaces import space as read
 from tuner.errors import Problem
 from tuner.searchers.base import SearchSpec
-from tuner.searchers.bohb import Bohb
+from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.grid import Grid
-from tuner.searchers.hyperopt import HyperOpt
-from tuner.searchers.optuna import Optuna
+from tuner.searchers.hyperopt.spec import HyperOpt
+from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Draw, PriorShare, Random
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.spec.objective import Mode

@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 from tests.spaces import space
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.constrained import REFUSALS, Guarded
 from tuner.searchers.grid import Grid
-from tuner.searchers.guarded import REFUSALS, Guarded
-from tuner.searchers.hyperopt import HyperOpt
-from tuner.searchers.optuna import Optuna
+from tuner.searchers.hyperopt.spec import HyperOpt
+from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
 from tuner.spec.configuration import Configuration

@@ -21,9 +21,9 @@ from tuner.schedulers.pb2 import Pb2
 from tuner.schedulers.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.bohb import Bohb
+from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.grid import Grid
-from tuner.searchers.optuna import Optuna
+from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.simulator import Event, Table, Trace, simulate
 from tuner.simulator.comparison import Contender, Limits, compare, full_time, normalised_regret

@@ -57,7 +57,7 @@ def optuna_study(results: ResultSet, storage: str | None = None, name: str | Non
     Raises InputError where the URL is wrong or another study has that name, EnvironmentFailure where the database
     cannot be used.
     """
-    from tuner.searchers.optuna_study import quiet
+    from tuner.searchers.optuna.searcher import quiet
 
     space = experiment_of(results).spec.search_space
     columns = [_column(p, results.trials) for p in space.parameters if not isinstance(p.domain, Constant)]

@@ -24,8 +24,8 @@ from tuner.schedulers.asha import Asha  # noqa: E402
 from tuner.schedulers.base import SchedulerSpec  # noqa: E402
 from tuner.schedulers.fifo import Fifo  # noqa: E402
 from tuner.searchers.base import SearchSpec  # noqa: E402
-from tuner.searchers.bohb import Bohb  # noqa: E402
-from tuner.searchers.optuna import Optuna  # noqa: E402
+from tuner.searchers.bohb.searcher import Bohb  # noqa: E402
+from tuner.searchers.optuna.spec import Optuna  # noqa: E402
 from tuner.searchers.random import Random  # noqa: E402
 from tuner.simulator import Table, simulate  # noqa: E402
 from tuner.simulator.comparison import normalised_regret  # noqa: E402

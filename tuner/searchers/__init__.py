@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, SerializeAsAny, WrapValidator
 
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.bohb import Bohb
+from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.grid import Grid
-from tuner.searchers.hyperopt import HyperOpt
-from tuner.searchers.optuna import Optuna
+from tuner.searchers.hyperopt.spec import HyperOpt
+from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
 from tuner.spec.algorithm import as_built, spec_as_mapping

@@ -112,7 +112,7 @@ class SearchSpec(AlgorithmSpec):
     def searcher(self, task: Task) -> Searcher:
         """The searcher for ``task``, which gives ``points_to_evaluate`` first and nothing that a constraint forbids."""
         from tuner.searchers.checked import checked  # they are Searchers, and so need this file
-        from tuner.searchers.guarded import Guarded
+        from tuner.searchers.constrained import Guarded
 
         inner = self.build(task) if is_built_in(self) else checked(self, task)
         points = [task.space.complete(point) for point in self.points_to_evaluate]

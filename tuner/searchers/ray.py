@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from tuner.errors import InputError, blaming, did_you_mean
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.complaints import Complaints, conditional_complaints, model_complaints, prior_complaints
+from tuner.searchers.unsupported import Complaints, conditional_complaints, model_complaints, prior_complaints
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Float, Integer, Parameter, Space, at

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field
 
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.complaints import Complaints, model_complaints
-from tuner.searchers.kernel_density import KernelDensity
+from tuner.searchers.bohb.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
+from tuner.searchers.unsupported import Complaints, model_complaints
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Parameter, Space, at

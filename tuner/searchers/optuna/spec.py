@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from tuner.errors import InputError
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
-from tuner.searchers.complaints import Complaints, model_complaints, prior_complaints
+from tuner.searchers.unsupported import Complaints, model_complaints, prior_complaints
 from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Space
 
@@ -72,7 +72,8 @@ class Optuna(SearchSpec):
     ``nsga2`` it is at least four times ``population_size``."""
 
     def build(self, task: Task) -> Searcher:
-        from tuner.searchers import optuna_storage, optuna_study
+        from tuner.searchers.optuna import searcher as optuna_study
+        from tuner.searchers.optuna import storage as optuna_storage
 
         history, startup = self.max_history or _HISTORY[self.sampler], self._startup(task.trials)
         if self.sampler == "nsga2":

@@ -10,7 +10,7 @@ import hyperopt.base
 import numpy as np
 
 from tuner.searchers.base import Searcher
-from tuner.searchers.hyperopt import HyperOpt
+from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.observations import Observations
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
-from tuner.searchers.complaints import Complaints, model_complaints
+from tuner.searchers.unsupported import Complaints, model_complaints
 from tuner.spec.problem import Task
 from tuner.spec.space import Space
 
@@ -42,7 +42,7 @@ class HyperOpt(SearchSpec):
     more, the best quarter of it and the latest. Of these at most a quarter of ``max_history`` failed."""
 
     def build(self, task: Task) -> Searcher:
-        from tuner.searchers.hyperopt_trials import HyperOptSearcher
+        from tuner.searchers.hyperopt.searcher import HyperOptSearcher
 
         return HyperOptSearcher(task, self, self._initial(task.trials))
 

@@ -13,8 +13,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from tuner.searchers.base import Searcher
-from tuner.searchers.optuna_space import distribution, encode, key, suggest
-from tuner.searchers.optuna_storage import TrialStorage, bounded
+from tuner.searchers.optuna.space import distribution, encode, key, suggest
+from tuner.searchers.optuna.storage import TrialStorage, bounded
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task

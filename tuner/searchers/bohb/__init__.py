@@ -1,0 +1,1 @@
+"""BOHB: a model of densities at the highest fidelity that has enough results."""

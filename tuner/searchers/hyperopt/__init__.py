@@ -1,0 +1,1 @@
+"""HyperOpt's tree-structured Parzen estimator."""

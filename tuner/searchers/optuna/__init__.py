@@ -1,0 +1,1 @@
+"""Optuna's samplers."""
