@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.schedulers_driver import Driver, by_quality, of
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Mode

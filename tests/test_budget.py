@@ -12,7 +12,7 @@ from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.ledger import Ledger
 from tuner.errors import InputError
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.median import Median

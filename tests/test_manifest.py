@@ -17,10 +17,10 @@ from ray.tune import Checkpoint
 
 from tuner.engine.revival import passed_over
 from tuner.engine.saving import Saving
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
-from tuner.schedulers.pbt import Pbt
+from tuner.schedulers.population.pbt import Pbt
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import MANIFEST, contents, damage, make_durable, seal, size_of
 

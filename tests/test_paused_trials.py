@@ -10,7 +10,7 @@ import pytest
 
 from tests.spaces import space
 from tuner.engine.course import Course
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.bohb.searcher import Bohb

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from tests.schedulers_driver import Driver, of
 from tests.spaces import space
 from tuner.schedulers.base import Decision, Exploit, Resume
-from tuner.schedulers.pb2 import Pb2, PopulationBandit
-from tuner.schedulers.pbt import Pbt, multiplied
-from tuner.schedulers.population import Population, PopulationSpec
+from tuner.schedulers.population.exploit import Population, PopulationSpec
+from tuner.schedulers.population.pb2 import Pb2, PopulationBandit
+from tuner.schedulers.population.pbt import Pbt, multiplied
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task
 from tuner.spec.space import Domain, Float, Integer, Normal, Space

@@ -14,11 +14,11 @@ from tests.benchmarks.priors import regrets, tables
 from tests.tables import EPOCHS, by_formula, by_hand, space
 from tuner.errors import InputError
 from tuner.report.figures import figure, page, png, regrets_since_reports
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler, SchedulerSpec, Stop
 from tuner.schedulers.fifo import Fifo
-from tuner.schedulers.pb2 import Pb2
-from tuner.schedulers.pbt import Pbt
+from tuner.schedulers.population.pb2 import Pb2
+from tuner.schedulers.population.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb.searcher import Bohb

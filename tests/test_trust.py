@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.tables import EPOCHS, by_formula, space
 from tuner.report.terminal import trust
 from tuner.results import ResultSet
-from tuner.schedulers.adaptive import AdaptiveStopping
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.adaptive import AdaptiveStopping
+from tuner.schedulers.asha.first_rung import Trust, possible_ladders, possible_rungs, starting_rung
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision
-from tuner.schedulers.trust import Trust, possible_ladders, possible_rungs, starting_rung
 from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from tests.tables import EPOCHS, by_formula, space, space_believing  # noqa: E402
-from tuner.schedulers.asha import Asha  # noqa: E402
+from tuner.schedulers.asha.spec import Asha  # noqa: E402
 from tuner.schedulers.base import SchedulerSpec  # noqa: E402
 from tuner.schedulers.fifo import Fifo  # noqa: E402
 from tuner.searchers.base import SearchSpec  # noqa: E402

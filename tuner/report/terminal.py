@@ -14,7 +14,7 @@ from typing import Any
 from tuner.algorithms import changes_configurations
 from tuner.report.twins import same_curves
 from tuner.results import ResultSet
-from tuner.schedulers.trust import Trust
+from tuner.schedulers.asha.first_rung import Trust
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.spec.values import number

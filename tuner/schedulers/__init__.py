@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from tuner.schedulers.asha import Asha
+from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop, TimedSpec
 from tuner.schedulers.bohb import Bohb
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.hyperband import HyperBand
 from tuner.schedulers.median import Median
-from tuner.schedulers.pb2 import Pb2
-from tuner.schedulers.pbt import Pbt
+from tuner.schedulers.population.pb2 import Pb2
+from tuner.schedulers.population.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
 from tuner.spec.algorithm import as_built, spec_as_mapping
 from tuner.spec.configuration import Configuration

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tuner.schedulers.asha.halving import quantile
 from tuner.schedulers.base import Decision, Scheduler, TimedSpec
-from tuner.schedulers.halving import quantile
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task
 

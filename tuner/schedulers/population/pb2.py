@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.schedulers.base import Decision, Exploit, Scheduler
-from tuner.schedulers.population import Population, PopulationSpec
+from tuner.schedulers.population.exploit import Population, PopulationSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Parameter, Path, at

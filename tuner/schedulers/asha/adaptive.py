@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tuner.schedulers.asha.first_rung import Trust
+from tuner.schedulers.asha.halving import Cut, Promotion
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
-from tuner.schedulers.halving import Cut, Promotion
-from tuner.schedulers.trust import Trust
 
 
 class AdaptiveStopping(Scheduler):

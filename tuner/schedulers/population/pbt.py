@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from tuner.schedulers.base import Scheduler
-from tuner.schedulers.population import Population, PopulationSpec
+from tuner.schedulers.population.exploit import Population, PopulationSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import Task
 from tuner.spec.space import Choice, Domain, Float, Integer, Normal, Parameter

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.schedulers.adaptive import AdaptivePromotion, AdaptiveStopping
+from tuner.schedulers.asha.adaptive import AdaptivePromotion, AdaptiveStopping
+from tuner.schedulers.asha.first_rung import ladder, possible_rungs, starting_rung
+from tuner.schedulers.asha.halving import Promotion, Stopping, quantile
 from tuner.schedulers.base import Scheduler, TimedSpec
-from tuner.schedulers.halving import Promotion, Stopping, quantile
-from tuner.schedulers.trust import ladder, possible_rungs, starting_rung
 from tuner.spec.problem import Task
 
 _SIMULATED_TRIALS = 3000
@@ -35,7 +35,7 @@ class Asha(TimedSpec):
     paper): every trial pauses at its rung, and continues from its checkpoint when it is among the best."""
     grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
     """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: measured in the running search,
-    by how far early ranks tell which trials turn out best (`tuner.schedulers.trust.Trust`)."""
+    by how far early ranks tell which trials turn out best (`tuner.schedulers.asha.first_rung.Trust`)."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4
     """η in the paper: the best 1/η of a rung continue."""
     brackets: Annotated[int, Field(ge=1)] = 1

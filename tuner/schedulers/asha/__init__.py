@@ -1,0 +1,1 @@
+"""Asynchronous successive halving."""

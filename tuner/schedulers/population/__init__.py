@@ -1,0 +1,1 @@
+"""Population based training: trials that take over the weights of better ones."""
