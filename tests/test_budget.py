@@ -12,13 +12,13 @@ from tuner.engine.budget import BudgetStopper
 from tuner.engine.control import Control
 from tuner.engine.ledger import Ledger
 from tuner.errors import InputError
+from tuner.experiment.reader import load_experiment
+from tuner.experiment.spec import Budget
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.median import Median
-from tuner.spec.experiment import Budget
 from tuner.spec.objective import Objective
-from tuner.spec.reader import load_experiment
 
 ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)
 MAX = (Objective(metric="acc", mode="max"),)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.spaces import space
 from tuner.errors import MOST_PROBLEMS, InputError
+from tuner.experiment.reader import load_experiment
 from tuner.machine import Cluster, Node
 from tuner.plan import Plan
 from tuner.plan_text import description
@@ -24,7 +25,6 @@ from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import dump_yaml
 from tuner.spec.problem import Task
-from tuner.spec.reader import load_experiment
 from tuner.spec.space.constraints import Constraint, read_constraint, unjudged
 from tuner.spec.space.model import MAX_EFFORT, Space
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.spec.schema import experiment_schema
+from tuner.experiment.schema import experiment_schema
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -14,8 +14,8 @@ from ray import tune
 import tuner
 from tests.how_to import write_files
 from tuner.errors import InputError
-from tuner.spec.experiment import ExperimentSpec
-from tuner.spec.reader import load_experiment
+from tuner.experiment.reader import load_experiment
+from tuner.experiment.spec import ExperimentSpec
 from tuner.spec.space.from_ray import space_from_param_space
 
 GUIDES = sorted((Path(__file__).parents[1] / "docs/how-to").glob("migrate-from-*.md"))

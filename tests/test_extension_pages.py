@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tuner.experiment.reader import load_experiment
 from tuner.spec.document import read_yaml
-from tuner.spec.reader import load_experiment
 
 PAGES = Path(__file__).parents[1] / "docs/how-to"
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tuner.cli import cli
 from tuner.cli.run import summary
 from tuner.errors import InputError
+from tuner.experiment.reader import load_experiment
 from tuner.loading import load_run
 from tuner.machine import Cluster, Node
 from tuner.plan import Plan
@@ -38,7 +39,6 @@ from tuner.spec.objective import (
     pareto_front,
     read_objectives,
 )
-from tuner.spec.reader import load_experiment
 from tuner.storage.folder import RunFolder
 from tuner.tracking.lines import Lines
 from tuner.trial import Report, Trial

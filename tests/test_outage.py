@@ -35,14 +35,14 @@ from tuner.engine.recovery import Recovered
 from tuner.engine.snapshot import read_snapshot
 from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
+from tuner.experiment.failures import Failures
+from tuner.experiment.spec import Checkpoints
 from tuner.failure import Failure
 from tuner.journal import JournalWriter
 from tuner.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision, Exploit
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers.random import Random
-from tuner.spec.experiment import Checkpoints
-from tuner.spec.failures import Failures
 from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
 

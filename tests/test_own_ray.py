@@ -15,9 +15,9 @@ from tuner.engine import own_ray
 from tuner.engine.own_ray import private_folder
 from tuner.engine.token import make_token
 from tuner.errors import EnvironmentFailure
+from tuner.experiment.reader import load_experiment
 from tuner.machine import this_machine
 from tuner.planning import make_plan
-from tuner.spec.reader import load_experiment
 
 MINIMAL = {
     "trainable": "trainables.digits:train",

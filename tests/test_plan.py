@@ -13,12 +13,12 @@ import pytest
 
 import tuner.trainable
 from tuner.errors import InputError
+from tuner.experiment.reader import load_experiment
 from tuner.machine import Autoscaler, Cluster, Node, NodeType
 from tuner.plan import Plan
 from tuner.plan_text import description
 from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
-from tuner.spec.reader import load_experiment
 from tuner.trainable import Trainable
 
 ROOT = Path(__file__).parent.parent

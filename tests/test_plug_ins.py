@@ -19,14 +19,14 @@ from tuner import validate
 from tuner.algorithms import pairing_problems, space_problems
 from tuner.cli import cli
 from tuner.errors import InputError, UserCodeRaised
+from tuner.experiment.reader import Experiment, load_experiment
+from tuner.experiment.schema import experiment_schema
 from tuner.journal import JournalWriter
 from tuner.plan_text import description
 from tuner.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.schedulers import Asha
 from tuner.searchers import Random, Searcher, SearchSpec, Space, Task, spec_as_mapping
 from tuner.spec.document import dump_yaml
-from tuner.spec.reader import Experiment, load_experiment
-from tuner.spec.schema import experiment_schema
 
 SEARCH = """
     from typing import Literal
@@ -423,7 +423,7 @@ class TestEntryPoints:
 
     def test_nothing_is_looked_up_for_built_in_kinds(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         install(here, monkeypatch, target="nowhere:Walk")
-        monkeypatch.setattr("tuner.spec.plug_ins.entry_points", None)
+        monkeypatch.setattr("tuner.experiment.plug_ins.entry_points", None)
         monkeypatch.setattr("tuner.spec.algorithm.entry_points", None)
         spec = loaded(here, "{kind: random}", "{kind: asha, max_t: 9}").spec
         assert spec_as_mapping(spec.search) == {"kind": "random"}
@@ -438,7 +438,7 @@ class TestEntryPoints:
         elsewhere.mkdir()
         file = written(elsewhere, "{kind: walk, radius: 0.25}", "{kind: early}")
         code = (
-            f"import sys; sys.path.insert(0, {str(target)!r}); from tuner.spec.reader import load_experiment\n"
+            f"import sys; sys.path.insert(0, {str(target)!r}); from tuner.experiment.reader import load_experiment\n"
             f"spec = load_experiment({str(file)!r}).spec; print(spec.search.radius, spec.scheduler.kind)"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=elsewhere, check=False)

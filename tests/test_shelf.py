@@ -12,9 +12,9 @@ from tuner.engine import shelf as shelf_module
 from tuner.engine.control import Control
 from tuner.engine.shelf import GIB, Shelf, copy_name, superfluous
 from tuner.engine.storing import Storing
+from tuner.experiment.spec import Checkpoints
 from tuner.history import History
 from tuner.results import ResultSet
-from tuner.spec.experiment import Checkpoints
 from tuner.trial import Report, Segment, Trial
 
 KIB = 1024

@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tuner.experiment.schema import experiment_schema
 from tuner.spec.document import read_yaml
-from tuner.spec.schema import experiment_schema
 
 ROOT = Path(__file__).parents[1]
 YAML = [

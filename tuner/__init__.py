@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from tuner.ask_tell import AskTell, Suggestion
     from tuner.best import restore_best
     from tuner.callback import Callback
+    from tuner.experiment.failures import Failures
+    from tuner.experiment.resources import Resources
+    from tuner.experiment.spec import Budget, Checkpoints, Cost
+    from tuner.experiment.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
     from tuner.foreign.optuna_space import space_from_objective
     from tuner.loading import load_run
     from tuner.reporting import get_checkpoint, report
@@ -37,11 +41,7 @@ if TYPE_CHECKING:
     from tuner.resumption import extend, resume, retry
     from tuner.runner import run, validate
     from tuner.simulator import Table, simulate
-    from tuner.spec.experiment import Budget, Checkpoints, Cost
-    from tuner.spec.failures import Failures
     from tuner.spec.objective import Objective
-    from tuner.spec.resources import Resources
-    from tuner.spec.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
     from tuner.trial import Report, Trial
 
 __all__ = [
@@ -94,15 +94,15 @@ _HOMES = {
     "maximize": "tuner.api",
     "minimize": "tuner.api",
     "Objective": "tuner.spec.objective",
-    "Budget": "tuner.spec.experiment",
-    "Cost": "tuner.spec.experiment",
-    "Checkpoints": "tuner.spec.experiment",
-    "Resources": "tuner.spec.resources",
-    "Failures": "tuner.spec.failures",
-    "Tracking": "tuner.spec.tracking",
-    "MlflowTracking": "tuner.spec.tracking",
-    "TensorboardTracking": "tuner.spec.tracking",
-    "WandbTracking": "tuner.spec.tracking",
+    "Budget": "tuner.experiment.spec",
+    "Cost": "tuner.experiment.spec",
+    "Checkpoints": "tuner.experiment.spec",
+    "Resources": "tuner.experiment.resources",
+    "Failures": "tuner.experiment.failures",
+    "Tracking": "tuner.experiment.tracking",
+    "MlflowTracking": "tuner.experiment.tracking",
+    "TensorboardTracking": "tuner.experiment.tracking",
+    "WandbTracking": "tuner.experiment.tracking",
     "searchers": "",
     "schedulers": "",
     "errors": "",

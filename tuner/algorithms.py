@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from tuner.errors import InputError
+from tuner.experiment.plug_ins import SCHEDULERS, SEARCHES, Family
+from tuner.experiment.spec import ExperimentSpec
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.document import Document
 from tuner.spec.document import Path as KeyPath
-from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.model import Model
-from tuner.spec.plug_ins import SCHEDULERS, SEARCHES, Family
 from tuner.spec.space import Space, read_space
 from tuner.spec.space.grammar import FORMS
 from tuner.spec.user_imports import innermost, no_exit

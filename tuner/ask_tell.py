@@ -24,6 +24,7 @@ from tuner.engine.recorder import SAVE_EVERY_S
 from tuner.engine.recovery import Recovered, recover, take_stock
 from tuner.errors import InputError
 from tuner.events import Compared
+from tuner.experiment.reader import Experiment
 from tuner.history import INTERRUPTED, WAITS_AT_RUNG, History
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance
@@ -37,7 +38,6 @@ from tuner.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runner import free_folder, record_start, run_name, write_experiment
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.spec.configuration import merge
-from tuner.spec.reader import Experiment
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.trial import Report, Status

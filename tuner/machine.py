@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.spec.resources import ACCELERATOR
+from tuner.experiment.resources import ACCELERATOR
 
 FIRST_NODES = 5
 """How many nodes an autoscaler is asked for at first: as many as Ray's starts at once on a cluster without workers."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from tuner.experiment.reader import Experiment
+from tuner.experiment.spec import ExperimentSpec
 from tuner.machine import Cluster, Node
-from tuner.spec.experiment import ExperimentSpec
 from tuner.spec.problem import Task
-from tuner.spec.reader import Experiment
 from tuner.trainable import Trainable
 
 _UNWRITABLE = 10**4000

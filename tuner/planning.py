@@ -8,12 +8,12 @@ from typing import Any
 
 from tuner.algorithms import pairing_problems, space_problems
 from tuner.errors import MOST_PROBLEMS, InputError, Problem
+from tuner.experiment.reader import Experiment
+from tuner.experiment.resources import ACCELERATOR
 from tuner.experiment.space_checks import examined
 from tuner.machine import Cluster, describe
 from tuner.plan import Plan
 from tuner.spec.configuration import Configuration, merge
-from tuner.spec.reader import Experiment
-from tuner.spec.resources import ACCELERATOR
 from tuner.spec.user_imports import text_of
 from tuner.trainable import Trainable, load_trainable
 from tuner.trainable_checks import with_trainable

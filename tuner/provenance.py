@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan import Plan
 from tuner.redaction import redacted_argv
 from tuner.results import ResultSet
-from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage.pickled import Pickled, is_pickled
 from tuner.stored import inside
 from tuner.trainable import Trainable, load_trainable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.engine.crash import in_one_line
 from tuner.engine.session import cluster_at
 from tuner.errors import InputError
+from tuner.experiment.reader import Experiment, load_experiment
 from tuner.extension import extension, failed_trials, requested, retried, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance, find_run
@@ -20,7 +21,6 @@ from tuner.planning import make_plan
 from tuner.provenance import pickles_of, resolved_spec, roots
 from tuner.results import ResultSet
 from tuner.runner import Say, prepare, search, write_experiment
-from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage.folder import STORAGE
 from tuner.storage.lock import Lock, locked
 from tuner.storage.pickled import Pickled, is_pickled

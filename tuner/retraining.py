@@ -9,10 +9,10 @@ from typing import Any
 
 from tuner.algorithms import changes_configurations
 from tuner.errors import InputError
+from tuner.experiment.reader import Experiment, load_experiment
 from tuner.provenance import experiment_of, pickles_of, roots, trainable_of
 from tuner.results import ResultSet
 from tuner.spec.configuration import Configuration
-from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath
 from tuner.spec.values import contains, identity

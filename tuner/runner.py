@@ -23,6 +23,8 @@ from tuner.errors import (
     TunerError,
     blaming,
 )
+from tuner.experiment.reader import Experiment, load_experiment
+from tuner.experiment.spec import check_name
 from tuner.journal import JournalWriter
 from tuner.loading import begun
 from tuner.machine import describe
@@ -33,8 +35,6 @@ from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, how_to_resume, new_run_name, write_json
 from tuner.spec.configuration import merge
 from tuner.spec.document import dump_yaml
-from tuner.spec.experiment import check_name
-from tuner.spec.reader import Experiment, load_experiment
 from tuner.spec.user_imports import innermost
 from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked

@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuner.errors import Problem
+from tuner.experiment.reader import Experiment
+from tuner.experiment.resources import Resources
 from tuner.kinds import class_of
 from tuner.kinds.classes import may_end_itself
 from tuner.kinds.resources import requested
 from tuner.spec.configuration import Configuration, merge
-from tuner.spec.reader import Experiment
-from tuner.spec.resources import Resources
 from tuner.spec.user_imports import text_of, user_code
 from tuner.trainable import Trainable
 

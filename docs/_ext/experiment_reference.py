@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from sphinx.application import Sphinx
 
-from tuner.spec.schema import experiment_schema
+from tuner.experiment.schema import experiment_schema
 from tuner.spec.space.grammar import FORMS
 
 FOLDER = "reference/experiment-file"

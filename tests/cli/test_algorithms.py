@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 from tuner.algorithms import is_plug_in, kind, label, pairing_problems, schedulers, searches
 from tuner.cli import cli
+from tuner.experiment.reader import load_experiment
+from tuner.experiment.spec import ExperimentSpec
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers import AnySearch
 from tuner.searchers.base import SearchSpec
-from tuner.spec.experiment import ExperimentSpec
-from tuner.spec.reader import load_experiment
 
 
 def printed(*arguments: str) -> str:

@@ -16,12 +16,12 @@ from tuner import resume, run
 from tuner.engine.fit import task_of
 from tuner.engine.process import trainable_class
 from tuner.errors import Interrupted, LockLost
+from tuner.experiment.reader import load_experiment
 from tuner.loading import last_known
 from tuner.machine import this_machine
 from tuner.planning import make_plan
 from tuner.results import EXPERIMENT
 from tuner.schedulers.fifo import Fifo
-from tuner.spec.reader import load_experiment
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK
 from tuner.storage.manifest import damage

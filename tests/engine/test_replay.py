@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tuner import load_run, run
+from tuner.experiment.reader import load_experiment
 from tuner.failure import Failure
 from tuner.results import ResultSet
 from tuner.simulator import Table, simulate
 from tuner.simulator.recording import record
-from tuner.spec.reader import load_experiment
 from tuner.trial import Report, Trial
 
 pytestmark = pytest.mark.usefixtures("ray_session")

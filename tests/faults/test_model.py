@@ -29,11 +29,11 @@ from tests.faults.stand_ins import EPOCHS, Actors
 from tuner import resumption, runner
 from tuner.engine.shelf import copy_name
 from tuner.errors import InputError, TunerError
+from tuner.experiment.reader import load_experiment
 from tuner.history import journalled
 from tuner.journal import JOURNAL, JournalReader, last_event
 from tuner.planning import make_plan
 from tuner.results import ResultSet
-from tuner.spec.reader import load_experiment
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
 from tuner.storage.manifest import damage

@@ -12,11 +12,11 @@ import pytest
 from tests.tracking.held import children, held, parent, recorded
 from tests.tracking.made_up import made_up_run
 from tuner.errors import EnvironmentFailure
+from tuner.experiment.tracking import Tracking
 from tuner.history import History
 from tuner.journal import JournalWriter
 from tuner.loading import last_known
 from tuner.results import ResultSet
-from tuner.spec.tracking import Tracking
 from tuner.tracking.follower import Delivery, Follower, follow
 from tuner.tracking.process import TrackingProcess
 from tuner.trial import Trial

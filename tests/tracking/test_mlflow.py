@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from tests.tracking.held import children, held, parent, recorded, runs
 from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.errors import EnvironmentFailure
+from tuner.experiment.tracking import MlflowTracking
 from tuner.failure import Failure
 from tuner.results import ResultSet
-from tuner.spec.tracking import MlflowTracking
 from tuner.tracking.mlflow import MlflowMirror
 from tuner.trial import Segment
 

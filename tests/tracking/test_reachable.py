@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import EnvironmentFailure
-from tuner.spec.tracking import MlflowTracking, Tracking, WandbTracking
+from tuner.experiment.tracking import MlflowTracking, Tracking, WandbTracking
 from tuner.storage.folder import RunFolder
 from tuner.tracking import check_reachable
 

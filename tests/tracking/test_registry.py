@@ -12,11 +12,11 @@ from mlflow import MlflowClient
 
 from tests.tracking.held import parent
 from tuner.errors import InputError
+from tuner.experiment.reader import load_experiment
+from tuner.experiment.tracking import MlflowTracking
 from tuner.machine import Cluster, Node
 from tuner.planning import make_plan
 from tuner.results import ResultSet
-from tuner.spec.reader import load_experiment
-from tuner.spec.tracking import MlflowTracking
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mlflow import MlflowMirror
 from tuner.trial import Report, Trial

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tracking.made_up import made_up_run, made_up_trial, report
-from tuner.spec.tracking import Tracking, WandbTracking
+from tuner.experiment.tracking import Tracking, WandbTracking
 from tuner.tracking import mirrors_of
 from tuner.tracking.mirror import Mirror
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from tuner.experiment.reader import Experiment
 from tuner.results import ResultSet
 from tuner.runner import Say
-from tuner.spec.reader import Experiment
 from tuner.tracking.notebook import NotebookProgress, in_notebook
 from tuner.tracking.screen import Screen
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.api.progress import Show, with_progress
 from tuner.errors import TunerError
+from tuner.experiment.reader import Experiment
 from tuner.loading import find_run, last_known
 from tuner.provenance import experiment_of
 from tuner.report import notebook
@@ -16,7 +17,6 @@ from tuner.report.terminal import overview
 from tuner.results import ResultSet
 from tuner.resumption import extend, resume, retry
 from tuner.runner import Say
-from tuner.spec.reader import Experiment
 from tuner.storage.folder import STORAGE
 from tuner.trial import Trial
 from tuner.why import standing

@@ -12,6 +12,11 @@ from tuner.api.progress import Show
 from tuner.api.run import Run, run_of
 from tuner.api.written import as_written, default_name, named, space_of
 from tuner.errors import InputError
+from tuner.experiment.failures import Failures
+from tuner.experiment.reader import Experiment, load_experiment
+from tuner.experiment.resources import Resources
+from tuner.experiment.spec import Budget, Checkpoints
+from tuner.experiment.tracking import Tracking
 from tuner.plan import Plan
 from tuner.plan_text import description
 from tuner.results import ResultSet
@@ -19,12 +24,7 @@ from tuner.runner import Say, run, validate
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.spec.document import dump_yaml
-from tuner.spec.experiment import Budget, Checkpoints
-from tuner.spec.failures import Failures
 from tuner.spec.objective import Objective
-from tuner.spec.reader import Experiment, load_experiment
-from tuner.spec.resources import Resources
-from tuner.spec.tracking import Tracking
 from tuner.storage.folder import STORAGE, RunFolder
 
 if TYPE_CHECKING:

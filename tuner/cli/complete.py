@@ -69,7 +69,7 @@ def trials(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """``budget.trials=``: keys of the experiment file; after the ``=`` the values, if there are few."""
-    from tuner.spec.schema import experiment_schema
+    from tuner.experiment.schema import experiment_schema
 
     schema = experiment_schema()
     key, equals, _ = incomplete.partition("=")

@@ -12,8 +12,8 @@ from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
+    from tuner.experiment.reader import Experiment
     from tuner.results import ResultSet
-    from tuner.spec.reader import Experiment
     from tuner.trial import Report, Trial
 
 Search = Callable[[Sequence["Listener"], Callable[[str], None]], "ResultSet"]
@@ -42,8 +42,8 @@ def command(
     Exit status: 0 done; 1 an error that nobody foresaw (run.log has its traceback); 2 the input is wrong; 3 no trial
     gave a usable result; 4 data, storage or the cluster failed; 130 interrupted.
     """
+    from tuner.experiment.reader import load_experiment
     from tuner.runner import run
-    from tuner.spec.reader import load_experiment
 
     experiment = load_experiment(file, overrides)
     on_screen(

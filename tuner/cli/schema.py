@@ -15,6 +15,6 @@ def command() -> None:
     Example:
       tuner schema > experiments/schema.json
     """
-    from tuner.spec.schema import experiment_schema
+    from tuner.experiment.schema import experiment_schema
 
     print_json(experiment_schema())

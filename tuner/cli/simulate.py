@@ -13,8 +13,8 @@ from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
+    from tuner.experiment.reader import Experiment
     from tuner.simulator.comparison import Comparison, Contender, Estimate, Limits, Row
-    from tuner.spec.reader import Experiment
 
 
 @click.command()
@@ -72,11 +72,11 @@ def command(
     it is not limited, unless by --trials; with --trials alone a search lasts as long as they take.
     """
     from tuner.errors import InputError
+    from tuner.experiment.reader import load_experiment
     from tuner.report.figures import page, png
     from tuner.report.terminal import table as aligned
     from tuner.results import new_run_name
     from tuner.simulator.comparison import Limits, compare
-    from tuner.spec.reader import load_experiment
     from tuner.storage.folder import STORAGE, RunFolder
 
     if hours is not None and not math.isfinite(hours):

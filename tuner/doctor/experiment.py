@@ -21,6 +21,7 @@ from tuner.doctor.finding import Finding
 from tuner.doctor.system import DISK_ERROR, disk
 from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
+from tuner.experiment.reader import Experiment, load_experiment
 from tuner.failure import Failure
 from tuner.machine import this_machine
 from tuner.plan import Plan
@@ -29,7 +30,6 @@ from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
 from tuner.spec.configuration import merge
 from tuner.spec.quantities import duration, size
-from tuner.spec.reader import Experiment, load_experiment
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable

@@ -19,13 +19,13 @@ from tuner.engine.recovery import Recovered
 from tuner.engine.shelf import Shelf, copy_name
 from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.engine.storing import Storing
+from tuner.experiment.spec import Checkpoints
 from tuner.failure import Failure
 from tuner.history import INTERRUPTED, History
 from tuner.journal import JournalWriter
 from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.configuration import flat
-from tuner.spec.experiment import Checkpoints
 from tuner.spec.values import number
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage, make_durable

@@ -13,8 +13,8 @@ from tuner.engine.control import Control
 from tuner.engine.failures import PREEMPTED
 from tuner.engine.ledger import Ledger
 from tuner.engine.nodes import LOSSES
+from tuner.experiment.failures import Failures
 from tuner.failure import Failure, FailureKind
-from tuner.spec.failures import Failures
 
 MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tuner.engine.storing import Storing
+from tuner.experiment.spec import Checkpoints
 from tuner.results import RAY, ResultSet
-from tuner.spec.experiment import Checkpoints
 from tuner.spec.quantities import size
 from tuner.storage.manifest import size_of
 from tuner.trial import Report, Segment, Trial

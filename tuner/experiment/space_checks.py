@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from tuner.errors import MOST_PROBLEMS, Problem
+from tuner.experiment.reader import Experiment
 from tuner.spec.configuration import Configuration
-from tuner.spec.reader import Experiment
 from tuner.spec.space import Space
 from tuner.spec.space.constraints import unjudged
 from tuner.spec.space.model import MAX_EFFORT

@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tuner.errors import Problem, did_you_mean
+from tuner.experiment.spec import ExperimentSpec
 from tuner.spec.document import Document, dotted, kind
 from tuner.spec.document import Path as KeyPath
-from tuner.spec.experiment import ExperimentSpec
 
 _REQUIRED = {
     "trainable": "write module:function, file.py:function or script.py",

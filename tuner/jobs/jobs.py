@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from tuner import examples
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
+from tuner.experiment.reader import load_experiment, shipped_experiment
 from tuner.jobs.cluster import ClusterFile
 from tuner.jobs.code import Code, code_of, copied
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
 from tuner.runner import checked_name, run_name
-from tuner.spec.reader import load_experiment, shipped_experiment
 from tuner.storage.folder import RunFolder, without_password
 from tuner.trainable import load_trainable
 

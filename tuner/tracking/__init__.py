@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.errors import EnvironmentFailure
+from tuner.experiment.tracking import Tracking
 from tuner.results import ResultSet
-from tuner.spec.tracking import Tracking
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mirror import Mirror
 

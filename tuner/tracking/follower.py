@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.experiment.tracking import Tracking
 from tuner.history import journalled
 from tuner.loading import at_a_glance, last_known
 from tuner.results import LOG, ResultSet
-from tuner.spec.tracking import Tracking
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import locked
 from tuner.tracking import mirrors_of

@@ -17,7 +17,7 @@ from tuner.tracking.view import view
 from tuner.trial import Trial
 
 if TYPE_CHECKING:
-    from tuner.spec.experiment import ExperimentSpec
+    from tuner.experiment.spec import ExperimentSpec
     from tuner.tracking.screen import Screen
 
 REDRAW_S = 0.5

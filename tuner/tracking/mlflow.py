@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
-    from tuner.spec.tracking import MlflowTracking
+    from tuner.experiment.tracking import MlflowTracking
 
 RUN_TAG, TRIAL_TAG, SENT_TAG = "tuner.run", "tuner.trial", "tuner.sent"
 BEST_TAG, ARTIFACTS_TAG = "tuner.best", "tuner.artifacts"

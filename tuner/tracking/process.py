@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tuner.experiment.tracking import Tracking
 from tuner.failure import Failure
 from tuner.results import ResultSet
-from tuner.spec.tracking import Tracking
 from tuner.trial import Report, Trial
 
 _QUIET_S = 3.0

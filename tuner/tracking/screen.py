@@ -17,7 +17,7 @@ from tuner.tracking.live import Live
 from tuner.tracking.progress import Progress
 
 if TYPE_CHECKING:
-    from tuner.spec.reader import Experiment
+    from tuner.experiment.reader import Experiment
 
 PLAIN = ("CI", "JPY_PARENT_PID")
 """Environment variables of places whose terminals only collect text: continuous integration, and notebooks."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from tuner.errors import InputError
+from tuner.experiment.tracking import MlflowTracking, Tracking
 from tuner.results import ResultSet
-from tuner.spec.tracking import MlflowTracking, Tracking
 from tuner.storage.lock import holder, locked
 from tuner.tracking import check_reachable, mirrors_of
 from tuner.tracking.follower import TRACKING_LOCK

@@ -21,7 +21,7 @@ from tuner.tracking.gpus import Gpu
 from tuner.trial import Trial
 
 if TYPE_CHECKING:
-    from tuner.spec.experiment import Budget, ExperimentSpec
+    from tuner.experiment.spec import Budget, ExperimentSpec
 
 ROWS = 4
 """Lines that the table of running trials gets before other things do, its heading included."""

@@ -18,7 +18,7 @@ from tuner.tracking.mirror import identity, numbers
 from tuner.trial import Trial
 
 if TYPE_CHECKING:
-    from tuner.spec.tracking import WandbTracking
+    from tuner.experiment.tracking import WandbTracking
 
 FOLDER = "wandb"
 

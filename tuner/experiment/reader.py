@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from tuner import examples
 from tuner.errors import InputError, Place, Problem, did_you_mean
+from tuner.experiment.plug_ins import SCHEDULERS, SEARCHES, read_plug_in
+from tuner.experiment.spec import ExperimentSpec
 from tuner.experiment.validation_errors import mistakes
 from tuner.foreign.optuna_objective import is_objective
 from tuner.foreign.optuna_space import space_from_objective
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
-from tuner.spec.experiment import ExperimentSpec
-from tuner.spec.plug_ins import SCHEDULERS, SEARCHES, read_plug_in
 from tuner.spec.space import Space, read_space, space_from_param_space
 from tuner.spec.space.constraints import read_constraint
 from tuner.spec.space.model import MAX_CONSTRAINTS

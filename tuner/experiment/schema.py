@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.experiment.plug_ins import SCHEDULERS, SEARCHES, Family
+from tuner.experiment.spec import ExperimentSpec
 from tuner.spec.algorithm import CUSTOM
-from tuner.spec.experiment import ExperimentSpec
-from tuner.spec.plug_ins import SCHEDULERS, SEARCHES, Family
 from tuner.spec.space import json_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

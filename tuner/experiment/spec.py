@@ -9,17 +9,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
+from tuner.experiment.failures import Failures
+from tuner.experiment.resources import Resources
+from tuner.experiment.tracking import Tracking
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers import AnySearch
 from tuner.searchers.random import Random
-from tuner.spec.failures import Failures
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
 from tuner.spec.quantities import Seconds, duration
-from tuner.spec.resources import Resources
 from tuner.spec.space import Space
-from tuner.spec.tracking import Tracking
 
 
 class Cost(Model):
