@@ -14,7 +14,7 @@ from tuner.engine.handover import _forget_modules
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.spec.user_imports import search_path
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 
 ROOT = Path(__file__).parents[1]
 
@@ -57,7 +57,7 @@ def test_the_users_own_trainables_do_not_hide_those_of_a_shipped_experiment(user
     (user_folder / "trainables").mkdir()
     (user_folder / "trainables" / "__init__.py").write_text("")
     code = (
-        "from tuner.experiment.reader import load_experiment; from tuner.trainable import load_trainable; "
+        "from tuner.experiment.reader import load_experiment; from tuner.trainable.trainable import load_trainable; "
         "e = load_experiment('quickstart'); print(load_trainable(e.spec.trainable, e.roots).module.__file__)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -48,7 +48,7 @@ from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 from tuner.trial import Report, Trial
 
 # ------------------------------------------------------------------------------- what it died of

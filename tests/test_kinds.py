@@ -17,15 +17,15 @@ from ray import tune
 
 from tests.one_trial import run_trial
 from tuner.errors import InputError
-from tuner.kinds import old_interfaces
-from tuner.kinds.class_trial import ClassTrial
-from tuner.kinds.old_interfaces import understood
-from tuner.kinds.parameters import parameters_released
-from tuner.kinds.resources import requested
 from tuner.plan import Plan
 from tuner.plan_text import description
 from tuner.runner import validate
-from tuner.trainable import Trainable, load_trainable, pickle_function
+from tuner.trainable import old_interfaces
+from tuner.trainable.bound_parameters import parameters_released
+from tuner.trainable.class_trial import ClassTrial
+from tuner.trainable.old_interfaces import understood
+from tuner.trainable.requested_resources import requested
+from tuner.trainable.trainable import Trainable, load_trainable, pickle_function
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
 """Ray 2.56 gives it where a Trainer or a Tuner is made."""

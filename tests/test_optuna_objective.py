@@ -13,8 +13,8 @@ import tuner
 from tests.one_trial import run_trial
 from tuner import space_from_objective, validate
 from tuner.errors import InputError
-from tuner.foreign.optuna_objective import is_objective
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable.optuna_objective import is_objective
+from tuner.trainable.trainable import Trainable, load_trainable
 
 OBJECTIVE = """
 import optuna

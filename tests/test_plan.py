@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import tuner.trainable
+import tuner.trainable.trainable
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.machine import Autoscaler, Cluster, Node, NodeType
@@ -19,7 +19,7 @@ from tuner.plan import Plan
 from tuner.plan_text import description
 from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
-from tuner.trainable import Trainable
+from tuner.trainable.trainable import Trainable
 
 ROOT = Path(__file__).parent.parent
 GIB = 2.0**30
@@ -192,9 +192,9 @@ def test_many_choices_are_checked_by_one_schema_until_one_is_wrong(
         "def train(config: Config): ...\n"
     )
     calls, schemas = [], []
-    complaints, adapter = Trainable.complaints, tuner.trainable.TypeAdapter
+    complaints, adapter = Trainable.complaints, tuner.trainable.trainable.TypeAdapter
     monkeypatch.setattr(Trainable, "complaints", lambda self, values: calls.append(values) or complaints(self, values))
-    monkeypatch.setattr(tuner.trainable, "TypeAdapter", lambda kind: schemas.append(kind) or adapter(kind))
+    monkeypatch.setattr(tuner.trainable.trainable, "TypeAdapter", lambda kind: schemas.append(kind) or adapter(kind))
     space = {name: {"choice": list(range(1000))}}
     with contextlib.nullcontext() if name == "lr" else pytest.raises(InputError, match="no such parameter"):
         plan(trainable="t_typed.py:train", search_space=space)

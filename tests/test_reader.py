@@ -23,7 +23,7 @@ from tuner.planning import make_plan
 from tuner.provenance import resolved_spec
 from tuner.spec.document import MAX_DEPTH, dotted, dump_yaml, read_yaml
 from tuner.spec.user_imports import user_code
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 
 SMALL = """\
 trainable: t.py:train

@@ -13,9 +13,9 @@ import pytest
 import tuner
 from tests.one_trial import run_trial
 from tuner.errors import InputError
-from tuner.foreign.arguments import argv, of_argparse
-from tuner.foreign.script import ScriptError
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable.arguments import argv, of_argparse
+from tuner.trainable.script import ScriptError
+from tuner.trainable.trainable import Trainable, load_trainable
 
 PARSER = """
 import argparse

@@ -10,7 +10,7 @@ import pytest
 
 from tuner.errors import InputError
 from tuner.spec.configuration import merge
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable.trainable import Trainable, load_trainable
 
 TYPES = """
 import dataclasses

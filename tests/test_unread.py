@@ -13,7 +13,7 @@ from tuner import validate
 from tuner.plan_text import description
 from tuner.runner import prepare
 from tuner.storage.folder import RunFolder
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 
 NAMES = ["lr", "dropout", "net.width"]
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from tuner.experiment.resources import Resources
     from tuner.experiment.spec import Budget, Checkpoints, Cost
     from tuner.experiment.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
-    from tuner.foreign.optuna_space import space_from_objective
     from tuner.loading import load_run
-    from tuner.reporting import get_checkpoint, report
     from tuner.results import ResultSet
     from tuner.resumption import extend, resume, retry
     from tuner.runner import run, validate
     from tuner.simulator import Table, simulate
     from tuner.spec.objective import Objective
+    from tuner.trainable.optuna_space import space_from_objective
+    from tuner.trainable.reporting import get_checkpoint, report
     from tuner.trial import Report, Trial
 
 __all__ = [
@@ -112,9 +112,9 @@ _HOMES = {
     "retry": "tuner.resumption",
     "validate": "tuner.runner",
     "load_run": "tuner.loading",
-    "report": "tuner.reporting",
-    "space_from_objective": "tuner.foreign.optuna_space",
-    "get_checkpoint": "tuner.reporting",
+    "report": "tuner.trainable.reporting",
+    "space_from_objective": "tuner.trainable.optuna_space",
+    "get_checkpoint": "tuner.trainable.reporting",
     "restore_best": "tuner.best",
     "ResultSet": "tuner.results",
     "Trial": "tuner.trial",

@@ -29,7 +29,6 @@ from tuner.history import INTERRUPTED, WAITS_AT_RUNG, History
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance
 from tuner.machine import this_machine
-from tuner.own_loop import REFERENCE
 from tuner.plan import Plan
 from tuner.planning import make_plan
 from tuner.provenance import experiment_of
@@ -40,6 +39,7 @@ from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked
+from tuner.trainable.own_loop import REFERENCE
 from tuner.trial import Report, Status
 
 Answer = Literal["continue", "pause", "stop"]

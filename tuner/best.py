@@ -21,7 +21,7 @@ from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage
 from tuner.storage.untrusted_json import parsed
 from tuner.stored import MAX_CONFIG_BYTES, Mapping, Recorded, checked
-from tuner.trainable import Trainable
+from tuner.trainable.trainable import Trainable
 from tuner.trial import Trial
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")

@@ -22,7 +22,7 @@ from tuner.retraining import SEED, Retraining, retraining
 from tuner.runner import Say, run
 from tuner.spec.objective import Objective
 from tuner.storage.folder import RunFolder
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 from tuner.trial import Trial
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tuner.experiment.reader import Experiment
 from tuner.experiment.spec import ExperimentSpec
 from tuner.machine import Cluster, Node
 from tuner.spec.problem import Task
-from tuner.trainable import Trainable
+from tuner.trainable.trainable import Trainable
 
 _UNWRITABLE = 10**4000
 """Python writes no integer of more than 4,300 digits."""

@@ -15,7 +15,7 @@ from tuner.machine import Cluster, describe
 from tuner.plan import Plan
 from tuner.spec.configuration import Configuration, merge
 from tuner.spec.user_imports import text_of
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable.trainable import Trainable, load_trainable
 from tuner.trainable_checks import with_trainable
 
 SAMPLES = 200

@@ -21,7 +21,7 @@ from tuner.redaction import redacted_argv
 from tuner.results import ResultSet
 from tuner.storage.pickled import Pickled, is_pickled
 from tuner.stored import inside
-from tuner.trainable import Trainable, load_trainable
+from tuner.trainable.trainable import Trainable, load_trainable
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")
 

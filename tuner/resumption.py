@@ -25,7 +25,7 @@ from tuner.storage.folder import STORAGE
 from tuner.storage.lock import Lock, locked
 from tuner.storage.pickled import Pickled, is_pickled
 from tuner.tracking.process import TrackingProcess
-from tuner.trainable import pickle_function
+from tuner.trainable.trainable import pickle_function
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener

@@ -16,7 +16,7 @@ from tuner.spec.configuration import Configuration
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath
 from tuner.spec.values import contains, identity
-from tuner.trainable import Trainable
+from tuner.trainable.trainable import Trainable
 from tuner.trial import Trial
 
 SEED = "seed"

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from tuner.errors import Problem
 from tuner.experiment.reader import Experiment
 from tuner.experiment.resources import Resources
-from tuner.kinds import class_of
-from tuner.kinds.classes import may_end_itself
-from tuner.kinds.resources import requested
 from tuner.spec.configuration import Configuration, merge
 from tuner.spec.user_imports import text_of, user_code
-from tuner.trainable import Trainable
+from tuner.trainable.kinds import class_of
+from tuner.trainable.ray_classes import may_end_itself
+from tuner.trainable.requested_resources import requested
+from tuner.trainable.trainable import Trainable
 
 _MOST_ASKED = 20
 """Configurations for which the trainable's request is asked."""

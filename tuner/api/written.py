@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner.own_loop import REFERENCE
 from tuner.spec.algorithm import AlgorithmSpec, spec_as_mapping
 from tuner.spec.space.from_ray import holds_ray_domain, space_from_param_space
 from tuner.storage.pickled import Pickled
-from tuner.trainable import importable_name, pickle_function
+from tuner.trainable.own_loop import REFERENCE
+from tuner.trainable.trainable import importable_name, pickle_function
 
 _TRAINABLE, _SPACE = "code/trainable.pkl", "code/search_space.pkl"
 

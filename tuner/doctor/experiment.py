@@ -33,7 +33,7 @@ from tuner.spec.quantities import duration, size
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 from tuner.trial import Trial
 
 if TYPE_CHECKING:

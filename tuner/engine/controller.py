@@ -52,9 +52,9 @@ from tuner.engine.retries import FailureStopper
 from tuner.engine.revival import revive
 from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
-from tuner.kinds.old_interfaces import NOTICE, is_known
 from tuner.plan import Plan
 from tuner.results import how_to_resume
+from tuner.trainable.old_interfaces import NOTICE, is_known
 
 KEEP_IDLE_S = 60.0
 """How long a process that has nothing to do is kept where an autoscaler could end its node."""

@@ -28,8 +28,8 @@ from tuner.engine.handover import Process, threads
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
-from tuner.kinds.old_interfaces import news
 from tuner.results import RAY
+from tuner.trainable.old_interfaces import news
 
 Take = Callable[[int, dict[str, Any]], bool]
 """Gets the number of a report, from 1, and its metrics; says whether the trial continues."""

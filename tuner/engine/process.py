@@ -27,11 +27,11 @@ from tuner.engine.saving import Saving
 from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
-from tuner.kinds.old_interfaces import NOTICE, news
 from tuner.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage
+from tuner.trainable.old_interfaces import NOTICE, news
 
 _RANK_FAILED = "tuner/rank_failed"
 """Key of the error of another rank, in what stands in place of a report that will not come."""

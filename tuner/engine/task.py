@@ -21,12 +21,12 @@ from tuner.engine.failures import BadReport, MissingMetric, NotFinite
 from tuner.engine.handover import Process, seed_all, seed_of
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import MICRO_BATCH
-from tuner.foreign.optuna_objective import Objective
-from tuner.kinds.old_interfaces import understood
-from tuner.kinds.parameters import parameters_released
 from tuner.spec.configuration import merge
 from tuner.storage.pickled import Pickled
-from tuner.trainable import load_trainable
+from tuner.trainable.bound_parameters import parameters_released
+from tuner.trainable.old_interfaces import understood
+from tuner.trainable.optuna_objective import Objective
+from tuner.trainable.trainable import load_trainable
 
 NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once"
 

@@ -17,8 +17,6 @@ from tuner.errors import InputError, Place, Problem, did_you_mean
 from tuner.experiment.plug_ins import SCHEDULERS, SEARCHES, read_plug_in
 from tuner.experiment.spec import ExperimentSpec
 from tuner.experiment.validation_errors import mistakes
-from tuner.foreign.optuna_objective import is_objective
-from tuner.foreign.optuna_space import space_from_objective
 from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.space import Space, read_space, space_from_param_space
@@ -27,6 +25,8 @@ from tuner.spec.space.model import MAX_CONSTRAINTS
 from tuner.spec.user_imports import import_attribute, no_exit, text_of
 from tuner.storage.folder import RunFolder
 from tuner.storage.pickled import Pickled, is_pickled
+from tuner.trainable.optuna_objective import is_objective
+from tuner.trainable.optuna_space import space_from_objective
 
 YAML_SUFFIXES = (".yaml", ".yml")
 

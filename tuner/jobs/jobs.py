@@ -26,7 +26,7 @@ from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
 from tuner.runner import checked_name, run_name
 from tuner.storage.folder import RunFolder, without_password
-from tuner.trainable import load_trainable
+from tuner.trainable.trainable import load_trainable
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient

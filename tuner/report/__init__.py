@@ -1,4 +1,4 @@
-"""Tables and pages of a run, and by the same name `tuner.reporting.report`.
+"""Tables and pages of a run, and by the same name `tuner.trainable.reporting.report`.
 
 ``tuner.report(loss=0.25)`` is the call in training code. Python sets ``tuner.report`` to this package when something
 imports a module of it, so the package itself can be called.
@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tuner.reporting import report
+from tuner.trainable.reporting import report
 
 
 class _Callable(ModuleType):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError
-from tuner.foreign.optuna_domains import domain_of
-from tuner.own_code import function_of
+from tuner.trainable.optuna_domains import domain_of
+from tuner.trainable.source import function_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

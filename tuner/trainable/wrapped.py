@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tuner.kinds.old_interfaces import note
+from tuner.trainable.old_interfaces import note
 
 _CHECKPOINT_DIR = "checkpoint_dir"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from tuner.kinds.classes import is_tune_class, tune_class
+from tuner.trainable.ray_classes import is_tune_class, tune_class
 
 _FUNCTION = "write def train(config), which ends with ray.tune.report({...})"
 

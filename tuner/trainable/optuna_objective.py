@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError, did_you_mean
-from tuner.foreign.optuna_domains import as_text, contains
-from tuner.foreign.optuna_space import suggestions
-from tuner.foreign.optuna_trial import trial_class
 from tuner.spec.configuration import flat
+from tuner.trainable.optuna_domains import as_text, contains
+from tuner.trainable.optuna_space import suggestions
+from tuner.trainable.optuna_trial import trial_class
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tuner.foreign.optuna_domains import as_text, contains
-from tuner.reporting import report, trial_number
+from tuner.trainable.optuna_domains import as_text, contains
+from tuner.trainable.reporting import report, trial_number
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

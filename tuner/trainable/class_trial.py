@@ -29,7 +29,7 @@ from ray.tune.result import (
     TRIAL_INFO,
 )
 
-from tuner.kinds.classes import users
+from tuner.trainable.ray_classes import users
 
 _COUNTED = (TRAINING_ITERATION, TIME_TOTAL_S, TIMESTEPS_TOTAL, EPISODES_TOTAL)
 """What a class counts, which Ray keeps beside its checkpoints."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner.own_code import OwnCode, Uncertain, is_assigned, is_plain, name_of, parents_in
+from tuner.trainable.source import OwnCode, Uncertain, is_assigned, is_plain, name_of, parents_in
 
 _READERS = {"get", "pop", "setdefault"}
 _HARMLESS = {"print", "len", "isinstance", "type", "id"}

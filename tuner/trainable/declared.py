@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from tuner.own_code import name_of
+from tuner.trainable.source import name_of
 
 _ELSEWHERE = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers", "exec", "eval", "set_defaults"}
 """Names with which a parser may take more arguments, or other ones, than its calls of ``add_argument`` show."""

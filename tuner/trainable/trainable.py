@@ -19,16 +19,16 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from tuner.errors import InputError, blaming, did_you_mean, shortened
-from tuner.foreign.optuna_objective import Objective, is_objective
-from tuner.foreign.script import Script, is_script, read_script
-from tuner.kinds import as_function
-from tuner.kinds.unsuitable import unsuitable
-from tuner.own_code import function_of, inside_partials
 from tuner.spec.configuration import Configuration
 from tuner.spec.user_imports import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
 from tuner.storage.pickled import Pickled
-from tuner.unread import never_read
+from tuner.trainable.kinds import as_function
+from tuner.trainable.optuna_objective import Objective, is_objective
+from tuner.trainable.script import Script, is_script, read_script
+from tuner.trainable.source import function_of, inside_partials
+from tuner.trainable.unread import never_read
+from tuner.trainable.unsuitable import unsuitable
 
 KeyPath = tuple[str, ...]
 
@@ -198,7 +198,7 @@ def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iter
 def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pickled] = ()) -> Trainable:
     """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
-    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.kinds`), its ``train`` is a function of the
+    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.trainable.kinds`), its ``train`` is a function of the
     configuration. Raises InputError when it cannot be imported, or is not a function of one argument.
     """
     if is_script(reference):

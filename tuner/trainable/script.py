@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError, did_you_mean
-from tuner.foreign.arguments import Argument, argv, find, of_argparse, of_click
-from tuner.foreign.declared import Declared, Rejected, declared
 from tuner.spec.configuration import flat
 from tuner.spec.user_imports import find_file
+from tuner.trainable.arguments import Argument, argv, find, of_argparse, of_click
+from tuner.trainable.declared import Declared, Rejected, declared
 
 
 class ScriptError(Exception):

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tuner.kinds.classes import is_tune_class
-from tuner.kinds.wrapped import unwrapped
+from tuner.trainable.ray_classes import is_tune_class
+from tuner.trainable.wrapped import unwrapped
 
 
 def as_function(train: Any) -> Callable[[Any], Any]:
     """``train`` as a function of the configuration; one that is that already is returned as it is."""
     if is_tune_class(train):
-        from tuner.kinds.class_trial import ClassTrial
+        from tuner.trainable.class_trial import ClassTrial
 
         return ClassTrial(train)
     return unwrapped(train)
@@ -24,5 +24,5 @@ def as_function(train: Any) -> Callable[[Any], Any]:
 
 def class_of(function: Any) -> type | None:
     """The class that stands behind what `as_function` returned; None where it is no class."""
-    adapter = getattr(sys.modules.get("tuner.kinds.class_trial"), "ClassTrial", None)
+    adapter = getattr(sys.modules.get("tuner.trainable.class_trial"), "ClassTrial", None)
     return function.cls if type(function) is adapter else None
