@@ -17,7 +17,7 @@ from ray.autoscaler._private.util import prepare_config
 
 from tuner.engine import autoscaler
 from tuner.engine.autoscaler import configuration, understood
-from tuner.machine import NodeType
+from tuner.plan.cluster import NodeType
 
 CLUSTER = Path(__file__).parents[1] / "cluster"
 

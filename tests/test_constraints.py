@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.spaces import space
 from tuner.errors import MOST_PROBLEMS, InputError
 from tuner.experiment.reader import load_experiment
-from tuner.machine import Cluster, Node
-from tuner.plan import Plan
-from tuner.plan_text import description
-from tuner.planning import make_plan
+from tuner.plan.cluster import Cluster, Node
+from tuner.plan.describe import description
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from tests.covering import covering
 from tests.pairings.test_pairings import PAIRINGS, SEARCH_CLASS, block, effect, news, parts
-from tuner.algorithms import kind, label, schedulers, searches
 from tuner.errors import Problem
+from tuner.plan.compatibility import kind, label, schedulers, searches
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.document import Document

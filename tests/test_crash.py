@@ -40,7 +40,7 @@ from tuner.errors import (
 )
 from tuner.journal import rewrite
 from tuner.loading import last_known
-from tuner.plan import Plan
+from tuner.plan.plan import Plan
 from tuner.results import LOG, ResultSet
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, claims_of, locked

@@ -17,8 +17,8 @@ from ray import tune
 
 from tests.one_trial import run_trial
 from tuner.errors import InputError
-from tuner.plan import Plan
-from tuner.plan_text import description
+from tuner.plan.describe import description
+from tuner.plan.plan import Plan
 from tuner.runner import validate
 from tuner.trainable import old_interfaces
 from tuner.trainable.bound_parameters import parameters_released

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner import machine
-from tuner.machine import Autoscaler, Cluster, Node, NodeType, describe, this_machine
+from tuner.plan import cluster as machine
+from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType, describe, this_machine
 
 GIB = 2.0**30
 

@@ -19,10 +19,10 @@ from tuner.cli.run import summary
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.loading import load_run
-from tuner.machine import Cluster, Node
-from tuner.plan import Plan
-from tuner.plan_text import description
-from tuner.planning import make_plan
+from tuner.plan.cluster import Cluster, Node
+from tuner.plan.describe import description
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.provenance import resolved_spec
 from tuner.report.html import page
 from tuner.report.terminal import headline, overview

@@ -16,8 +16,8 @@ from tuner.engine.own_ray import private_folder
 from tuner.engine.token import make_token
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.reader import load_experiment
-from tuner.machine import this_machine
-from tuner.planning import make_plan
+from tuner.plan.cluster import this_machine
+from tuner.plan.planner import make_plan
 
 MINIMAL = {
     "trainable": "trainables.digits:train",

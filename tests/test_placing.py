@@ -17,7 +17,7 @@ from tuner.engine.nodes import Nodes, Sick
 from tuner.engine.places import Places
 from tuner.engine.placing import PlacedTrials
 from tuner.failure import Failure
-from tuner.machine import Node
+from tuner.plan.cluster import Node
 
 BROKEN = Failure("exception", "RuntimeError: GPU is lost")
 

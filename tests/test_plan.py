@@ -14,10 +14,10 @@ import pytest
 import tuner.trainable.trainable
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
-from tuner.machine import Autoscaler, Cluster, Node, NodeType
-from tuner.plan import Plan
-from tuner.plan_text import description
-from tuner.planning import make_plan
+from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType
+from tuner.plan.describe import description
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.provenance import resolved_spec
 from tuner.trainable.trainable import Trainable
 

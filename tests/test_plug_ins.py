@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from tests.tables import DOMAINS, by_formula
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner import validate
-from tuner.algorithms import pairing_problems, space_problems
 from tuner.cli import cli
 from tuner.errors import InputError, UserCodeRaised
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.schema import experiment_schema
 from tuner.journal import JournalWriter
-from tuner.plan_text import description
+from tuner.plan.compatibility import pairing_problems, space_problems
+from tuner.plan.describe import description
 from tuner.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.schedulers import Asha
 from tuner.searchers import Random, Searcher, SearchSpec, Space, Task, spec_as_mapping

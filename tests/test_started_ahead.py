@@ -16,9 +16,9 @@ import pytest
 from tuner.engine import own_ray
 from tuner.engine.own_ray import PRELOAD, PRESTART, _environment, _of_workers
 from tuner.experiment.reader import load_experiment
-from tuner.machine import Cluster, Node, this_machine
-from tuner.plan import Plan
-from tuner.planning import make_plan
+from tuner.plan.cluster import Cluster, Node, this_machine
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 
 ROOT = Path(__file__).parents[1]
 MACHINE = Cluster((Node("a", {"CPU": 4.0, "GPU": 1.0, "memory": 8 * 2.0**30}),))

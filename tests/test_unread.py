@@ -10,7 +10,7 @@ import pytest
 import tuner
 from tests.test_shipped import EXPERIMENTS, ROOT
 from tuner import validate
-from tuner.plan_text import description
+from tuner.plan.describe import description
 from tuner.runner import prepare
 from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable

@@ -28,9 +28,9 @@ from tuner.experiment.reader import Experiment
 from tuner.history import INTERRUPTED, WAITS_AT_RUNG, History
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance
-from tuner.machine import this_machine
-from tuner.plan import Plan
-from tuner.planning import make_plan
+from tuner.plan.cluster import this_machine
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.provenance import experiment_of
 from tuner.report.html import write_report
 from tuner.results import PROVENANCE, ResultSet, Used, write_json

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.experiment.reader import Experiment, load_experiment
-from tuner.plan import Plan
+from tuner.plan.plan import Plan
 from tuner.redaction import redacted_argv
 from tuner.results import ResultSet
 from tuner.storage.pickled import Pickled, is_pickled

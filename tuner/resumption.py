@@ -16,8 +16,8 @@ from tuner.experiment.reader import Experiment, load_experiment
 from tuner.extension import extension, failed_trials, requested, retried, survivors
 from tuner.journal import JournalWriter
 from tuner.loading import at_a_glance, find_run
-from tuner.plan import Plan
-from tuner.planning import make_plan
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.provenance import pickles_of, resolved_spec, roots
 from tuner.results import ResultSet
 from tuner.runner import Say, prepare, search, write_experiment
@@ -30,7 +30,7 @@ from tuner.trainable.trainable import pickle_function
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
     from tuner.engine.recovery import Stock
-    from tuner.machine import Cluster
+    from tuner.plan.cluster import Cluster
 
 
 def resume(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.algorithms import changes_configurations
 from tuner.errors import InputError
 from tuner.experiment.reader import Experiment, load_experiment
+from tuner.plan.compatibility import changes_configurations
 from tuner.provenance import experiment_of, pickles_of, roots, trainable_of
 from tuner.results import ResultSet
 from tuner.spec.configuration import Configuration

@@ -27,9 +27,9 @@ from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.spec import check_name
 from tuner.journal import JournalWriter
 from tuner.loading import begun
-from tuner.machine import describe
-from tuner.plan import Plan
-from tuner.planning import make_plan
+from tuner.plan.cluster import describe
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
 from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, how_to_resume, new_run_name, write_json

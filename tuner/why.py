@@ -10,7 +10,7 @@ from typing import Any
 from tuner import stored
 from tuner.events import Event
 from tuner.journal import last_event
-from tuner.machine import describe
+from tuner.plan.cluster import describe
 from tuner.results import LIVE, ResultSet, how_to_resume, why_and_remedy
 from tuner.spec.quantities import duration
 from tuner.storage.lock import holder

@@ -121,8 +121,8 @@ def recorder_of(begun: Any, plan: Any) -> Any:
 
 def plan_of(trials: int) -> Any:
     from tuner.experiment.reader import load_experiment
-    from tuner.machine import Cluster, Node
-    from tuner.planning import make_plan
+    from tuner.plan.cluster import Cluster, Node
+    from tuner.plan.planner import make_plan
 
     machine = Cluster((Node("a", {"CPU": 8.0, "memory": 8 * 2.0**30}),))
     return make_plan(load_experiment({**SPEC, "budget": {"trials": trials}}, []), machine)
@@ -269,7 +269,7 @@ def controller(path: Path, trials: int) -> dict[str, Any]:
     from tuner import runner
     from tuner.engine.session import cluster_at
     from tuner.experiment.reader import load_experiment
-    from tuner.planning import make_plan
+    from tuner.plan.planner import make_plan
     from tuner.storage.lock import locked
 
     class Memory:

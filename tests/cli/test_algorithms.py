@@ -8,10 +8,10 @@ from typing import Any, get_args
 import pytest
 from click.testing import CliRunner
 
-from tuner.algorithms import is_plug_in, kind, label, pairing_problems, schedulers, searches
 from tuner.cli import cli
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.spec import ExperimentSpec
+from tuner.plan.compatibility import is_plug_in, kind, label, pairing_problems, schedulers, searches
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers import AnySearch

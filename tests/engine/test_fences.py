@@ -18,8 +18,8 @@ from tuner.engine.process import trainable_class
 from tuner.errors import Interrupted, LockLost
 from tuner.experiment.reader import load_experiment
 from tuner.loading import last_known
-from tuner.machine import this_machine
-from tuner.planning import make_plan
+from tuner.plan.cluster import this_machine
+from tuner.plan.planner import make_plan
 from tuner.results import EXPERIMENT
 from tuner.schedulers.fifo import Fifo
 from tuner.storage.folder import RunFolder

@@ -32,7 +32,7 @@ from tuner.errors import InputError, TunerError
 from tuner.experiment.reader import load_experiment
 from tuner.history import journalled
 from tuner.journal import JOURNAL, JournalReader, last_event
-from tuner.planning import make_plan
+from tuner.plan.planner import make_plan
 from tuner.results import ResultSet
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked

@@ -19,8 +19,8 @@ from tuner.errors import EnvironmentFailure, TunerError
 from tuner.jobs.record import JOBS, Job, Submitter, kept, list_code, recorded
 from tuner.journal import JournalReader
 from tuner.loading import at_a_glance, last_known
-from tuner.machine import this_machine
-from tuner.planning import make_plan
+from tuner.plan.cluster import this_machine
+from tuner.plan.planner import make_plan
 from tuner.provenance import experiment_of
 from tuner.storage.folder import RunFolder
 

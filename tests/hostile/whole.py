@@ -16,8 +16,8 @@ from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.failure import Failure
 from tuner.journal import JournalWriter, last_event
 from tuner.loading import at_a_glance
-from tuner.machine import this_machine
-from tuner.planning import make_plan
+from tuner.plan.cluster import this_machine
+from tuner.plan.planner import make_plan
 from tuner.provenance import experiment_of
 from tuner.results import ResultSet, write_json
 from tuner.runner import write_experiment

@@ -14,7 +14,7 @@ import pytest
 
 from tests.covering import covering
 from tuner import load_run, restore_best, run, validate
-from tuner.algorithms import abilities, is_plug_in, kind, label, schedulers, searches
+from tuner.plan.compatibility import abilities, is_plug_in, kind, label, schedulers, searches
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.spec.model import Model

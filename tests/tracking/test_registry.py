@@ -14,8 +14,8 @@ from tests.tracking.held import parent
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.tracking import MlflowTracking
-from tuner.machine import Cluster, Node
-from tuner.planning import make_plan
+from tuner.plan.cluster import Cluster, Node
+from tuner.plan.planner import make_plan
 from tuner.results import ResultSet
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mlflow import MlflowMirror

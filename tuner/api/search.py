@@ -17,8 +17,8 @@ from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.resources import Resources
 from tuner.experiment.spec import Budget, Checkpoints
 from tuner.experiment.tracking import Tracking
-from tuner.plan import Plan
-from tuner.plan_text import description
+from tuner.plan.describe import description
+from tuner.plan.plan import Plan
 from tuner.results import ResultSet
 from tuner.runner import Say, run, validate
 from tuner.schedulers.base import SchedulerSpec

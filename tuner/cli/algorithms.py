@@ -29,7 +29,7 @@ def command(as_json: bool) -> None:
     Example:
       tuner algorithms
     """
-    from tuner.algorithms import schedulers, searches
+    from tuner.plan.compatibility import schedulers, searches
 
     all_searches, all_schedulers = searches(installed=True), schedulers(installed=True)
     if as_json:
@@ -41,7 +41,7 @@ def command(as_json: bool) -> None:
 
 
 def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool | None]:
-    from tuner.algorithms import kind, label
+    from tuner.plan.compatibility import kind, label
 
     reason = scheduler.unsuited(kind(search))
     return {"search": label(search), "scheduler": label(scheduler), "works": reason is None, "why_not": reason}
@@ -49,7 +49,7 @@ def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool 
 
 def _pairings(searches: list[SearchSpec], schedulers: list[SchedulerSpec]) -> str:
     """A row a search, a column a scheduler, and below them why some do not go together."""
-    from tuner.algorithms import kind, label, variant
+    from tuner.plan.compatibility import kind, label, variant
     from tuner.report.terminal import aligned
 
     notes: dict[str, str] = {}
@@ -75,7 +75,7 @@ def _note(text: str) -> str:
 
 def _can(search: SearchSpec) -> dict[str, Any]:
     """What a search can do, as plain values; nothing where a class of the user's decides."""
-    from tuner.algorithms import abilities, label
+    from tuner.plan.compatibility import abilities, label
 
     found = abilities(search)
     if found is None:

@@ -164,9 +164,9 @@ def _progress(experiments: Sequence[Experiment]) -> str:
 
 def _comparable(experiments: Sequence[Experiment]) -> None:
     """Raises InputError unless all can be searched, each has its name, and they have one objective in common."""
-    from tuner.algorithms import pairing_problems, simulation_problem, space_problems
     from tuner.errors import InputError
     from tuner.experiment.space_checks import examined
+    from tuner.plan.compatibility import pairing_problems, simulation_problem, space_problems
 
     problems = []
     for i, experiment in enumerate(experiments):

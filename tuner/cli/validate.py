@@ -20,7 +20,7 @@ def command(file: str, overrides: tuple[str, ...], address: str | None, as_json:
     Example:
       tuner validate experiments/quickstart.yaml
     """
-    from tuner.plan_text import description
+    from tuner.plan.describe import description
     from tuner.runner import validate
 
     plan = validate(file, overrides, address=address)

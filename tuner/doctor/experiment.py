@@ -23,9 +23,9 @@ from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.failure import Failure
-from tuner.machine import this_machine
-from tuner.plan import Plan
-from tuner.planning import make_plan
+from tuner.plan.cluster import this_machine
+from tuner.plan.plan import Plan
+from tuner.plan.planner import make_plan
 from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
 from tuner.spec.configuration import merge

@@ -16,7 +16,7 @@ from pathlib import Path
 from tuner.doctor.finding import Finding, Level
 from tuner.engine.token import TOKEN, open_to_others
 from tuner.errors import InputError
-from tuner.machine import describe, this_machine
+from tuner.plan.cluster import describe, this_machine
 from tuner.spec.quantities import size
 from tuner.storage.folder import RunFolder
 

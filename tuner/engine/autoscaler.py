@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engine.room import HEAD, UNCOUNTED
-from tuner.machine import Autoscaler, NodeType
+from tuner.plan.cluster import Autoscaler, NodeType
 
 _FILE = "--autoscaling-config="
 _MONITORS = ("autoscaler/_private/monitor.py", "autoscaler/v2/monitor.py")

@@ -52,7 +52,7 @@ from tuner.engine.retries import FailureStopper
 from tuner.engine.revival import revive
 from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
-from tuner.plan import Plan
+from tuner.plan.plan import Plan
 from tuner.results import how_to_resume
 from tuner.trainable.old_interfaces import NOTICE, is_known
 

@@ -33,7 +33,7 @@ from tuner.engine.handover import Process, output_to
 from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import TrialTask, run_function
-from tuner.machine import free_port
+from tuner.plan.cluster import free_port
 from tuner.storage.folder import RunFolder
 
 PATIENCE_S = 10.0

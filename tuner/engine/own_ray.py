@@ -19,7 +19,7 @@ from unittest import mock
 
 from tuner.engine.token import MODE, core, make_token, require_token
 from tuner.errors import EnvironmentFailure
-from tuner.plan import Plan
+from tuner.plan.plan import Plan
 
 WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
 

@@ -24,8 +24,8 @@ from tuner.engine.places import Places
 from tuner.engine.recorder import Recorder
 from tuner.engine.room import nodes_by_id
 from tuner.failure import Failure
-from tuner.machine import Node
-from tuner.plan import Plan
+from tuner.plan.cluster import Node
+from tuner.plan.plan import Plan
 
 LOOK_EVERY_S = 2.0
 """How often it is asked whether trials that wait for other nodes still have some."""

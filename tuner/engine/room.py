@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from tuner.machine import Node
-from tuner.plan import Plan
+from tuner.plan.cluster import Node
+from tuner.plan.plan import Plan
 
 LOOK_EVERY_S = 2.0
 """How often the cluster is asked for its nodes."""

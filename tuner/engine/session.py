@@ -15,8 +15,8 @@ from tuner.engine.autoscaler import autoscaler
 from tuner.engine.own_ray import Watch, bury_ray, start_ray
 from tuner.engine.room import nodes
 from tuner.errors import EnvironmentFailure, LockLost
-from tuner.machine import Cluster, this_machine
-from tuner.plan import Plan
+from tuner.plan.cluster import Cluster, this_machine
+from tuner.plan.plan import Plan
 from tuner.results import LOG
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import Lock

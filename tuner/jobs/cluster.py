@@ -22,7 +22,7 @@ import psutil
 
 from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.machine import free_port
+from tuner.plan.cluster import free_port
 from tuner.redaction import has_secret
 from tuner.spec.document import read_yaml
 from tuner.storage.signing import key_file

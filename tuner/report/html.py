@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from tuner.machine import describe
+from tuner.plan.cluster import describe
 from tuner.redaction import redacted_argv
 from tuner.report.axes import Axis, axes_of
 from tuner.report.chronicle import Chronicle, chronicle

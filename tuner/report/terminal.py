@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.algorithms import changes_configurations
+from tuner.plan.compatibility import changes_configurations
 from tuner.report.twins import same_curves
 from tuner.results import ResultSet
 from tuner.schedulers.asha.first_rung import Trust

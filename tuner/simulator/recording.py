@@ -15,9 +15,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.algorithms import changes_configurations
 from tuner.cells import cell, column
 from tuner.errors import InputError
+from tuner.plan.compatibility import changes_configurations
 from tuner.results import ResultSet
 from tuner.simulator.table import MEASURED, SECONDS
 from tuner.spec.configuration import Configuration, flat

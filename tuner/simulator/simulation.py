@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tuner.algorithms import simulation_problem
 from tuner.errors import InputError
+from tuner.plan.compatibility import simulation_problem
 from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.table import Table

@@ -6,17 +6,17 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.algorithms import pairing_problems, space_problems
 from tuner.errors import MOST_PROBLEMS, InputError, Problem
 from tuner.experiment.reader import Experiment
 from tuner.experiment.resources import ACCELERATOR
 from tuner.experiment.space_checks import examined
-from tuner.machine import Cluster, describe
-from tuner.plan import Plan
+from tuner.plan.cluster import Cluster, describe
+from tuner.plan.compatibility import pairing_problems, space_problems
+from tuner.plan.plan import Plan
+from tuner.plan.trainable_checks import with_trainable
 from tuner.spec.configuration import Configuration, merge
 from tuner.spec.user_imports import text_of
 from tuner.trainable.trainable import Trainable, load_trainable
-from tuner.trainable_checks import with_trainable
 
 SAMPLES = 200
 """Configurations drawn to check the trainable's Config and to estimate sizes."""

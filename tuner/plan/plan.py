@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.experiment.reader import Experiment
 from tuner.experiment.spec import ExperimentSpec
-from tuner.machine import Cluster, Node
+from tuner.plan.cluster import Cluster, Node
 from tuner.spec.problem import Task
 from tuner.trainable.trainable import Trainable
 

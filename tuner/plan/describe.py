@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.errors import shortened
-from tuner.machine import describe
-from tuner.plan import Plan
+from tuner.plan.cluster import describe
+from tuner.plan.plan import Plan
 from tuner.spec.objective import comparison
 from tuner.spec.quantities import size
 from tuner.spec.space import Space

@@ -1,0 +1,1 @@
+"""From what the user wrote and what the cluster has to a checked `Plan`."""
