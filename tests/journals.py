@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.events import Event
-from tuner.journal import JournalReader
+from tuner.runs.events import Event
+from tuner.runs.journal import JournalReader
 from tuner.storage.folder import RunFolder
 
 

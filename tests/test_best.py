@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_results import new_run, trial
-from tuner.best import restore_best
 from tuner.errors import InputError
+from tuner.runs.restore import restore_best
 
 
 def test_where_nothing_was_checkpointed_that_is_all_that_is_said(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cells import cell, cell_value, column
+from tuner.runs.csv_codec import cell, cell_value, column
 
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1+1", "-a", "@SUM(1)", "a", "", "1", "null", '"q"', "a\nb", "-1"])

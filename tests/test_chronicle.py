@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from tests.test_report import add, figures, new_run
 from tuner.cli import cli
 from tuner.errors import InputError
-from tuner.history import History
-from tuner.journal import JournalWriter
 from tuner.report.chronicle import Chronicle, chronicle
 from tuner.report.race import columns, page, race, reading
-from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.history import History
+from tuner.runs.journal import JournalWriter
+from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
 
 

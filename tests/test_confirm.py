@@ -14,8 +14,8 @@ from tuner.cli.confirm import _lines
 from tuner.confirm import Confirmation, Confirmed, compare
 from tuner.errors import InputError, NoUsableResult
 from tuner.intervals import Interval, interval
-from tuner.results import ResultSet
 from tuner.retraining import Retraining, retraining
+from tuner.runs.results import ResultSet
 from tuner.spec.objective import Objective
 
 DIGITS = {

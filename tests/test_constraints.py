@@ -19,7 +19,7 @@ from tuner.plan.cluster import Cluster, Node
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.provenance import resolved_spec
+from tuner.runs.provenance import resolved_spec
 from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration

@@ -38,14 +38,14 @@ from tuner.errors import (
     UserCodeRaised,
     blaming,
 )
-from tuner.journal import rewrite
-from tuner.loading import last_known
 from tuner.plan.plan import Plan
-from tuner.results import LOG, ResultSet
+from tuner.runs.diagnose import explain
+from tuner.runs.journal import rewrite
+from tuner.runs.loading import last_known
+from tuner.runs.results import LOG, ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, claims_of, locked
-from tuner.trial import Report, Trial
-from tuner.why import explain
 
 TRIALS = 6
 TRAINABLE = "def train(config):\n    raise AssertionError(config['x'], 'it runs in no process here')\n"

@@ -16,9 +16,9 @@ from optuna.trial import TrialState
 from tests.test_results import new_run, report, trial
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.export import optuna_study
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Segment
 from tuner.spec.values import show
-from tuner.trial import Segment
 
 SPACE = {
     "lr": {"loguniform": [1e-4, 1.0]},

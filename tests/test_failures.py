@@ -39,17 +39,17 @@ from tuner.engine.memory import REMEMBER_S, Gauge, Kills
 from tuner.engine.recovery import recover, take_stock
 from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, back_off, verdict, with_micro_batch
 from tuner.experiment.failures import Failures
-from tuner.failure import Failure
-from tuner.history import History
-from tuner.journal import JournalWriter
-from tuner.loading import load_run
-from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.failure import Failure
+from tuner.runs.history import History
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import load_run
+from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.trial import Report, Trial
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable
-from tuner.trial import Report, Trial
 
 # ------------------------------------------------------------------------------- what it died of
 

@@ -10,7 +10,7 @@ import torch
 from tuner.engine import group
 from tuner.engine.failures import UserError, failure_of
 from tuner.engine.group import environments
-from tuner.failure import Failure
+from tuner.runs.failure import Failure
 from tuner.training.distributed import Group
 
 

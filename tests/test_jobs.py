@@ -35,7 +35,7 @@ from tuner.jobs.driver import disagreements, drive
 from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code, recorded
 from tuner.jobs.revival import revive
-from tuner.journal import JournalWriter
+from tuner.runs.journal import JournalWriter
 from tuner.spec.document import read_yaml
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked

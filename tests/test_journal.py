@@ -17,13 +17,13 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from ray import cloudpickle
 
-import tuner.journal.reader
-import tuner.journal.writer
+import tuner.runs.journal.reader
+import tuner.runs.journal.writer
 import tuner.storage.lock
 from tests.journals import read_journal
-from tuner.encoding import Opaque, opened
 from tuner.errors import EnvironmentFailure, InputError, LockLost
-from tuner.journal import JournalReader, JournalWriter, first_event, last_event, rewrite
+from tuner.runs.encoding import Opaque, opened
+from tuner.runs.journal import JournalReader, JournalWriter, first_event, last_event, rewrite
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
 
@@ -141,7 +141,7 @@ def test_a_second_writer_goes_on(folder: RunFolder) -> None:
 
 
 def test_a_reader_goes_on_where_it_was(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 300)
+    monkeypatch.setattr(tuner.runs.journal.writer, "SEGMENT_BYTES", 300)
     reader, journal = JournalReader(folder), JournalWriter(folder)
     assert len(list(reader.new())) == 4
     for step in range(20):
@@ -155,7 +155,7 @@ def test_a_reader_goes_on_where_it_was(folder: RunFolder, monkeypatch: pytest.Mo
 
 
 def test_a_segment_grows_to_its_size_and_then_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 200)
+    monkeypatch.setattr(tuner.runs.journal.writer, "SEGMENT_BYTES", 200)
     written(remote(tmp_path))
     journal = JournalWriter(remote(tmp_path))
     for _ in range(8):
@@ -201,7 +201,7 @@ def test_a_flipped_bit_costs_the_line_it_is_in(tmp_path: Path) -> None:
 
 
 def test_a_lost_segment_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(tuner.runs.journal.writer, "SEGMENT_BYTES", 1)
     folder = written(remote(tmp_path))
     (tmp_path / "run/journal/000000002.jsonl").unlink()
     assert numbers(folder) == [1, 3, 4]
@@ -221,7 +221,7 @@ def test_a_journal_written_anew_takes_the_place_of_the_old_one_at_once(folder: R
 
 def test_segments_are_in_order_also_after_a_billion_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their names grow longer there."""
-    monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(tuner.runs.journal.writer, "SEGMENT_BYTES", 1)
     folder, first = remote(tmp_path), 10**9 - 1
     folder.create()
     JournalWriter(folder).close()
@@ -246,7 +246,7 @@ def test_what_is_no_segment_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_is_left_of_the_old_journal_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner.journal.writer, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(tuner.runs.journal.writer, "SEGMENT_BYTES", 1)
     folder = written(remote(tmp_path))
     old = (tmp_path / "run/journal/000000002.jsonl").read_bytes()
     (tmp_path / "run/journal/000000001.jsonl").unlink()
@@ -337,7 +337,7 @@ def test_depth_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_file_of_nothing_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner.journal.reader, "_LONGEST_LINE", 1 << 23)
+    monkeypatch.setattr(tuner.runs.journal.reader, "_LONGEST_LINE", 1 << 23)
     folder = written(local(tmp_path))
     os.truncate(tmp_path / "run/journal.jsonl", 1 << 40)
     journal = read_journal(folder)

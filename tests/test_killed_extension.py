@@ -12,11 +12,11 @@ from tests.journals import read_journal
 from tests.test_crash import TRIALS, begin, loop, quiet, tuner, without_ray  # noqa: F401 - the fixture
 from tuner import extend, load_run, resume, retry
 from tuner.errors import InputError
-from tuner.journal import JournalWriter
-from tuner.loading import last_known
-from tuner.results import ResultSet
+from tuner.runs.diagnose import explain
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import last_known
+from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
-from tuner.why import explain
 
 STEPS = [
     "tuner.resumption.prepare",

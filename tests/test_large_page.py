@@ -14,7 +14,7 @@ from tuner.report.chronicle import Stretch
 from tuner.report.curves import MOST_BARS, merged
 from tuner.report.html import MOST_FAILURES, page
 from tuner.report.thinning import MOST_POINTS, MOST_TRIALS, shown, spread
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 
 @pytest.fixture(scope="module")

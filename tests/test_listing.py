@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.test_results import new_run, trial
 from tuner.cli import cli, options
-from tuner.results import PROVENANCE, REPORTS, TRIALS, write_json
+from tuner.runs.results import PROVENANCE, REPORTS, TRIALS, write_json
 from tuner.storage.lock import LOCK, holder, locked
 
 

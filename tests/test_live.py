@@ -20,8 +20,8 @@ from rich.console import Console
 
 from tests.test_results import new_run, report, trial
 from tuner.experiment.reader import load_experiment
-from tuner.failure import Failure
-from tuner.results import ResultSet, Used
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet, Used
 from tuner.tracking.gpus import Gpu, Gpus
 from tuner.tracking.lines import Lines
 from tuner.tracking.live import Live

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.engine.nodes import IN_A_ROW, LOSSES, QUICK_S, Nodes, Sick
-from tuner.failure import Failure, FailureKind
+from tuner.runs.failure import Failure, FailureKind
 
 BUS = Failure("exception", "RuntimeError: GPU is lost")
 

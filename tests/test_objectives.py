@@ -18,15 +18,16 @@ from tuner.cli import cli
 from tuner.cli.run import summary
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
-from tuner.loading import load_run
 from tuner.plan.cluster import Cluster, Node
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.provenance import resolved_spec
 from tuner.report.html import page
 from tuner.report.terminal import headline, overview
-from tuner.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, ResultSet, write_json
+from tuner.runs.loading import load_run
+from tuner.runs.provenance import resolved_spec
+from tuner.runs.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, ResultSet, write_json
+from tuner.runs.trial import Report, Trial
 from tuner.schedulers.base import Decision
 from tuner.searchers.base import Searcher
 from tuner.spec.document import dump_yaml
@@ -41,7 +42,6 @@ from tuner.spec.objective import (
 )
 from tuner.storage.folder import RunFolder
 from tuner.tracking.lines import Lines
-from tuner.trial import Report, Trial
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
 WEIGHTED = [TWO[0] | {"weight": 2.0}, TWO[1] | {"weight": 0.5}]

@@ -37,9 +37,9 @@ from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.failures import Failures
 from tuner.experiment.spec import Checkpoints
-from tuner.failure import Failure
-from tuner.journal import JournalWriter
-from tuner.results import REPORTS, TRIALS, ResultSet
+from tuner.runs.failure import Failure
+from tuner.runs.journal import JournalWriter
+from tuner.runs.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision, Exploit
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers.random import Random
@@ -128,14 +128,14 @@ class Search:
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     monkeypatch.setattr(recorder_module, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.runs.journal.writer.SYNC_EVERY_S", 0.0)
     return Search(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def unsynced(search: Search, monkeypatch: pytest.MonkeyPatch) -> Search:
     """A search whose events are in memory until somebody asks for them to be stored now."""
-    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 1e9)
+    monkeypatch.setattr("tuner.runs.journal.writer.SYNC_EVERY_S", 1e9)
     search.recorder._next_save = float("inf")
     return search
 
@@ -169,7 +169,7 @@ def test_no_checkpoint_is_deleted_before_what_follows_it_is_on_the_disk(
     search.recorder.failed_attempt("t1", Failure("exception", "boom", 5))
     assert search.events() == []
     assert all(path.exists() for path in (*checkpoints, torn))
-    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.runs.journal.writer.SYNC_EVERY_S", 0.0)
     search.step()
     assert search.events() == ["suggested", *["reported"] * 5, "failed attempt"]
     assert [path.exists() for path in (*checkpoints, torn)] == [False] * 3 + [True] * 2 + [False]

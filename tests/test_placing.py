@@ -16,8 +16,8 @@ from tuner.engine import placing
 from tuner.engine.nodes import Nodes, Sick
 from tuner.engine.places import Places
 from tuner.engine.placing import PlacedTrials
-from tuner.failure import Failure
 from tuner.plan.cluster import Node
+from tuner.runs.failure import Failure
 
 BROKEN = Failure("exception", "RuntimeError: GPU is lost")
 

@@ -18,7 +18,7 @@ from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.provenance import resolved_spec
+from tuner.runs.provenance import resolved_spec
 from tuner.trainable.trainable import Trainable
 
 ROOT = Path(__file__).parent.parent

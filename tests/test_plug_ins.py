@@ -20,10 +20,10 @@ from tuner.cli import cli
 from tuner.errors import InputError, UserCodeRaised
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.schema import experiment_schema
-from tuner.journal import JournalWriter
 from tuner.plan.compatibility import pairing_problems, space_problems
 from tuner.plan.describe import description
-from tuner.results import EXPERIMENT, PROVENANCE, write_json
+from tuner.runs.journal import JournalWriter
+from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.schedulers import Asha
 from tuner.searchers import Random, Searcher, SearchSpec, Space, Task, spec_as_mapping
 from tuner.spec.document import dump_yaml

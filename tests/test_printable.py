@@ -15,9 +15,9 @@ from tests.tracking.made_up import made_up_run
 from tuner import cli
 from tuner.cli.output import echo, print_json
 from tuner.errors import EnvironmentFailure
-from tuner.failure import Failure
 from tuner.printable import printable
-from tuner.results import PROVENANCE, write_json
+from tuner.runs.failure import Failure
+from tuner.runs.results import PROVENANCE, write_json
 from tuner.tracking.screen import Screen
 from tuner.tracking.view import _text
 

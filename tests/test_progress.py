@@ -9,9 +9,9 @@ import pytest
 
 from tests.test_results import new_run, report, trial
 from tuner.report.terminal import headline
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Segment
 from tuner.tracking.lines import Lines
-from tuner.trial import Segment
 
 
 def said_at_the_end_of(results: ResultSet, *ended: int) -> list[str]:

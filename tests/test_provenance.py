@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tuner.provenance import surroundings
+from tuner.runs.provenance import surroundings
 
 
 def git(folder: Path, *words: str) -> None:

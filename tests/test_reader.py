@@ -20,7 +20,7 @@ from tuner.errors import InputError, Place
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.cluster import Cluster, Node
 from tuner.plan.planner import make_plan
-from tuner.provenance import resolved_spec
+from tuner.runs.provenance import resolved_spec
 from tuner.spec.document import MAX_DEPTH, dotted, dump_yaml, read_yaml
 from tuner.spec.user_imports import user_code
 from tuner.trainable.trainable import load_trainable

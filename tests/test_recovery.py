@@ -18,18 +18,18 @@ from tuner.engine.events import reported
 from tuner.engine.recovery import recover, take_stock
 from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError
-from tuner.events import Event
-from tuner.history import History
-from tuner.journal import JournalWriter
-from tuner.loading import at_a_glance, load_run
-from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.events import Event
+from tuner.runs.history import History
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import at_a_glance, load_run
+from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.trial import Report, Segment
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Segment
 
 EPOCHS, TRIALS = 9, 14
 RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}
@@ -238,8 +238,8 @@ def test_a_resume_asks_an_object_store_for_each_segment_once_or_twice(
     save_after: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million reports are 200 segments. Without a snapshot the searcher and the scheduler need them again."""
-    monkeypatch.setattr("tuner.journal.writer.SEGMENT_BYTES", 1)
-    monkeypatch.setattr("tuner.journal.writer.SYNC_EVERY_S", 0.0)
+    monkeypatch.setattr("tuner.runs.journal.writer.SEGMENT_BYTES", 1)
+    monkeypatch.setattr("tuner.runs.journal.writer.SYNC_EVERY_S", 0.0)
     store = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
     search = Search(RunFolder(store, "run", "store://run"), PAIRS[0]).begin()
     search.go_on(save_after=save_after)

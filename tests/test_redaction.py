@@ -13,10 +13,10 @@ from tuner.cli import cli
 from tuner.errors import InputError, TunerError
 from tuner.jobs.cluster import ClusterFile
 from tuner.jobs.jobs import _storage
-from tuner.journal import JournalWriter
-from tuner.loading import last_known
 from tuner.redaction import PASSWORD, has_secret, redacted, redacted_argv, with_password, without_secrets
-from tuner.results import EXPERIMENT, PROVENANCE, write_json
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import last_known
+from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.spec.document import dump_yaml
 from tuner.storage.folder import RunFolder
 

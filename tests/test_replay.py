@@ -21,12 +21,12 @@ from tests.cli.test_command_line import tuner
 from tuner import load_run, run
 from tuner.agreement import measures, same
 from tuner.errors import InputError, Interrupted
-from tuner.provenance import surroundings
 from tuner.replay import Replay, find_trial, replay
-from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.provenance import surroundings
+from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.trial import Report, Segment, Trial
 from tuner.spec.document import dump_yaml
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Segment, Trial
 
 TOYS = Path(__file__).parent / "engine/toys.py"
 

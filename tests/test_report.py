@@ -18,21 +18,21 @@ from click.testing import CliRunner
 from tests.benchmarks.made_up_run import SPEC, made_up_run
 from tuner.cli import cli
 from tuner.errors import TunerError
-from tuner.failure import Failure
-from tuner.journal import JournalWriter
-from tuner.loading import last_known
 from tuner.report.axes import axes_of
 from tuner.report.html import page, write_report
 from tuner.report.importance import LEAST_TRIALS, importance
 from tuner.report.parameters import MOST_DOTS, dotted
 from tuner.report.style import view
 from tuner.report.verdict import ranked, state, verdict
-from tuner.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, ResultSet, write_json
+from tuner.runs.failure import Failure
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import last_known
+from tuner.runs.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, ResultSet, write_json
+from tuner.runs.trial import Report, Segment, Trial
 from tuner.spec.document import dump_yaml
 from tuner.spec.objective import Objective
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
-from tuner.trial import Report, Segment, Trial
 
 SECTIONS = ["summary", "configuration", "incumbent", "curves", "importance", "parallel", "slices", "contour"]
 SECTIONS += ["timeline", "trials", "failures", "provenance", "again"]

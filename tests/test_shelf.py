@@ -13,9 +13,9 @@ from tuner.engine.control import Control
 from tuner.engine.shelf import GIB, Shelf, copy_name, superfluous
 from tuner.engine.storing import Storing
 from tuner.experiment.spec import Checkpoints
-from tuner.history import History
-from tuner.results import ResultSet
-from tuner.trial import Report, Segment, Trial
+from tuner.runs.history import History
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Segment, Trial
 
 KIB = 1024
 

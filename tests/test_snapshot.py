@@ -11,12 +11,12 @@ import pytest
 
 from tuner.engine.course import Course
 from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
+from tuner.runs.trial import Report, Trial
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import key_file, why_unused
-from tuner.trial import Report, Trial
 
 from tests.tables import space  # isort: skip
 

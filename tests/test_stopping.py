@@ -19,7 +19,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from tests.test_listing import saved
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import PROVENANCE, write_json
+from tuner.runs.results import PROVENANCE, write_json
 from tuner.stopping import stop
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, claims_of, holder, locked

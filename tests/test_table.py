@@ -11,11 +11,11 @@ import pytest
 
 from tests.tables import by_formula, by_hand, space
 from tuner.errors import InputError
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.simulator import Table
 from tuner.simulator.recording import record
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Trial
 
 X = space({"x": {"choice": [0, 1, 2]}})
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.tables import EPOCHS, by_formula, space
 from tuner.report.terminal import trust
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.schedulers.asha.adaptive import AdaptiveStopping
 from tuner.schedulers.asha.first_rung import Trust, possible_ladders, possible_rungs, starting_rung
 from tuner.schedulers.asha.spec import Asha
@@ -23,7 +24,6 @@ from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Trial
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -12,8 +12,8 @@ from tests.test_results import new_run, trial
 from tuner.report.html import page
 from tuner.report.terminal import overview
 from tuner.report.twins import same_curves
-from tuner.results import ResultSet
-from tuner.trial import Segment
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Segment
 
 CURVE = (0.5, 0.25, 0.125)
 

@@ -19,10 +19,10 @@ from tuner.cli import cli
 from tuner.engine.recovery import take_stock
 from tuner.engine.snapshot import STATE
 from tuner.errors import InputError
-from tuner.journal import JournalWriter
-from tuner.loading import at_a_glance
-from tuner.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.runner import run
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import at_a_glance
+from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import key_file

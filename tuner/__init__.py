@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from tuner import errors, schedulers, searchers
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
     from tuner.ask_tell import AskTell, Suggestion
-    from tuner.best import restore_best
     from tuner.callback import Callback
     from tuner.experiment.failures import Failures
     from tuner.experiment.resources import Resources
     from tuner.experiment.spec import Budget, Checkpoints, Cost
     from tuner.experiment.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
-    from tuner.loading import load_run
-    from tuner.results import ResultSet
     from tuner.resumption import extend, resume, retry
     from tuner.runner import run, validate
+    from tuner.runs.loading import load_run
+    from tuner.runs.restore import restore_best
+    from tuner.runs.results import ResultSet
+    from tuner.runs.trial import Report, Trial
     from tuner.simulator import Table, simulate
     from tuner.spec.objective import Objective
     from tuner.trainable.optuna_space import space_from_objective
     from tuner.trainable.reporting import get_checkpoint, report
-    from tuner.trial import Report, Trial
 
 __all__ = [
     "AskTell",
@@ -111,14 +111,14 @@ _HOMES = {
     "extend": "tuner.resumption",
     "retry": "tuner.resumption",
     "validate": "tuner.runner",
-    "load_run": "tuner.loading",
+    "load_run": "tuner.runs.loading",
     "report": "tuner.trainable.reporting",
     "space_from_objective": "tuner.trainable.optuna_space",
     "get_checkpoint": "tuner.trainable.reporting",
-    "restore_best": "tuner.best",
-    "ResultSet": "tuner.results",
-    "Trial": "tuner.trial",
-    "Report": "tuner.trial",
+    "restore_best": "tuner.runs.restore",
+    "ResultSet": "tuner.runs.results",
+    "Trial": "tuner.runs.trial",
+    "Report": "tuner.runs.trial",
     "Callback": "tuner.callback",
     "simulate": "tuner.simulator",
     "Table": "tuner.simulator",

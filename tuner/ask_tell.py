@@ -23,24 +23,24 @@ from tuner.engine.metrics import flat_metrics
 from tuner.engine.recorder import SAVE_EVERY_S
 from tuner.engine.recovery import Recovered, recover, take_stock
 from tuner.errors import InputError
-from tuner.events import Compared
 from tuner.experiment.reader import Experiment
-from tuner.history import INTERRUPTED, WAITS_AT_RUNG, History
-from tuner.journal import JournalWriter
-from tuner.loading import at_a_glance
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.provenance import experiment_of
 from tuner.report.html import write_report
-from tuner.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runner import free_folder, record_start, run_name, write_experiment
+from tuner.runs.events import Compared
+from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, History
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import at_a_glance
+from tuner.runs.provenance import experiment_of
+from tuner.runs.results import PROVENANCE, ResultSet, Used, write_json
+from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.trainable.own_loop import REFERENCE
-from tuner.trial import Report, Status
 
 Answer = Literal["continue", "pause", "stop"]
 """What becomes of a trial after a report."""

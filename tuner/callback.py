@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tuner.failure import Failure
-    from tuner.results import ResultSet
-    from tuner.trial import Report, Trial
+    from tuner.runs.failure import Failure
+    from tuner.runs.results import ResultSet
+    from tuner.runs.trial import Report, Trial
 
 
 class Callback:
@@ -25,7 +25,7 @@ class Callback:
         ...         self.metric = results.metric
         ...     def reported(self, trial, report):
         ...         print(trial.id, report.step, report.metrics[self.metric])
-        >>> from tuner.trial import Report, Trial
+        >>> from tuner.runs.trial import Report, Trial
         >>> announce = Announce()
         >>> announce.metric = "loss"
         >>> announce.reported(Trial("t1", 1, {"lr": 0.1}), Report("t1", 1, 2.0, 0.0, {"loss": 0.5}))

@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.best import restore_best
 from tuner.errors import InputError, NoUsableResult
 from tuner.intervals import Interval, interval
-from tuner.loading import begun, last_known
-from tuner.results import ResultSet, how_to_resume, write_json
 from tuner.retraining import SEED, Retraining, retraining
 from tuner.runner import Say, run
+from tuner.runs.loading import begun, last_known
+from tuner.runs.restore import restore_best
+from tuner.runs.results import ResultSet, how_to_resume, write_json
+from tuner.runs.trial import Trial
 from tuner.spec.objective import Objective
 from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener

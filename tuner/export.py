@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.provenance import experiment_of
 from tuner.redaction import redacted, with_password
-from tuner.results import ResultSet
+from tuner.runs.provenance import experiment_of
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.space import Choice, Computed, Constant, Domain, Float, Integer, Normal, Parameter, at
 from tuner.spec.values import identity, is_number, show
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     import optuna

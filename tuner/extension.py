@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.errors import InputError, did_you_mean
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.spec.quantities import seconds
 
 RETRY = "retry --failed"

@@ -13,9 +13,9 @@ from tuner.engine.failures import BadReport, MissingMetric, failure_of, user_err
 from tuner.engine.local import run_here
 from tuner.engine.task import TrialTask
 from tuner.errors import InputError, Interrupted, did_you_mean
-from tuner.provenance import experiment_of, surroundings
-from tuner.results import ResultSet
-from tuner.trial import Report, Trial
+from tuner.runs.provenance import experiment_of, surroundings
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 
 SHOWN = 20
 """Trials that a message lists at most."""

@@ -14,13 +14,13 @@ from tuner.engine.session import cluster_at
 from tuner.errors import InputError
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.extension import extension, failed_trials, requested, retried, survivors
-from tuner.journal import JournalWriter
-from tuner.loading import at_a_glance, find_run
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.provenance import pickles_of, resolved_spec, roots
-from tuner.results import ResultSet
 from tuner.runner import Say, prepare, search, write_experiment
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import at_a_glance, find_run
+from tuner.runs.provenance import pickles_of, resolved_spec, roots
+from tuner.runs.results import ResultSet
 from tuner.storage.folder import STORAGE
 from tuner.storage.lock import Lock, locked
 from tuner.storage.pickled import Pickled, is_pickled

@@ -10,14 +10,14 @@ from typing import Any
 from tuner.errors import InputError
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.compatibility import changes_configurations
-from tuner.provenance import experiment_of, pickles_of, roots, trainable_of
-from tuner.results import ResultSet
+from tuner.runs.provenance import experiment_of, pickles_of, roots, trainable_of
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import Configuration
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath
 from tuner.spec.values import contains, identity
 from tuner.trainable.trainable import Trainable
-from tuner.trial import Trial
 
 SEED = "seed"
 """The trainable's parameter that everything random in it comes from."""

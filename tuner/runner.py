@@ -25,14 +25,23 @@ from tuner.errors import (
 )
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.spec import check_name
-from tuner.journal import JournalWriter
-from tuner.loading import begun
 from tuner.plan.cluster import describe
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.provenance import provenance, resolved_spec
 from tuner.report.html import write_report
-from tuner.results import EXPERIMENT, PROVENANCE, RAY, TRIAL_LOG, ResultSet, how_to_resume, new_run_name, write_json
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import begun
+from tuner.runs.provenance import provenance, resolved_spec
+from tuner.runs.results import (
+    EXPERIMENT,
+    PROVENANCE,
+    RAY,
+    TRIAL_LOG,
+    ResultSet,
+    how_to_resume,
+    new_run_name,
+    write_json,
+)
 from tuner.spec.configuration import merge
 from tuner.spec.document import dump_yaml
 from tuner.spec.user_imports import innermost

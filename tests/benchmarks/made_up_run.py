@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.journal import JournalWriter
-from tuner.results import ResultSet
+from tuner.runs.journal import JournalWriter
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Trial
 
 SPEC: dict[str, Any] = {
     "name": "large",

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from report_page import started  # noqa: E402
 
-from tuner.loading import load_run  # noqa: E402
+from tuner.runs.loading import load_run  # noqa: E402
 from tuner.tracking.ui import page_of_run  # noqa: E402
 
 CHOOSE = """columns => {

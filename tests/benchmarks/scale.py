@@ -111,7 +111,7 @@ def folder_of(path: Path) -> Any:
 def recorder_of(begun: Any, plan: Any) -> Any:
     from tuner.engine.control import Control
     from tuner.engine.recorder import Recorder
-    from tuner.journal import JournalWriter
+    from tuner.runs.journal import JournalWriter
 
     journal = JournalWriter(begun.results.folder)
     made = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
@@ -133,9 +133,9 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     from tuner.engine.fit import new_course
     from tuner.engine.ledger import ledger_of
     from tuner.engine.recovery import Recovered
-    from tuner.provenance import resolved_spec
-    from tuner.results import ResultSet
     from tuner.runner import write_experiment
+    from tuner.runs.provenance import resolved_spec
+    from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
 
     plan = plan_of(trials)
@@ -197,7 +197,7 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     """The recorder of a search that is taken up as `resume` does it, and the seconds of each step."""
     from tuner.engine.fit import new_course
     from tuner.engine.recovery import recover, take_stock
-    from tuner.loading import at_a_glance
+    from tuner.runs.loading import at_a_glance
 
     plan = plan_of(trials)
     spent: dict[str, float] = {}
@@ -218,7 +218,7 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
 
 def take_up(path: Path, trials: int) -> dict[str, Any]:
     """`resume` without a snapshot, and what the driver writes at the end."""
-    from tuner.loading import load_run
+    from tuner.runs.loading import load_run
 
     (path / "state.pkl").unlink(missing_ok=True)
     recorder, spent = taken_up(folder_of(path), trials)
@@ -238,7 +238,7 @@ def requests(path: Path, trials: int) -> dict[str, Any]:
     """As `take_up`, where the journal lies in an object store."""
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from tuner.journal.writer import SEGMENT_BYTES
+    from tuner.runs.journal.writer import SEGMENT_BYTES
     from tuner.storage.folder import RunFolder
 
     store = path.parent / "store"
@@ -309,8 +309,8 @@ def page(path: Path, browser: bool) -> dict[str, Any]:
     """The report."""
     from report_page import opened
 
-    from tuner.loading import load_run
     from tuner.report.html import page
+    from tuner.runs.loading import load_run
 
     results = load_run(folder_of(path))
     cpu = time.process_time()

@@ -185,7 +185,7 @@ def test_a_bad_table_ends_with_2_and_one_line(files: Path) -> None:
 
 def test_a_run_is_written_as_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = run_of(tmp_path, ASHA, ({"x": 0}, epochs(0.1, 0.2)), ({"x": 1}, epochs(0.3)))
-    monkeypatch.setattr("tuner.loading.load_run", lambda run, storage: results)
+    monkeypatch.setattr("tuner.runs.loading.load_run", lambda run, storage: results)
     done = CliRunner().invoke(table, ["run", "-o", str(tmp_path / "t.parquet")], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{tmp_path}/t.parquet\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_command_line import ROOT, TOYS, tuner
-from tuner.journal import last_event
+from tuner.runs.journal import last_event
 from tuner.storage.folder import RunFolder
 
 EXPERIMENT = f"""

@@ -17,7 +17,7 @@ import pytest
 from tests.cluster.hosts import ROOT
 from tests.cluster.namespaces import Namespaces
 from tuner import load_run
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 

@@ -16,7 +16,7 @@ from tests.cluster.hosts import Host, until
 from tests.cluster.launcher import Cluster
 from tests.cluster.store import STORAGE, Store
 from tuner import load_run
-from tuner.loading import last_known
+from tuner.runs.loading import last_known
 from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -14,12 +14,12 @@ from tuner import load_run, restore_best, resume, run
 from tuner.engine import shelf
 from tuner.engine.recorder import Recorder
 from tuner.errors import EnvironmentFailure, InputError, Interrupted
-from tuner.failure import Failure
-from tuner.results import ResultSet
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.storage import manifest
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage
-from tuner.trial import Report, Trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ import pytest
 
 from tuner import extend, load_run, retry, run
 from tuner.errors import InputError
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 TOYS = Path(__file__).parent / "toys.py"

@@ -17,10 +17,10 @@ from tuner.engine.fit import task_of
 from tuner.engine.process import trainable_class
 from tuner.errors import Interrupted, LockLost
 from tuner.experiment.reader import load_experiment
-from tuner.loading import last_known
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
-from tuner.results import EXPERIMENT
+from tuner.runs.loading import last_known
+from tuner.runs.results import EXPERIMENT
 from tuner.schedulers.fifo import Fifo
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK

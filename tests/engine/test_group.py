@@ -9,7 +9,7 @@ import pytest
 
 from tuner import run
 from tuner.errors import InputError
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.test_run import search
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

@@ -13,7 +13,7 @@ from tuner import load_run, resume, run
 from tuner.engine.recorder import Listener
 from tuner.errors import Interrupted
 from tuner.replay import replay
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 TOYS = Path(__file__).with_name("kinds_toys.py")

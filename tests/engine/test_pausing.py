@@ -9,7 +9,7 @@ import pytest
 
 from tuner import load_run, run
 from tuner.errors import InputError
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 HERE = Path(__file__).parent

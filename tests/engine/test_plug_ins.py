@@ -13,8 +13,8 @@ from tests.test_plug_ins import SCHEDULER, SEARCH, dedented
 from tuner import extend, load_run, run
 from tuner.callback import Callback
 from tuner.errors import Crashed, InputError
-from tuner.results import ResultSet
-from tuner.trial import Report, Trial
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 

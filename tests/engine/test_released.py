@@ -14,7 +14,7 @@ from tests.engine.test_checkpoints import At
 from tests.faults.stand_ins import Actors
 from tuner import run
 from tuner.engine import controller
-from tuner.trial import Trial
+from tuner.runs.trial import Trial
 
 TRIALS = 12
 TOY = Path(__file__).parents[1] / "faults/toy.py"

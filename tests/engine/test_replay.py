@@ -8,11 +8,11 @@ import pytest
 
 from tuner import load_run, run
 from tuner.experiment.reader import load_experiment
-from tuner.failure import Failure
-from tuner.results import ResultSet
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.simulator import Table, simulate
 from tuner.simulator.recording import record
-from tuner.trial import Report, Trial
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tuner import run
 from tuner.engine import controller
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 TOYS = Path(__file__).parent / "toys.py"

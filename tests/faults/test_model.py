@@ -30,10 +30,10 @@ from tuner import resumption, runner
 from tuner.engine.shelf import copy_name
 from tuner.errors import InputError, TunerError
 from tuner.experiment.reader import load_experiment
-from tuner.history import journalled
-from tuner.journal import JOURNAL, JournalReader, last_event
 from tuner.plan.planner import make_plan
-from tuner.results import ResultSet
+from tuner.runs.history import journalled
+from tuner.runs.journal import JOURNAL, JournalReader, last_event
+from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
 from tuner.storage.manifest import damage
@@ -267,7 +267,7 @@ def sequence(seed: int) -> str:
 
 
 def _known(place: Place) -> ResultSet:
-    from tuner.loading import last_known
+    from tuner.runs.loading import last_known
 
     return last_known(place.folder)
 

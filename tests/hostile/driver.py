@@ -140,7 +140,7 @@ def _validate() -> int:
     """`validate` as the command line calls it; where it accepts the file, what `run` would record must be readable."""
     from tuner import cli, runner
     from tuner.plan.plan import Plan
-    from tuner.provenance import resolved_spec
+    from tuner.runs.provenance import resolved_spec
     from tuner.spec.document import dump_yaml, read_yaml
 
     plans: list[Plan] = []

@@ -17,11 +17,11 @@ from tuner.engine.fit import new_course
 from tuner.engine.recovery import recover, take_stock
 from tuner.errors import EnvironmentFailure, TunerError
 from tuner.jobs.record import JOBS, Job, Submitter, kept, list_code, recorded
-from tuner.journal import JournalReader
-from tuner.loading import at_a_glance, last_known
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
-from tuner.provenance import experiment_of
+from tuner.runs.journal import JournalReader
+from tuner.runs.loading import at_a_glance, last_known
+from tuner.runs.provenance import experiment_of
 from tuner.storage.folder import RunFolder
 
 NO_RAY = "this is as far as a search comes without Ray"

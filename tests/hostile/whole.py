@@ -13,17 +13,17 @@ import torch
 from tuner.engine.fit import new_course
 from tuner.engine.recovery import recover, take_stock
 from tuner.engine.snapshot import Snapshot, write_snapshot
-from tuner.failure import Failure
-from tuner.journal import JournalWriter, last_event
-from tuner.loading import at_a_glance
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
-from tuner.provenance import experiment_of
-from tuner.results import ResultSet, write_json
 from tuner.runner import write_experiment
+from tuner.runs.failure import Failure
+from tuner.runs.journal import JournalWriter, last_event
+from tuner.runs.loading import at_a_glance
+from tuner.runs.provenance import experiment_of
+from tuner.runs.results import ResultSet, write_json
+from tuner.runs.trial import Report, Segment, Trial
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import contents, seal
-from tuner.trial import Report, Segment, Trial
 
 SPEC: dict[str, Any] = {
     "name": "victim",

@@ -12,9 +12,9 @@ import pytest
 
 from tuner import load_run, resume, run
 from tuner.errors import Interrupted
-from tuner.failure import Failure
-from tuner.results import ResultSet
-from tuner.trial import Report, Trial
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 

@@ -9,7 +9,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.tracking.mirror import step_of
 
 Rows = Counter[tuple[str, int, str, float | str]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Trial
 
 
 def made_up_run(folder: Path, **provenance: Any) -> ResultSet:

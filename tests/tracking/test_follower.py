@@ -13,13 +13,13 @@ from tests.tracking.held import children, held, parent, recorded
 from tests.tracking.made_up import made_up_run
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import Tracking
-from tuner.history import History
-from tuner.journal import JournalWriter
-from tuner.loading import last_known
-from tuner.results import ResultSet
+from tuner.runs.history import History
+from tuner.runs.journal import JournalWriter
+from tuner.runs.loading import last_known
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.tracking.follower import Delivery, Follower, follow
 from tuner.tracking.process import TrackingProcess
-from tuner.trial import Trial
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from tests.tracking.held import children, held, parent, recorded, runs
 from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import MlflowTracking
-from tuner.failure import Failure
-from tuner.results import ResultSet
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Segment
 from tuner.tracking.mlflow import MlflowMirror
-from tuner.trial import Segment
 
 
 @pytest.fixture

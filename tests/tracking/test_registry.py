@@ -16,10 +16,10 @@ from tuner.experiment.reader import load_experiment
 from tuner.experiment.tracking import MlflowTracking
 from tuner.plan.cluster import Cluster, Node
 from tuner.plan.planner import make_plan
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mlflow import MlflowMirror
-from tuner.trial import Report, Trial
 
 USER = """
 import torch

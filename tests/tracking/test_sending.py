@@ -12,7 +12,7 @@ from tests.tracking.held import held, parent, recorded
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
 from tuner.storage.lock import locked
 

@@ -11,7 +11,7 @@ from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.errors import InputError
 from tuner.experiment.tracking import TensorboardTracking, Tracking
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
 from tuner.tracking import mirrors_of
 

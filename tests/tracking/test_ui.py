@@ -16,7 +16,7 @@ import pytest
 
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.errors import InputError
-from tuner.results import EXPERIMENT, PROVENANCE, write_json
+from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.spec.document import dump_yaml
 from tuner.tracking.ui import Page, page_of_storage
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from tuner.experiment.reader import Experiment
-from tuner.results import ResultSet
 from tuner.runner import Say
+from tuner.runs.results import ResultSet
 from tuner.tracking.notebook import NotebookProgress, in_notebook
 from tuner.tracking.screen import Screen
 

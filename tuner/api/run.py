@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 from tuner.api.progress import Show, with_progress
 from tuner.errors import TunerError
 from tuner.experiment.reader import Experiment
-from tuner.loading import find_run, last_known
-from tuner.provenance import experiment_of
 from tuner.report import notebook
 from tuner.report.html import page
 from tuner.report.terminal import overview
-from tuner.results import ResultSet
 from tuner.resumption import extend, resume, retry
 from tuner.runner import Say
+from tuner.runs.diagnose import standing
+from tuner.runs.loading import find_run, last_known
+from tuner.runs.provenance import experiment_of
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.storage.folder import STORAGE
-from tuner.trial import Trial
-from tuner.why import standing
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.ask_tell import AskTell
-    from tuner.best import Best
     from tuner.engine.recorder import Listener
+    from tuner.runs.restore import Best
 
 
 class Run:
@@ -222,7 +222,7 @@ class Run:
             InputError: If the run or its trainable cannot do this.
             EnvironmentFailure: If every checkpoint is damaged.
         """
-        from tuner.best import restore_best
+        from tuner.runs.restore import restore_best
 
         return restore_best(self.results, trial=trial, test=test, export=export)
 

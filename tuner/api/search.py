@@ -19,8 +19,8 @@ from tuner.experiment.spec import Budget, Checkpoints
 from tuner.experiment.tracking import Tracking
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
-from tuner.results import ResultSet
 from tuner.runner import Say, run, validate
+from tuner.runs.results import ResultSet
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.spec.document import dump_yaml

@@ -37,9 +37,9 @@ def command(
     """
     if trial is not None and chosen is not None:
         raise click.UsageError(f"TRIAL {trial} and --trial {chosen}: name one trial")
-    from tuner.best import restore_best
-    from tuner.loading import load_run
     from tuner.report.terminal import config_lines
+    from tuner.runs.loading import load_run
+    from tuner.runs.restore import restore_best
     from tuner.spec.values import metrics_line
 
     results = load_run(run_, storage)

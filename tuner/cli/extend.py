@@ -41,9 +41,9 @@ def command(
     its own epochs needs more of them, too: --set params.epochs=50.
     """
     from tuner.cli.run import on_screen
-    from tuner.loading import find_run, last_known
-    from tuner.provenance import experiment_of
     from tuner.resumption import extend
+    from tuner.runs.loading import find_run, last_known
+    from tuner.runs.provenance import experiment_of
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage)), trust),

@@ -24,8 +24,8 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
     Example:
       tuner list
     """
-    from tuner.loading import runs
     from tuner.report.terminal import aligned, shortened
+    from tuner.runs.loading import runs
     from tuner.spec.values import number
     from tuner.storage.folder import RunFolder
 
@@ -49,10 +49,10 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
 
 def _row(folder: RunFolder) -> dict[str, Any]:
     from tuner.errors import EnvironmentFailure
-    from tuner.loading import at_a_glance, last_known
     from tuner.report.terminal import objectives_line
-    from tuner.results import REPORTS
-    from tuner.why import standing
+    from tuner.runs.diagnose import standing
+    from tuner.runs.loading import at_a_glance, last_known
+    from tuner.runs.results import REPORTS
 
     empty = {"state": "damaged", "trials": "", "best": "", "metric": "", "started": ""}
     results = at_a_glance(folder)

@@ -11,7 +11,7 @@ from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.agreement import Difference
-    from tuner.trial import Report
+    from tuner.runs.trial import Report
 
 DIFFERS = 5
 """Exit status when the trial does not give what was recorded."""
@@ -39,9 +39,9 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
     """
     if debug and as_json:
         raise click.UsageError("--pdb and --json both need stdout: choose one")
-    from tuner.loading import load_run
     from tuner.replay import fails_by_itself, find_trial, replay
     from tuner.report.terminal import config_line
+    from tuner.runs.loading import load_run
     from tuner.spec.values import metrics_line
 
     results = load_run(run_, storage)

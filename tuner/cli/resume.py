@@ -71,9 +71,9 @@ def command(
         _as_job(run_, storage if options.given("storage") else None, jobs_address, cluster, exclude, include, as_json)
         return
     from tuner.cli.run import on_screen
-    from tuner.loading import at_a_glance, find_run, last_known
-    from tuner.provenance import experiment_of
     from tuner.resumption import move, resume
+    from tuner.runs.loading import at_a_glance, find_run, last_known
+    from tuner.runs.provenance import experiment_of
 
     folder = find_run(run_, storage)
     known = at_a_glance(folder)  # what the screen needs: `resume` reads the journal itself

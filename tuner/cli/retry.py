@@ -38,9 +38,9 @@ def command(
       tuner retry runs/quickstart-20260101-120000
     """
     from tuner.cli.run import on_screen
-    from tuner.loading import find_run, last_known
-    from tuner.provenance import experiment_of
     from tuner.resumption import retry
+    from tuner.runs.loading import find_run, last_known
+    from tuner.runs.provenance import experiment_of
 
     on_screen(
         experiment_of(last_known(find_run(run_, storage)), trust),

@@ -13,8 +13,8 @@ from tuner.cli.output import echo, print_json
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
     from tuner.experiment.reader import Experiment
-    from tuner.results import ResultSet
-    from tuner.trial import Report, Trial
+    from tuner.runs.results import ResultSet
+    from tuner.runs.trial import Report, Trial
 
 Search = Callable[[Sequence["Listener"], Callable[[str], None]], "ResultSet"]
 

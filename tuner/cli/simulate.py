@@ -75,7 +75,7 @@ def command(
     from tuner.experiment.reader import load_experiment
     from tuner.report.figures import page, png
     from tuner.report.terminal import table as aligned
-    from tuner.results import new_run_name
+    from tuner.runs.results import new_run_name
     from tuner.simulator.comparison import Limits, compare
     from tuner.storage.folder import STORAGE, RunFolder
 

@@ -43,7 +43,7 @@ def command(name: str, storage: str, address: str | None, cluster: str | None, a
 def _run(name: str, storage: str, cluster: str | None) -> RunFolder | None:
     """The run folder of that name. Raises InputError if there is none, and no cluster that could have such a job."""
     from tuner.errors import InputError
-    from tuner.loading import find_run
+    from tuner.runs.loading import find_run
 
     try:
         return find_run(name, storage)
@@ -54,9 +54,9 @@ def _run(name: str, storage: str, cluster: str | None) -> RunFolder | None:
 
 
 def _stop_run(folder: RunFolder, as_json: bool) -> None:
-    from tuner.loading import at_a_glance
+    from tuner.runs.diagnose import standing
+    from tuner.runs.loading import at_a_glance
     from tuner.stopping import stop
-    from tuner.why import standing
 
     was_running = stop(folder, lambda text: echo(text, err=True))
     state, words = standing(at_a_glance(folder))

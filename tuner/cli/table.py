@@ -22,7 +22,7 @@ def command(run_: str, output: str, storage: str, as_json: bool) -> None:
 
 def write_table(run: str, target: str, storage: str, as_json: bool) -> None:
     """Writes the learning curves of ``run``, which ``simulate`` replays, to the file ``target``."""
-    from tuner.loading import load_run
+    from tuner.runs.loading import load_run
     from tuner.simulator.recording import record
 
     made = record(load_run(run, storage))

@@ -22,22 +22,22 @@ from tuner.doctor.system import DISK_ERROR, disk
 from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.experiment.reader import Experiment, load_experiment
-from tuner.failure import Failure
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runner import run
+from tuner.runs.failure import Failure
+from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
 from tuner.spec.quantities import duration, size
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable
 from tuner.trainable.trainable import load_trainable
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
-    from tuner.trial import Report
+    from tuner.runs.trial import Report
 
 STEPS = 3
 """Reports after which the trial ends."""

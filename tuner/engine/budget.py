@@ -10,7 +10,7 @@ from ray.tune import Stopper
 from tuner.engine.control import Control
 from tuner.engine.ledger import Ledger
 from tuner.experiment.spec import Budget
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.schedulers.base import SchedulerSpec
 from tuner.spec.quantities import duration
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from tuner.errors import EnvironmentFailure, LockLost, TunerError
-from tuner.results import how_to_resume
+from tuner.runs.results import how_to_resume
 from tuner.storage.folder import RunFolder
 
 STOPPING = "stopping: running trials continue to their next checkpoint; once more to stop at once"

@@ -53,7 +53,7 @@ from tuner.engine.revival import revive
 from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.plan.plan import Plan
-from tuner.results import how_to_resume
+from tuner.runs.results import how_to_resume
 from tuner.trainable.old_interfaces import NOTICE, is_known
 
 KEEP_IDLE_S = 60.0

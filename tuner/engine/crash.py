@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 from tuner.errors import Crashed, EnvironmentFailure, LockLost, TunerError, UserCodeRaised
-from tuner.results import LOG
+from tuner.runs.results import LOG
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock
 

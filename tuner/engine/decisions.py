@@ -18,7 +18,7 @@ from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.saving import GOES_ON_FROM
 from tuner.errors import InputError
-from tuner.results import RAY
+from tuner.runs.results import RAY
 from tuner.schedulers.base import Decision, Exploit, Resume
 
 if TYPE_CHECKING:

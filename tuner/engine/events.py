@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tuner.events import Compared, Event
-from tuner.failure import Failure
-from tuner.history import trial_of
-from tuner.journal import JournalReader
-from tuner.results import ResultSet
+from tuner.runs.events import Compared, Event
+from tuner.runs.failure import Failure
+from tuner.runs.history import trial_of
+from tuner.runs.journal import JournalReader
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
-from tuner.trial import Report, Segment, Status, Trial
 
 
 def known_events(results: ResultSet) -> Iterator[Event]:

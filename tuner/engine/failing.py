@@ -39,8 +39,8 @@ from tuner.engine.nodes import LOSSES
 from tuner.engine.placing import PlacedTrials
 from tuner.engine.retries import MEMORY, MICRO_BATCH, back_off, verdict, with_micro_batch
 from tuner.engine.revival import passed_over
-from tuner.failure import Failure
-from tuner.results import RAY, TRIAL_LOG
+from tuner.runs.failure import Failure
+from tuner.runs.results import RAY, TRIAL_LOG
 from tuner.spec.configuration import merge
 
 UNREACHABLE_S = 60.0

@@ -22,7 +22,7 @@ from ray.exceptions import (
 
 from tuner.engine.patience import chain, is_of_a_full_disk
 from tuner.errors import TunerError
-from tuner.failure import Failure, FailureKind
+from tuner.runs.failure import Failure, FailureKind
 
 
 class BadReport(TunerError):

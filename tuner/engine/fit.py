@@ -19,7 +19,7 @@ from tuner.engine.recorder import Recorder
 from tuner.engine.suggestions import Suggestions
 from tuner.engine.task import TrialTask
 from tuner.plan.plan import Plan
-from tuner.results import RAY
+from tuner.runs.results import RAY
 from tuner.schedulers.ray import RayScheduler
 from tuner.storage.folder import RunFolder
 

@@ -7,9 +7,9 @@ from array import array
 from bisect import bisect_left
 from typing import Any
 
-from tuner.events import Event
-from tuner.history import reopened_by
-from tuner.results import ResultSet
+from tuner.runs.events import Event
+from tuner.runs.history import reopened_by
+from tuner.runs.results import ResultSet
 from tuner.spec.objective import Objective
 
 REPORTS = "training_iteration"

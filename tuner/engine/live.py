@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.results import LIVE, write_json
+from tuner.runs.results import LIVE, write_json
 
 if TYPE_CHECKING:
     from tuner.engine.controller import Controller

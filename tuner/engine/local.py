@@ -28,7 +28,7 @@ from tuner.engine.handover import Process, threads
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
-from tuner.results import RAY
+from tuner.runs.results import RAY
 from tuner.trainable.old_interfaces import news
 
 Take = Callable[[int, dict[str, Any]], bool]

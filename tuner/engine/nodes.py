@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tuner.failure import Failure
+from tuner.runs.failure import Failure
 
 QUICK_S = 60.0
 """An attempt that fails so soon after its start, without a report, may have failed of its node."""

@@ -23,9 +23,9 @@ from tuner.engine.nodes import Nodes, Sick
 from tuner.engine.places import Places
 from tuner.engine.recorder import Recorder
 from tuner.engine.room import nodes_by_id
-from tuner.failure import Failure
 from tuner.plan.cluster import Node
 from tuner.plan.plan import Plan
+from tuner.runs.failure import Failure
 
 LOOK_EVERY_S = 2.0
 """How often it is asked whether trials that wait for other nodes still have some."""

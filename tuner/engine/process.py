@@ -27,7 +27,7 @@ from tuner.engine.saving import Saving
 from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
-from tuner.results import TRIAL_LOG
+from tuner.runs.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage

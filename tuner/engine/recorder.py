@@ -20,16 +20,16 @@ from tuner.engine.shelf import Shelf, copy_name
 from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.engine.storing import Storing
 from tuner.experiment.spec import Checkpoints
-from tuner.failure import Failure
-from tuner.history import INTERRUPTED, History
-from tuner.journal import JournalWriter
-from tuner.results import PROVENANCE, RAY, ResultSet, Used, write_json
+from tuner.runs.failure import Failure
+from tuner.runs.history import INTERRUPTED, History
+from tuner.runs.journal import JournalWriter
+from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
+from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.spec.configuration import flat
 from tuner.spec.values import number
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage, make_durable
-from tuner.trial import Report, Segment, Status, Trial
 
 SAVE_EVERY_S = 5.0
 """How often a running search writes its tables and the snapshot; at most 2 % of the time goes into it."""

@@ -11,18 +11,18 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tuner.encoding import opened
 from tuner.engine.course import Course
 from tuner.engine.events import one_by_one
 from tuner.engine.ledger import Ledger, ledger_of
 from tuner.engine.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError, TunerError
-from tuner.events import Compared, Event
-from tuner.history import History, reopened_by, standing, state_of
-from tuner.journal import JournalReader, rewrite
-from tuner.results import EXPERIMENT, ResultSet
+from tuner.runs.encoding import opened
+from tuner.runs.events import Compared, Event
+from tuner.runs.file_shapes import Provenance, usable
+from tuner.runs.history import History, reopened_by, standing, state_of
+from tuner.runs.journal import JournalReader, rewrite
+from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.storage.folder import RunFolder
-from tuner.stored import Provenance, usable
 
 
 @dataclass

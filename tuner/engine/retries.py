@@ -14,7 +14,7 @@ from tuner.engine.failures import PREEMPTED
 from tuner.engine.ledger import Ledger
 from tuner.engine.nodes import LOSSES
 from tuner.experiment.failures import Failures
-from tuner.failure import Failure, FailureKind
+from tuner.runs.failure import Failure, FailureKind
 
 MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""

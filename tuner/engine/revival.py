@@ -15,10 +15,10 @@ from ray.tune.search import SearchGenerator
 
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.shelf import copy_name
-from tuner.results import RAY, ResultSet
+from tuner.runs.results import RAY, ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.spec.configuration import flat
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Trial
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Recorder

@@ -17,7 +17,7 @@ from tuner.engine.room import nodes
 from tuner.errors import EnvironmentFailure, LockLost
 from tuner.plan.cluster import Cluster, this_machine
 from tuner.plan.plan import Plan
-from tuner.results import LOG
+from tuner.runs.results import LOG
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import Lock
 

@@ -7,7 +7,7 @@ import uuid
 
 from tuner.engine.failures import StorageUnseen
 from tuner.errors import EnvironmentFailure
-from tuner.results import EXPERIMENT
+from tuner.runs.results import EXPERIMENT
 from tuner.storage.folder import RunFolder
 
 PATIENCE_S = 60.0

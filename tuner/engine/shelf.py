@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from tuner.engine.storing import Storing
 from tuner.experiment.spec import Checkpoints
-from tuner.results import RAY, ResultSet
+from tuner.runs.results import RAY, ResultSet
+from tuner.runs.trial import Report, Segment, Trial
 from tuner.spec.quantities import size
 from tuner.storage.manifest import size_of
-from tuner.trial import Report, Segment, Trial
 
 GIB = 2**30
 CHECKPOINT, COPY = "checkpoint_", "from_"

@@ -20,10 +20,10 @@ from ray import cloudpickle
 
 from tuner.engine.course import Course
 from tuner.errors import InputError
+from tuner.runs.file_shapes import MAX_TABLE_BYTES
+from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import is_ours, signature
-from tuner.stored import MAX_TABLE_BYTES
-from tuner.trial import Trial
 
 STATE = "state.pkl"
 

@@ -25,8 +25,8 @@ from types import FrameType
 
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
-from tuner.journal import last_event
-from tuner.loading import begun, last_known
+from tuner.runs.journal import last_event
+from tuner.runs.loading import begun, last_known
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import STALE_AFTER_S, holder, locked
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from tuner.errors import EnvironmentFailure
+from tuner.runs.file_shapes import MAX_CONFIG_BYTES, checked
 from tuner.storage.folder import RunFolder, reason
 from tuner.storage.untrusted_json import parsed
-from tuner.stored import MAX_CONFIG_BYTES, checked
 
 JOBS = ".jobs"
 """The folder of records, in the storage."""

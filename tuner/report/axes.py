@@ -10,11 +10,11 @@ from typing import Any
 
 from tuner.errors import Problem
 from tuner.report.style import is_number, label
-from tuner.results import EXPERIMENT, ResultSet
+from tuner.runs.results import EXPERIMENT, ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.document import Document
 from tuner.spec.space import Choice, Domain, Float, Integer, Space, at, read_space
-from tuner.trial import Trial
 
 _MANY = 30
 """Different texts of one parameter above which it makes no axis."""

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from tuner.engine.events import known_events
 from tuner.engine.ledger import ledger_of, unit_of
-from tuner.events import Event
-from tuner.results import ResultSet
+from tuner.runs.events import Event
+from tuner.runs.results import ResultSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from tuner.report.style import (
     view,
 )
 from tuner.report.thinning import MOST_TRIALS, course, spread
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Status, Trial
 from tuner.spec.quantities import duration
-from tuner.trial import Report, Status, Trial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

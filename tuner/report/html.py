@@ -19,10 +19,10 @@ from tuner.report.terminal import config_lines, failed_attempts, objectives_line
 from tuner.report.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
 from tuner.report.twins import same_curves
 from tuner.report.verdict import ranked, state, verdict
-from tuner.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
+from tuner.runs.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
-from tuner.trial import Trial
 
 SLICES = 12
 """Parameters that have a slice plot at most: those that matter most."""

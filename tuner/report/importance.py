@@ -11,8 +11,8 @@ from typing import Any
 
 from tuner.report.axes import Axis, axes_of
 from tuner.report.thinning import spread
-from tuner.results import ResultSet
-from tuner.trial import Trial
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 
 LEAST_TRIALS = 20
 """With fewer the best ones are too few to tell their parameters from chance."""

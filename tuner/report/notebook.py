@@ -12,10 +12,10 @@ from tuner.report.curves import time_axis
 from tuner.report.style import BLUE, GREY, VERMILLION
 from tuner.report.terminal import config_line, headline
 from tuner.report.thinning import course, shown, spread
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
-from tuner.trial import Trial
 
 MOST_CURVES = 100
 """Trials whose learning curves are drawn at most."""

@@ -11,9 +11,9 @@ from tuner.report.curves import named
 from tuner.report.importance import Importance
 from tuner.report.style import BLUE, GREY, ORANGE, SCALE, SKY, figure, label, view
 from tuner.report.thinning import MOST_TRIALS
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.values import number
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

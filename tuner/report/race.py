@@ -14,7 +14,7 @@ from tuner.report.curves import time_axis
 from tuner.report.document import Section, document, notices, table
 from tuner.report.style import PALETTE, figure, label, objective_label, view
 from tuner.report.terminal import objectives_line
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.spec.objective import Objective
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tuner.results import FAILURES, REPORTS, TRIALS, ResultSet
-from tuner.trial import Report, Trial
+from tuner.runs.results import FAILURES, REPORTS, TRIALS, ResultSet
+from tuner.runs.trial import Report, Trial
 
 MOST_TRIALS = 1000
 """Trials that have a row, or a line in a figure, at most."""

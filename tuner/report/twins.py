@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
-from tuner.trial import Trial
 
 LEAST = 3
 """Reports of a curve at least: two shorter ones may agree by chance."""

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from tuner.engine.ledger import unit_of
 from tuner.report.terminal import objectives_line
-from tuner.results import ResultSet, how_to_resume, why_and_remedy
+from tuner.runs.results import ResultSet, how_to_resume, why_and_remedy
+from tuner.runs.trial import Trial
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
 from tuner.storage.lock import holder
-from tuner.trial import Trial
 
 _TAIL = 3
 """The last third of a trial's reports tell how much its value still moves."""

@@ -15,14 +15,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.cells import cell, column
 from tuner.errors import InputError
 from tuner.plan.compatibility import changes_configurations
-from tuner.results import ResultSet
+from tuner.runs.csv_codec import cell, column
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.simulator.table import MEASURED, SECONDS
 from tuner.spec.configuration import Configuration, flat
 from tuner.spec.values import is_number
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

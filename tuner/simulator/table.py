@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.cells import cell, cell_value
 from tuner.errors import InputError, Place, Problem
+from tuner.runs.csv_codec import cell, cell_value
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import read_yaml
 from tuner.spec.space import Choice, Integer, Parameter, Space, at, read_space

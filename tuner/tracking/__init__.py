@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import Tracking
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mirror import Mirror
 

@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.experiment.tracking import Tracking
-from tuner.history import journalled
-from tuner.loading import at_a_glance, last_known
-from tuner.results import LOG, ResultSet
+from tuner.runs.history import journalled
+from tuner.runs.loading import at_a_glance, last_known
+from tuner.runs.results import LOG, ResultSet
+from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import locked
 from tuner.tracking import mirrors_of
 from tuner.tracking.mirror import Mirror
-from tuner.trial import Trial
 
 TRACKING_LOCK = "tracking.lock"
 

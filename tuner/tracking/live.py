@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live as Display
 
-from tuner.failure import Failure
-from tuner.results import ResultSet
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.tracking.gpus import Gpus
 from tuner.tracking.progress import Progress
 from tuner.tracking.view import view
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.experiment.spec import ExperimentSpec

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from tuner.results import ResultSet
-from tuner.trial import Report, Trial
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 
 
 class Mirror(Protocol):

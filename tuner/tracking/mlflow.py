@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
-from tuner.results import BEST, EXPERIMENT, REPORT, ResultSet
+from tuner.runs.results import BEST, EXPERIMENT, REPORT, ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
 from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

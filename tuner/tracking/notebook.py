@@ -7,13 +7,13 @@ import time
 from html import escape
 from typing import Any
 
-from tuner.failure import Failure
 from tuner.report.notebook import table
 from tuner.report.terminal import config_line, counts
-from tuner.results import ResultSet
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 from tuner.spec.quantities import duration
 from tuner.spec.values import metrics_line
-from tuner.trial import Report, Trial
 
 REDRAW_S = 1.0
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.experiment.tracking import Tracking
-from tuner.failure import Failure
-from tuner.results import ResultSet
-from tuner.trial import Report, Trial
+from tuner.runs.failure import Failure
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Trial
 
 _QUIET_S = 3.0
 """A notice says so when the last of it takes longer."""

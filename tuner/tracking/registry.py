@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.best import best_model
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import ResultSet
+from tuner.runs.restore import best_model
+from tuner.runs.results import ResultSet
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from tuner.printable import printable
-from tuner.results import LOG, ResultSet
+from tuner.runs.results import LOG, ResultSet
 from tuner.storage.folder import open_own
 from tuner.tracking.lines import Lines
 from tuner.tracking.live import Live

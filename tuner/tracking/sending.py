@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from tuner.errors import InputError
 from tuner.experiment.tracking import MlflowTracking, Tracking
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
 from tuner.storage.lock import holder, locked
 from tuner.tracking import check_reachable, mirrors_of
 from tuner.tracking.follower import TRACKING_LOCK

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.tracking.mirror import digest, numbers, step_of
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter

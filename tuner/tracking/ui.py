@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.loading import find_run, last_known
 from tuner.redaction import with_password
+from tuner.runs.loading import find_run, last_known
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import holder
 from tuner.tracking.mlflow import DATABASE, MlflowMirror, default_uri

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.results import ResultSet
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
 from tuner.tracking.mirror import identity, numbers
-from tuner.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.experiment.tracking import WandbTracking

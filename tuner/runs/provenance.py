@@ -18,9 +18,9 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.plan import Plan
 from tuner.redaction import redacted_argv
-from tuner.results import ResultSet
+from tuner.runs.file_shapes import inside
+from tuner.runs.results import ResultSet
 from tuner.storage.pickled import Pickled, is_pickled
-from tuner.stored import inside
 from tuner.trainable.trainable import Trainable, load_trainable
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.provenance import trainable_of
-from tuner.results import BEST, ResultSet
+from tuner.runs.file_shapes import MAX_CONFIG_BYTES, Mapping, Recorded, checked
+from tuner.runs.provenance import trainable_of
+from tuner.runs.results import BEST, ResultSet
+from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage
 from tuner.storage.untrusted_json import parsed
-from tuner.stored import MAX_CONFIG_BYTES, Mapping, Recorded, checked
 from tuner.trainable.trainable import Trainable
-from tuner.trial import Trial
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")
 """Where a checkpoint file may hold the model's state, by custom."""

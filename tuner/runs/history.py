@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from tuner.events import Event
-from tuner.failure import Failure
-from tuner.journal import JournalReader
 from tuner.redaction import recorded
-from tuner.results import ResultSet
+from tuner.runs.events import Event
+from tuner.runs.failure import Failure
+from tuner.runs.file_shapes import Provenance, usable
+from tuner.runs.journal import JournalReader
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.storage.folder import RunFolder
-from tuner.stored import Provenance, usable
-from tuner.trial import Report, Segment, Status, Trial
 
 INTERRUPTED = "interrupted"
 WAITS_AT_RUNG = "waits at its rung"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tuner.failure import Failure
+from tuner.runs.failure import Failure
 
 Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 

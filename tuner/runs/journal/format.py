@@ -14,9 +14,9 @@ import stat
 import zlib
 from collections.abc import Iterator
 
-from tuner.encoding import decoded, encoded, may_be_encoded
 from tuner.errors import EnvironmentFailure
-from tuner.events import Event, is_event
+from tuner.runs.encoding import decoded, encoded, may_be_encoded
+from tuner.runs.events import Event, is_event
 from tuner.storage.folder import RunFolder
 
 JOURNAL = "journal"

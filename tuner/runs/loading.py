@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
-from tuner.history import journalled, standing
-from tuner.journal import JOURNAL, first_event, has_lines, last_event
 from tuner.redaction import recorded
-from tuner.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
+from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, mapping, spec_of
+from tuner.runs.history import journalled, standing
+from tuner.runs.journal import JOURNAL, first_event, has_lines, last_event
+from tuner.runs.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
+from tuner.runs.tables import read_failures, read_lineage, read_reports, read_trials
+from tuner.runs.trial import Report, Trial
 from tuner.spec.document import read_yaml
 from tuner.storage.folder import STORAGE, RunFolder, reason
 from tuner.storage.lock import LOCK, claims_of
 from tuner.storage.untrusted_json import parsed
-from tuner.stored import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, mapping, spec_of
-from tuner.tables import read_failures, read_lineage, read_reports, read_trials
-from tuner.trial import Report, Trial
 
 _LONGEST = 300
 """Characters of a message about a damaged file at most."""

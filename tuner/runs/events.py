@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, is_id, is_spec
+from tuner.runs.trial import Status
 from tuner.spec.objective import read_objectives
-from tuner.stored import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, is_id, is_spec
-from tuner.trial import Status
 
 Event = dict[str, Any]
 
@@ -91,7 +91,7 @@ class Compared:
 
     @classmethod
     def by(cls, spec: Mapping[str, Any]) -> Compared:
-        """Of an experiment that `tuner.stored.spec_of` takes; of an empty one nothing is known."""
+        """Of an experiment that `tuner.runs.file_shapes.spec_of` takes; of an empty one nothing is known."""
         if not spec:
             return cls()
         names = tuple(objective.metric for objective in read_objectives(spec["objective"]))

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuner.events import Compared, Event
-from tuner.journal.format import event_of, opened_file, segment_name, segments
+from tuner.runs.events import Compared, Event
+from tuner.runs.journal.format import event_of, opened_file, segment_name, segments
 from tuner.storage.folder import RunFolder
 
 _PIECE_BYTES = 1 << 22

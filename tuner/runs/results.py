@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tuner.cells import cell, column
+from tuner.runs.csv_codec import cell, column
+from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
 from tuner.storage.folder import RunFolder
-from tuner.trial import Report, Segment, Status, Trial
 
 if TYPE_CHECKING:
     import pandas as pd

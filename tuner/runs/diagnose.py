@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner import stored
-from tuner.events import Event
-from tuner.journal import last_event
 from tuner.plan.cluster import describe
-from tuner.results import LIVE, ResultSet, how_to_resume, why_and_remedy
+from tuner.runs import file_shapes as stored
+from tuner.runs.events import Event
+from tuner.runs.file_shapes import MAX_CONFIG_BYTES, mapping
+from tuner.runs.journal import last_event
+from tuner.runs.results import LIVE, ResultSet, how_to_resume, why_and_remedy
+from tuner.runs.trial import Trial
 from tuner.spec.quantities import duration
 from tuner.storage.lock import holder
-from tuner.stored import MAX_CONFIG_BYTES, mapping
-from tuner.trial import Trial
 
 _STALE_S = 30.0
 """A driver that is alive says so more often than that."""
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def explain(results: ResultSet) -> Verdict:
-    """``results`` are those of the journal (`tuner.loading.last_known`); the lock knows whether their process lives."""
+    """``results`` are those of the journal (`tuner.runs.loading.last_known`); the lock knows whether their process lives."""
     live = _live(results)
     state, words = standing(results)
     open_trials = [t for t in results.trials if not t.has_ended]

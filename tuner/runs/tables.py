@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from tuner.cells import cell_value
-from tuner.events import Compared
-from tuner.failure import Failure
-from tuner.results import ResultSet
-from tuner.stored import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, Failures, Segments, checked, inside, is_id
-from tuner.trial import Report, Segment, Status, Trial
+from tuner.runs.csv_codec import cell_value
+from tuner.runs.events import Compared
+from tuner.runs.failure import Failure
+from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, Failures, Segments, checked, inside, is_id
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Segment, Status, Trial
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tuner.errors import LockLost
-from tuner.events import Event
-from tuner.journal.format import JOURNAL, line_of, segment_name, segments
-from tuner.journal.reader import end_of
+from tuner.runs.events import Event
+from tuner.runs.journal.format import JOURNAL, line_of, segment_name, segments
+from tuner.runs.journal.reader import end_of
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import Lock
 

@@ -1,0 +1,1 @@
+"""The run folder: what a search found, on disk and in memory."""
