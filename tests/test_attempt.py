@@ -17,9 +17,9 @@ from tests.test_storing import Clock
 from tuner.engine import attempt as module
 from tuner.engine.attempt import AttemptStorage
 from tuner.engine.failures import StorageFails, failure_of
-from tuner.engine.patience import Patience
 from tuner.engine.saving import Saving
 from tuner.schedulers.fifo import Fifo
+from tuner.search.storage_patience import Patience
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import MANIFEST
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.test_results import new_run
 from tuner.engine.budget import BudgetStopper
-from tuner.engine.control import Control
-from tuner.engine.ledger import Ledger
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.spec import Budget
@@ -18,6 +16,8 @@ from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.median import Median
+from tuner.search.control import Control
+from tuner.search.usage import Ledger
 from tuner.spec.objective import Objective
 
 ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)

@@ -24,10 +24,8 @@ from tests.journals import read_journal
 from tests.raising import SEARCHER
 from tuner import load_run, resume, run
 from tuner.cli import cli
-from tuner.engine.control import Control
 from tuner.engine.recorder import Listener, Recorder
 from tuner.engine.session import ray_log
-from tuner.engine.snapshot import STATE
 from tuner.errors import (
     Crashed,
     EnvironmentFailure,
@@ -44,6 +42,8 @@ from tuner.runs.journal import rewrite
 from tuner.runs.loading import last_known
 from tuner.runs.results import LOG, ResultSet
 from tuner.runs.trial import Report, Trial
+from tuner.search.control import Control
+from tuner.search.snapshot import STATE
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, claims_of, locked
 

@@ -20,9 +20,6 @@ from ray.exceptions import (
 
 from tests.tables import space
 from tuner.engine import memory
-from tuner.engine.control import Control
-from tuner.engine.course import Course
-from tuner.engine.events import events_of, failed_attempt
 from tuner.engine.failures import (
     PREEMPTED,
     BadReport,
@@ -34,9 +31,7 @@ from tuner.engine.failures import (
     user_error,
 )
 from tuner.engine.hanging import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, Watch
-from tuner.engine.ledger import Ledger
 from tuner.engine.memory import REMEMBER_S, Gauge, Kills
-from tuner.engine.recovery import recover, take_stock
 from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, back_off, verdict, with_micro_batch
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure
@@ -45,6 +40,11 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import load_run
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.runs.trial import Report, Trial
+from tuner.search.control import Control
+from tuner.search.emitted_events import events_of, failed_attempt
+from tuner.search.recovery import recover, take_stock
+from tuner.search.state import Course
+from tuner.search.usage import Ledger
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task

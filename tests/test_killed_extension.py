@@ -20,7 +20,7 @@ from tuner.storage.folder import RunFolder
 
 STEPS = [
     "tuner.resumption.prepare",
-    "tuner.engine.recovery.recover",
+    "tuner.search.recovery.recover",
     "tuner.resumption.write_experiment",
     "tuner.resumption.search",
     "tuner.engine.recorder.Recorder.leave",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.engine.nodes import IN_A_ROW, LOSSES, QUICK_S, Nodes, Sick
 from tuner.runs.failure import Failure, FailureKind
+from tuner.search.node_health import IN_A_ROW, LOSSES, QUICK_S, Nodes, Sick
 
 BUS = Failure("exception", "RuntimeError: GPU is lost")
 

@@ -22,18 +22,10 @@ from tests.tables import space
 from tests.test_results import new_run
 from tests.test_storing import Clock
 from tuner.engine import recorder as recorder_module
-from tuner.engine.control import Control
 from tuner.engine.controller import Controller
-from tuner.engine.course import Course
 from tuner.engine.decisions import Decisions
 from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
-from tuner.engine.ledger import ledger_of
-from tuner.engine.nodes import Nodes
-from tuner.engine.patience import Patience
 from tuner.engine.recorder import Recorder
-from tuner.engine.recovery import Recovered
-from tuner.engine.snapshot import read_snapshot
-from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.failures import Failures
 from tuner.experiment.spec import Checkpoints
@@ -42,6 +34,14 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision, Exploit
 from tuner.schedulers.fifo import Fifo
+from tuner.search.control import Control
+from tuner.search.node_health import Nodes
+from tuner.search.recovery import Recovered
+from tuner.search.snapshot import read_snapshot
+from tuner.search.state import Course
+from tuner.search.storage_patience import Patience
+from tuner.search.storing import Storing
+from tuner.search.usage import ledger_of
 from tuner.searchers.random import Random
 from tuner.spec.problem import Task
 from tuner.storage.folder import RunFolder

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.spaces import space
-from tuner.engine.course import Course
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision
+from tuner.search.state import Course
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.hyperopt.spec import HyperOpt

@@ -13,11 +13,11 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine import placing
-from tuner.engine.nodes import Nodes, Sick
 from tuner.engine.places import Places
 from tuner.engine.placing import PlacedTrials
 from tuner.plan.cluster import Node
 from tuner.runs.failure import Failure
+from tuner.search.node_health import Nodes, Sick
 
 BROKEN = Failure("exception", "RuntimeError: GPU is lost")
 

@@ -13,10 +13,6 @@ from pydantic import TypeAdapter
 
 from tests.journals import read_journal
 from tests.tables import space
-from tuner.engine.course import Course
-from tuner.engine.events import reported
-from tuner.engine.recovery import recover, take_stock
-from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError
 from tuner.runs.events import Event
 from tuner.runs.history import History
@@ -26,6 +22,10 @@ from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.runs.trial import Report, Segment
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.search.emitted_events import reported
+from tuner.search.recovery import recover, take_stock
+from tuner.search.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
+from tuner.search.state import Course
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task

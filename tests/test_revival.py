@@ -13,10 +13,10 @@ from ray.tune.experiment.config_parser import _make_parser
 
 from tests.test_results import new_run
 from tuner.engine.revival import revive
-from tuner.engine.shelf import copy_name
 from tuner.runs.history import History
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Segment
+from tuner.search.checkpoint_retention import copy_name
 
 
 class Run:

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import IO
 
-from tuner.engine.control import STOPPING
+from tuner.search.control import STOPPING
 
 SPEAK = """
 import sys
-from tuner.engine.control import Control
+from tuner.search.control import Control
 from tuner.tracking.screen import Screen
 
 control = Control()

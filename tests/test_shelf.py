@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.test_results import new_run
-from tuner.engine import shelf as shelf_module
-from tuner.engine.control import Control
-from tuner.engine.shelf import GIB, Shelf, copy_name, superfluous
-from tuner.engine.storing import Storing
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.history import History
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Segment, Trial
+from tuner.search import checkpoint_retention as shelf_module
+from tuner.search.checkpoint_retention import GIB, Shelf, copy_name, superfluous
+from tuner.search.control import Control
+from tuner.search.storing import Storing
 
 KIB = 1024
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner.engine.control import STOPPING, Control
 from tuner.engine.own_ray import _without_hangups
+from tuner.search.control import STOPPING, Control
 
 
 @pytest.fixture(autouse=True)

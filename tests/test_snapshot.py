@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tuner.engine.course import Course
-from tuner.engine.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.runs.trial import Report, Trial
+from tuner.search.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
+from tuner.search.state import Course
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import Task

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.engine import patience
-from tuner.engine.control import Control
-from tuner.engine.patience import FIRST_S, LONGEST_S, Patience, is_of_a_full_disk, probe
-from tuner.engine.storing import Storing
 from tuner.errors import EnvironmentFailure, LockLost
+from tuner.search import storage_patience as patience
+from tuner.search.control import Control
+from tuner.search.storage_patience import FIRST_S, LONGEST_S, Patience, is_of_a_full_disk, probe
+from tuner.search.storing import Storing
 from tuner.storage.folder import RunFolder
 
 
@@ -169,7 +169,7 @@ def test_somebody_who_could_not_write_is_believed_only_if_nobody_can(
     assert storing.answers()
     assert not list((tmp_path / "run").iterdir())
     assert said(control) == []
-    monkeypatch.setattr("tuner.engine.storing.probe", lambda folder: Store(clock, 1e9).use())
+    monkeypatch.setattr("tuner.search.storing.probe", lambda folder: Store(clock, 1e9).use())
     assert not storing.answers()
     assert len(said(control)) == 1
 

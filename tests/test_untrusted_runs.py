@@ -16,13 +16,13 @@ from ray import cloudpickle
 
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.cli import cli
-from tuner.engine.recovery import take_stock
-from tuner.engine.snapshot import STATE
 from tuner.errors import InputError
 from tuner.runner import run
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import at_a_glance
 from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
+from tuner.search.recovery import take_stock
+from tuner.search.snapshot import STATE
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import key_file

@@ -16,12 +16,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tuner.engine.budget import BudgetStopper
-from tuner.engine.control import Control
-from tuner.engine.events import ending, reported
 from tuner.engine.fit import new_course
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.recorder import SAVE_EVERY_S
-from tuner.engine.recovery import Recovered, recover, take_stock
 from tuner.errors import InputError
 from tuner.experiment.reader import Experiment
 from tuner.plan.cluster import this_machine
@@ -37,6 +34,9 @@ from tuner.runs.provenance import experiment_of
 from tuner.runs.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.search.control import Control
+from tuner.search.emitted_events import ending, reported
+from tuner.search.recovery import Recovered, recover, take_stock
 from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked

@@ -29,8 +29,8 @@ from tuner.trainable.trainable import pickle_function
 
 if TYPE_CHECKING:
     from tuner.engine.recorder import Listener
-    from tuner.engine.recovery import Stock
     from tuner.plan.cluster import Cluster
+    from tuner.search.recovery import Stock
 
 
 def resume(
@@ -163,7 +163,7 @@ def _reopened(
     say: Say,
 ) -> Iterator[_Reopened]:
     """Within: no other process works on ``run``, and the cluster is connected to."""
-    from tuner.engine.recovery import take_stock
+    from tuner.search.recovery import take_stock
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder, lock):
@@ -217,9 +217,9 @@ def _changed(run: _Reopened, request: str, trials: Sequence[str], experiment: Ex
 
 def _continued(run: _Reopened, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
     """Continues what is left of a search, from its journal."""
-    from tuner.engine.control import Control
     from tuner.engine.fit import new_course, task_of
-    from tuner.engine.recovery import recover
+    from tuner.search.control import Control
+    from tuner.search.recovery import recover
 
     known = run.known
     recovered = recover(run.stock, lambda: new_course(plan), anew)

@@ -51,10 +51,10 @@ from tuner.tracking import check_reachable
 from tuner.tracking.process import TrackingProcess
 
 if TYPE_CHECKING:
-    from tuner.engine.control import Control
     from tuner.engine.recorder import Listener, Recorder
-    from tuner.engine.recovery import Recovered
     from tuner.engine.task import TrialTask
+    from tuner.search.control import Control
+    from tuner.search.recovery import Recovered
 
 Say = Callable[[str], None]
 
@@ -109,8 +109,8 @@ def _begin(
     say: Say,
     lock: Lock,
 ) -> ResultSet:
-    from tuner.engine.control import Control
     from tuner.engine.fit import task_of
+    from tuner.search.control import Control
 
     begun = record_start(plan, params, notices, folder)
     return search(plan, task_of(plan, params, Path.cwd()), begun, Control(), listeners, say, lock)
@@ -119,8 +119,8 @@ def _begin(
 def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> Recovered:
     """Writes the first event and the files of a new run: a search that has seen nothing."""
     from tuner.engine.fit import new_course
-    from tuner.engine.ledger import ledger_of
-    from tuner.engine.recovery import Recovered
+    from tuner.search.recovery import Recovered
+    from tuner.search.usage import ledger_of
 
     spec = resolved_spec(plan, params)
     results = ResultSet(folder, spec, provenance(plan, params, notices))

@@ -109,9 +109,9 @@ def folder_of(path: Path) -> Any:
 
 
 def recorder_of(begun: Any, plan: Any) -> Any:
-    from tuner.engine.control import Control
     from tuner.engine.recorder import Recorder
     from tuner.runs.journal import JournalWriter
+    from tuner.search.control import Control
 
     journal = JournalWriter(begun.results.folder)
     made = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
@@ -131,12 +131,12 @@ def plan_of(trials: int) -> Any:
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
     from tuner.engine.fit import new_course
-    from tuner.engine.ledger import ledger_of
-    from tuner.engine.recovery import Recovered
     from tuner.runner import write_experiment
     from tuner.runs.provenance import resolved_spec
     from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
+    from tuner.search.recovery import Recovered
+    from tuner.search.usage import ledger_of
 
     plan = plan_of(trials)
     folder = folder_of(path)
@@ -196,8 +196,8 @@ def search(path: Path, trials: int) -> dict[str, Any]:
 def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     """The recorder of a search that is taken up as `resume` does it, and the seconds of each step."""
     from tuner.engine.fit import new_course
-    from tuner.engine.recovery import recover, take_stock
     from tuner.runs.loading import at_a_glance
+    from tuner.search.recovery import recover, take_stock
 
     plan = plan_of(trials)
     spent: dict[str, float] = {}

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tuner import load_run, restore_best, resume, run
-from tuner.engine import shelf
 from tuner.engine.recorder import Recorder
 from tuner.errors import EnvironmentFailure, InputError, Interrupted
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
+from tuner.search import checkpoint_retention as shelf
 from tuner.storage import manifest
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage

@@ -10,9 +10,9 @@ import pytest
 from tests.engine.test_run import by_config, experiment
 from tests.journals import read_journal
 from tuner import load_run, run
-from tuner.engine.snapshot import read_snapshot
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
+from tuner.search.snapshot import read_snapshot
 from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]

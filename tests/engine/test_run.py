@@ -11,9 +11,9 @@ import pytest
 
 from tuner import load_run, resume, run
 from tuner.engine.recorder import Listener
-from tuner.engine.snapshot import read_snapshot
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult
 from tuner.runs.results import ResultSet
+from tuner.search.snapshot import read_snapshot
 from tuner.storage.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("ray_session")

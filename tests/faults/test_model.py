@@ -27,13 +27,13 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 import tuner.engine.controller
 from tests.faults.stand_ins import EPOCHS, Actors
 from tuner import resumption, runner
-from tuner.engine.shelf import copy_name
 from tuner.errors import InputError, TunerError
 from tuner.experiment.reader import load_experiment
 from tuner.plan.planner import make_plan
 from tuner.runs.history import journalled
 from tuner.runs.journal import JOURNAL, JournalReader, last_event
 from tuner.runs.results import ResultSet
+from tuner.search.checkpoint_retention import copy_name
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
 from tuner.storage.manifest import damage

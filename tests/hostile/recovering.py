@@ -14,7 +14,6 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tests.hostile.damage import damaged_file
 from tuner.engine.fit import new_course
-from tuner.engine.recovery import recover, take_stock
 from tuner.errors import EnvironmentFailure, TunerError
 from tuner.jobs.record import JOBS, Job, Submitter, kept, list_code, recorded
 from tuner.plan.cluster import this_machine
@@ -22,6 +21,7 @@ from tuner.plan.planner import make_plan
 from tuner.runs.journal import JournalReader
 from tuner.runs.loading import at_a_glance, last_known
 from tuner.runs.provenance import experiment_of
+from tuner.search.recovery import recover, take_stock
 from tuner.storage.folder import RunFolder
 
 NO_RAY = "this is as far as a search comes without Ray"

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 
 from tuner.engine.fit import new_course
-from tuner.engine.recovery import recover, take_stock
-from tuner.engine.snapshot import Snapshot, write_snapshot
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runner import write_experiment
@@ -22,6 +20,8 @@ from tuner.runs.loading import at_a_glance
 from tuner.runs.provenance import experiment_of
 from tuner.runs.results import ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial
+from tuner.search.recovery import recover, take_stock
+from tuner.search.snapshot import Snapshot, write_snapshot
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import contents, seal
 

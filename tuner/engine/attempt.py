@@ -16,7 +16,7 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import Checkpoint
 
 from tuner.engine.failures import StorageFails
-from tuner.engine.patience import FULL, Patience, in_words, probe
+from tuner.search.storage_patience import FULL, Patience, in_words, probe
 from tuner.storage.folder import RunFolder
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from typing import Any
 
 from ray.tune import Stopper
 
-from tuner.engine.control import Control
-from tuner.engine.ledger import Ledger
 from tuner.experiment.spec import Budget
 from tuner.runs.results import ResultSet
 from tuner.schedulers.base import SchedulerSpec
+from tuner.search.control import Control
+from tuner.search.usage import Ledger
 from tuner.spec.quantities import duration
 
 

@@ -11,7 +11,7 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
   ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here a free slot belongs to whom the scheduler
   names, else to a new trial; and what still waits when nothing runs and nothing can come ends.
 - Its saved state can be truncated, lags behind by 10 s or more, forgets the scheduler, and starts trials again that
-  ended while they were paused. Here it saves none: `tuner.engine.recovery` rebuilds a search from its journal, and the
+  ended while they were paused. Here it saves none: `tuner.search.recovery` rebuilds a search from its journal, and the
   trials that have not ended are taken up (`tuner.engine.revival`).
 - It tells nobody whether a trial's function returned or was stopped.
 - It tries trials that failed again without asking why, and never finds one that hangs: `tuner.engine.failing`.
@@ -41,7 +41,6 @@ from ray.tune.stopper import CombinedStopper
 
 from tuner.engine.actors import SameEnvironment
 from tuner.engine.budget import BudgetStopper
-from tuner.engine.control import Control
 from tuner.engine.decisions import Decisions
 from tuner.engine.failing import ActorManager, FailingTrials
 from tuner.engine.failures import MissingMetric, raised_in_trial
@@ -54,6 +53,7 @@ from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.plan.plan import Plan
 from tuner.runs.results import how_to_resume
+from tuner.search.control import Control
 from tuner.trainable.old_interfaces import NOTICE, is_known
 
 KEEP_IDLE_S = 60.0

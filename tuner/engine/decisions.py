@@ -13,13 +13,13 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.engine.course import Course
 from tuner.engine.metrics import flat_metrics
 from tuner.engine.retries import with_micro_batch
 from tuner.engine.saving import GOES_ON_FROM
 from tuner.errors import InputError
 from tuner.runs.results import RAY
 from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.search.state import Course
 
 if TYPE_CHECKING:
     from tuner.engine.controller import Controller

@@ -3,7 +3,7 @@
 Ray 2.60 tries every failed trial again alike, tells the scheduler that it ended and that another came, and ends the
 whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that cannot
 be read back). Here what an attempt died of decides (`tuner.engine.retries`), and to scheduler and searcher a trial that
-is tried again never stopped: what it reports a second time is passed over (`tuner.engine.course.Course.report`).
+is tried again never stopped: what it reports a second time is passed over (`tuner.search.state.Course.report`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tuner.engine.failures import (
 from tuner.engine.hanging import Executioner, Watch
 from tuner.engine.hosts import death_of, whereabouts
 from tuner.engine.memory import Gauge, Kills
-from tuner.engine.nodes import LOSSES
 from tuner.engine.placing import PlacedTrials
 from tuner.engine.retries import MEMORY, MICRO_BATCH, back_off, verdict, with_micro_batch
 from tuner.engine.revival import passed_over
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG
+from tuner.search.node_health import LOSSES
 from tuner.spec.configuration import merge
 
 UNREACHABLE_S = 60.0

@@ -20,9 +20,9 @@ from ray.exceptions import (
     UnserializableException,
 )
 
-from tuner.engine.patience import chain, is_of_a_full_disk
 from tuner.errors import TunerError
 from tuner.runs.failure import Failure, FailureKind
+from tuner.search.storage_patience import chain, is_of_a_full_disk
 
 
 class BadReport(TunerError):

@@ -10,9 +10,7 @@ from pyarrow.fs import FileSystem
 from ray import tune
 
 from tuner.engine.budget import BudgetStopper
-from tuner.engine.control import Control
 from tuner.engine.controller import replaces_rays
-from tuner.engine.course import Course
 from tuner.engine.decisions import Decisions
 from tuner.engine.process import trainable_class
 from tuner.engine.recorder import Recorder
@@ -21,6 +19,8 @@ from tuner.engine.task import TrialTask
 from tuner.plan.plan import Plan
 from tuner.runs.results import RAY
 from tuner.schedulers.ray import RayScheduler
+from tuner.search.control import Control
+from tuner.search.state import Course
 from tuner.storage.folder import RunFolder
 
 
@@ -89,7 +89,7 @@ def _run_config(folder: RunFolder, filesystem: FileSystem | None) -> tune.RunCon
         storage_path=folder.path,
         storage_filesystem=filesystem,
         checkpoint_config=tune.CheckpointConfig(
-            num_to_keep=None,  # `tuner.engine.shelf` deletes what may go
+            num_to_keep=None,  # `tuner.search.checkpoint_retention` deletes what may go
             checkpoint_score_attribute=None,
             checkpoint_at_end=False,
         ),

@@ -19,13 +19,13 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.engine.hosts import whereabouts
-from tuner.engine.nodes import Nodes, Sick
 from tuner.engine.places import Places
 from tuner.engine.recorder import Recorder
 from tuner.engine.room import nodes_by_id
 from tuner.plan.cluster import Node
 from tuner.plan.plan import Plan
 from tuner.runs.failure import Failure
+from tuner.search.node_health import Nodes, Sick
 
 LOOK_EVERY_S = 2.0
 """How often it is asked whether trials that wait for other nodes still have some."""

@@ -22,13 +22,13 @@ from tuner.engine.attempt import AttemptStorage
 from tuner.engine.failures import BadReport, DamagedCheckpoint, StorageFails, UserError, print_traceback, user_error
 from tuner.engine.group import check_formed, ranks
 from tuner.engine.handover import Process, output_to
-from tuner.engine.patience import is_of_a_full_disk
 from tuner.engine.saving import Saving
 from tuner.engine.shared import check_seen_here
 from tuner.engine.stacks import answer_signal
 from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.runs.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
+from tuner.search.storage_patience import is_of_a_full_disk
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage
 from tuner.trainable.old_interfaces import NOTICE, news

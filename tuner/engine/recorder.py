@@ -10,15 +10,8 @@ from typing import Any, Protocol
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.engine.control import Control
-from tuner.engine.events import ending, failed_attempt, reported
 from tuner.engine.hosts import Hosts
 from tuner.engine.metrics import flat_metrics
-from tuner.engine.patience import probe
-from tuner.engine.recovery import Recovered
-from tuner.engine.shelf import Shelf, copy_name
-from tuner.engine.snapshot import Snapshot, write_snapshot
-from tuner.engine.storing import Storing
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.failure import Failure
 from tuner.runs.history import INTERRUPTED, History
@@ -26,6 +19,13 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
+from tuner.search.checkpoint_retention import Shelf, copy_name
+from tuner.search.control import Control
+from tuner.search.emitted_events import ending, failed_attempt, reported
+from tuner.search.recovery import Recovered
+from tuner.search.snapshot import Snapshot, write_snapshot
+from tuner.search.storage_patience import probe
+from tuner.search.storing import Storing
 from tuner.spec.configuration import flat
 from tuner.spec.values import number
 from tuner.storage.folder import RunFolder

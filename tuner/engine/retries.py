@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from ray.tune import Stopper
 
-from tuner.engine.control import Control
 from tuner.engine.failures import PREEMPTED
-from tuner.engine.ledger import Ledger
-from tuner.engine.nodes import LOSSES
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure, FailureKind
+from tuner.search.control import Control
+from tuner.search.node_health import LOSSES
+from tuner.search.usage import Ledger
 
 MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""
@@ -41,7 +41,7 @@ def verdict(
     """What ``rules`` say to ``failure`` of a trial that failed ``before``, in order.
 
     ``micro_batch``: the one that the attempt had; None where the trainable declares none. ``alone``: whether the latest
-    nodes that were lost had the trial on them, each one (`tuner.engine.nodes`).
+    nodes that were lost had the trial on them, each one (`tuner.search.node_health`).
     """
     retry, fail = Verdict("retry"), Verdict("fail")
     before = before[max((i + 1 for i, past in enumerate(before) if past.final), default=0) :]

@@ -14,9 +14,9 @@ from ray.tune.experiment.config_parser import _create_trial_from_spec
 from ray.tune.search import SearchGenerator
 
 from tuner.engine.retries import with_micro_batch
-from tuner.engine.shelf import copy_name
 from tuner.runs.results import RAY, ResultSet
 from tuner.runs.trial import Report, Trial
+from tuner.search.checkpoint_retention import copy_name
 from tuner.spec.configuration import flat
 from tuner.storage.folder import RunFolder
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.tune.search import Searcher as RaySearcher
 
-from tuner.engine.course import Course
+from tuner.search.state import Course
 
 
 class Suggestions(RaySearcher):  # type: ignore[misc]

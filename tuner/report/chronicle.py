@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tuner.engine.events import known_events
-from tuner.engine.ledger import ledger_of, unit_of
 from tuner.runs.events import Event
 from tuner.runs.results import ResultSet
+from tuner.search.emitted_events import known_events
+from tuner.search.usage import ledger_of, unit_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.engine.ledger import unit_of
 from tuner.report.chronicle import Chronicle, Moment, Stretch
 from tuner.report.style import (
     BLUE,
@@ -26,6 +25,7 @@ from tuner.report.style import (
 from tuner.report.thinning import MOST_TRIALS, course, spread
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Status, Trial
+from tuner.search.usage import unit_of
 from tuner.spec.quantities import duration
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tuner.engine.ledger import REPORTS
 from tuner.errors import InputError
 from tuner.report.chronicle import Chronicle, Moment, chronicle
 from tuner.report.curves import time_axis
@@ -15,6 +14,7 @@ from tuner.report.document import Section, document, notices, table
 from tuner.report.style import PALETTE, figure, label, objective_label, view
 from tuner.report.terminal import objectives_line
 from tuner.runs.results import ResultSet
+from tuner.search.usage import REPORTS
 from tuner.spec.objective import Objective
 
 if TYPE_CHECKING:

@@ -11,10 +11,6 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tuner.engine.course import Course
-from tuner.engine.events import one_by_one
-from tuner.engine.ledger import Ledger, ledger_of
-from tuner.engine.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.errors import InputError, TunerError
 from tuner.runs.encoding import opened
 from tuner.runs.events import Compared, Event
@@ -22,6 +18,10 @@ from tuner.runs.file_shapes import Provenance, usable
 from tuner.runs.history import History, reopened_by, standing, state_of
 from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.results import EXPERIMENT, ResultSet
+from tuner.search.emitted_events import one_by_one
+from tuner.search.snapshot import Snapshot, read_snapshot, write_snapshot
+from tuner.search.state import Course
+from tuner.search.usage import Ledger, ledger_of
 from tuner.storage.folder import RunFolder
 
 

@@ -15,10 +15,10 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tuner.engine.storing import Storing
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.results import RAY, ResultSet
 from tuner.runs.trial import Report, Segment, Trial
+from tuner.search.storing import Storing
 from tuner.spec.quantities import size
 from tuner.storage.manifest import size_of
 

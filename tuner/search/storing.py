@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from tuner.engine.control import Control
-from tuner.engine.patience import Patience, in_words, probe
+from tuner.search.control import Control
+from tuner.search.storage_patience import Patience, in_words, probe
 from tuner.spec.quantities import duration
 from tuner.storage.folder import RunFolder
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from ray import cloudpickle
 
-from tuner.engine.course import Course
 from tuner.errors import InputError
 from tuner.runs.file_shapes import MAX_TABLE_BYTES
 from tuner.runs.trial import Trial
+from tuner.search.state import Course
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import is_ours, signature
 

@@ -1,0 +1,1 @@
+"""The search itself, without Ray: its state, what it has used, its checkpoints, and its recovery."""
