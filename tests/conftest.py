@@ -81,7 +81,7 @@ def two_gpus() -> Iterator[None]:
 def _ray(gpus: int = 0) -> Iterator[None]:
     import ray
 
-    from tuner.engine.token import make_token
+    from tuner.execution.auth import make_token
 
     make_token()  # Ray's own is open to all, which a search would say
     before = os.environ.get("PYTHONPATH")

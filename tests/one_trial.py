@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.engine.local import run_here
-from tuner.engine.task import TrialTask
+from tuner.execution.in_process import run_here
+from tuner.execution.trial_context import TrialTask
 
 
 def run_trial(

@@ -48,7 +48,7 @@ ATTRIBUTES = {
 
 RETURNS = {
     "ray.tune.experiment.config_parser:_create_trial_from_spec": "ray.tune.experiment:Trial",
-    "tuner.engine.token:core": "ray._raylet",
+    "tuner.execution.auth:core": "ray._raylet",
 }
 """The class, or the module, of what functions return that are not annotated with it."""
 
@@ -64,15 +64,15 @@ OTHERS = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backwar
 """Names of torch and Optuna."""
 
 READ = {
-    "ray.tune.tune:run": "tuner.engine.controller.replaces_rays",
-    "ray.tune.execution.tune_controller:TuneController.step": "tuner.engine.controller.Controller",
-    "ray.tune.trainable:FunctionTrainable.step": "tuner.engine.process.TrialProcess.train_for",
+    "ray.tune.tune:run": "tuner.execution.controller.replaces_rays",
+    "ray.tune.execution.tune_controller:TuneController.step": "tuner.execution.controller.Controller",
+    "ray.tune.trainable:FunctionTrainable.step": "tuner.execution.trial_process.TrialProcess.train_for",
     "ray.tune.trainable:Trainable.restore": "tuner.trainable.class_trial",
     "ray.tune.trainable:Trainable.save": "tuner.trainable.class_trial",
     "ray.tune.trainable.util:with_parameters": "tuner.trainable.wrapped",
     "ray.tune.trainable.util:with_resources": "tuner.trainable.requested_resources",
-    "ray.train._internal.session:_TrainSession.get_next": "tuner.engine.process.TrialProcess._reports_again",
-    "ray.tune.execution.tune_controller:TuneController._schedule_trial_task": "tuner.engine.controller.Controller",
+    "ray.train._internal.session:_TrainSession.get_next": "tuner.execution.trial_process.TrialProcess._reports_again",
+    "ray.tune.execution.tune_controller:TuneController._schedule_trial_task": "tuner.execution.controller.Controller",
 }
 """What is not named in our source, and how it works is relied upon all the same."""
 

@@ -14,10 +14,10 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import Checkpoint
 
 from tests.test_storing import Clock
-from tuner.engine import attempt as module
-from tuner.engine.attempt import AttemptStorage
-from tuner.engine.failures import StorageFails, failure_of
-from tuner.engine.saving import Saving
+from tuner.execution import attempt_storage as module
+from tuner.execution.attempt_storage import AttemptStorage
+from tuner.execution.failure_classifier import StorageFails, failure_of
+from tuner.execution.report_interceptor import Saving
 from tuner.schedulers.fifo import Fifo
 from tuner.search.storage_patience import Patience
 from tuner.storage.folder import RunFolder

@@ -15,8 +15,8 @@ import yaml
 from ray.autoscaler._private.kuberay import node_provider
 from ray.autoscaler._private.util import prepare_config
 
-from tuner.engine import autoscaler
-from tuner.engine.autoscaler import configuration, understood
+from tuner.execution import autoscaler
+from tuner.execution.autoscaler import configuration, understood
 from tuner.plan.cluster import NodeType
 
 CLUSTER = Path(__file__).parents[1] / "cluster"

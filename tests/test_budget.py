@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.test_results import new_run
-from tuner.engine.budget import BudgetStopper
 from tuner.errors import InputError
+from tuner.execution.budget import BudgetStopper
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.spec import Budget
 from tuner.schedulers.asha.spec import Asha

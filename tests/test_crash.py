@@ -24,8 +24,6 @@ from tests.journals import read_journal
 from tests.raising import SEARCHER
 from tuner import load_run, resume, run
 from tuner.cli import cli
-from tuner.engine.recorder import Listener, Recorder
-from tuner.engine.session import ray_log
 from tuner.errors import (
     Crashed,
     EnvironmentFailure,
@@ -36,6 +34,8 @@ from tuner.errors import (
     UserCodeRaised,
     blaming,
 )
+from tuner.execution.recorder import Listener, Recorder
+from tuner.execution.session import ray_log
 from tuner.plan.plan import Plan
 from tuner.runs.diagnose import explain
 from tuner.runs.journal import rewrite
@@ -52,7 +52,7 @@ TRAINABLE = "def train(config):\n    raise AssertionError(config['x'], 'it runs 
 
 
 def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
-    """In place of `tuner.engine.fit.fit`: what has not ended, then new trials, each with one report."""
+    """In place of `tuner.execution.fit.fit`: what has not ended, then new trials, each with one report."""
     while True:
         trial = next((t for t in recorder.results.trials if not t.has_ended), None)
         if trial is None and len(recorder.results.trials) == plan.trials:
@@ -70,7 +70,7 @@ def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
 @pytest.fixture(autouse=True)
 def without_ray(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.runner.ray_up", lambda *arguments: contextlib.nullcontext())
-    monkeypatch.setattr("tuner.engine.fit.fit", loop)
+    monkeypatch.setattr("tuner.execution.fit.fit", loop)
     (user_folder / "mine.py").write_text(TRAINABLE + SEARCHER)
 
 
@@ -184,7 +184,7 @@ def test_what_nobody_foresaw_is_one_line_and_can_be_resumed(
 ) -> None:
     said: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.engine.fit.fit", at_trial(3, act))
+        patch.setattr("tuner.execution.fit.fit", at_trial(3, act))
         with pytest.raises(TunerError) as raised:
             begin(say=said.append)
     assert raised.value.exit_status == status
@@ -203,7 +203,7 @@ def test_what_nobody_foresaw_is_one_line_and_can_be_resumed(
 
 def test_a_ray_that_does_not_start_leaves_a_half_done_run_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.engine.fit.fit", at_trial(3, raising(KeyboardInterrupt())))
+        patch.setattr("tuner.execution.fit.fit", at_trial(3, raising(KeyboardInterrupt())))
         with pytest.raises(Interrupted):
             begin()
     reason = "Ray does not start on this machine: /tmp is full"
@@ -283,7 +283,7 @@ def test_a_searcher_with_state_outside_of_its_snapshot_can_be_resumed(
         saved.append(recorder)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.engine.recorder.SAVE_EVERY_S", 0.0)
+        patch.setattr("tuner.execution.recorder.SAVE_EVERY_S", 0.0)
         patch.setattr(Recorder, "_save", save_once)
         patch.setattr("tuner.runner._leave", lambda *arguments: None)  # it is killed
         with pytest.raises(Crashed):
@@ -352,7 +352,7 @@ def test_a_run_folder_that_cannot_be_completed_is_interrupted(monkeypatch: pytes
 
 def test_of_several_errors_the_first_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.engine.fit.fit", at_trial(3, raising(RuntimeError("the first"))))
+        patch.setattr("tuner.execution.fit.fit", at_trial(3, raising(RuntimeError("the first"))))
         patch.setattr(ResultSet, "save_best", lambda results: 1 / 0)
         with pytest.raises(Crashed, match="the first"):
             begin()
@@ -361,7 +361,7 @@ def test_of_several_errors_the_first_is_the_reason(monkeypatch: pytest.MonkeyPat
 
 def test_a_library_that_leaves_the_process_leaves_no_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.engine.fit.fit", at_trial(3, raising(SystemExit(0))))
+        patch.setattr("tuner.execution.fit.fit", at_trial(3, raising(SystemExit(0))))
         with pytest.raises(SystemExit):
             begin()
     assert explain(load_run("r")).state == "interrupted"
@@ -381,7 +381,7 @@ def test_killed_after_its_last_event_it_is_known_to_have_ended(monkeypatch: pyte
     def kill(*arguments: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("tuner.engine.recorder.write_json", kill)  # provenance.json
+    monkeypatch.setattr("tuner.execution.recorder.write_json", kill)  # provenance.json
     with pytest.raises(Killed):
         begin()
     known = last_known(RunFolder.at("runs/r"))

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 from tuner import examples
-from tuner.engine.handover import _forget_modules
 from tuner.errors import InputError
+from tuner.execution.process_reset import _forget_modules
 from tuner.experiment.reader import load_experiment
 from tuner.spec.user_imports import search_path
 from tuner.trainable.trainable import load_trainable

@@ -19,8 +19,8 @@ from ray.exceptions import (
 )
 
 from tests.tables import space
-from tuner.engine import memory
-from tuner.engine.failures import (
+from tuner.execution import memory_monitor as memory
+from tuner.execution.failure_classifier import (
     PREEMPTED,
     BadReport,
     DamagedCheckpoint,
@@ -30,9 +30,9 @@ from tuner.engine.failures import (
     failure_of,
     user_error,
 )
-from tuner.engine.hanging import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, Watch
-from tuner.engine.memory import REMEMBER_S, Gauge, Kills
-from tuner.engine.retries import MICRO_BATCH, FailureStopper, Verdict, back_off, verdict, with_micro_batch
+from tuner.execution.hang_detector import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, Watch
+from tuner.execution.memory_monitor import REMEMBER_S, Gauge, Kills
+from tuner.execution.retry_policy import MICRO_BATCH, FailureStopper, Verdict, back_off, verdict, with_micro_batch
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure
 from tuner.runs.history import History

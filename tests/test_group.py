@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tuner.engine import group
-from tuner.engine.failures import UserError, failure_of
-from tuner.engine.group import environments
+from tuner.execution import worker_group as group
+from tuner.execution.failure_classifier import UserError, failure_of
+from tuner.execution.worker_group import environments
 from tuner.runs.failure import Failure
 from tuner.training.distributed import Group
 

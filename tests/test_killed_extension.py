@@ -23,7 +23,7 @@ STEPS = [
     "tuner.search.recovery.recover",
     "tuner.resumption.write_experiment",
     "tuner.resumption.search",
-    "tuner.engine.recorder.Recorder.leave",
+    "tuner.execution.recorder.Recorder.leave",
 ]
 """Functions in the order in which they are called; the last one says that the search came to its end."""
 
@@ -86,7 +86,7 @@ def test_killed_in_the_midst_of_the_new_trials(monkeypatch: pytest.MonkeyPatch) 
 
     for count in (1, 2):
         with monkeypatch.context() as patch:
-            patch.setattr("tuner.engine.fit.fit", one_trial)
+            patch.setattr("tuner.execution.fit.fit", one_trial)
             patch.setattr("tuner.runner._leave", quiet_leave)
             with pytest.raises(Killed):
                 extend("r", trials="+3", say=quiet)
@@ -128,7 +128,7 @@ def begin_and_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         loop(plan, task, recorder, control)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.engine.fit.fit", failing)
+        patch.setattr("tuner.execution.fit.fit", failing)
         begin()
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from ray.tune import Checkpoint
 
-from tuner.engine.revival import passed_over
-from tuner.engine.saving import Saving
+from tuner.execution.report_interceptor import Saving
+from tuner.execution.restore_trials import passed_over
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo

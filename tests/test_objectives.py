@@ -123,7 +123,7 @@ def test_a_search_for_one_number_searches_for_the_weighted_sum(kind: str) -> Non
     made = plan(search=search, objective=WEIGHTED, scheduler={"kind": "asha", "variant": "promotion", "max_t": 9})
     assert made.task.modes == ("max",)
     assert ("", "the search and schedulers compare 2 acc - 0.5 size") in description(made)
-    from tuner.engine.fit import new_course
+    from tuner.execution.fit import new_course
 
     course, told = new_course(made), Recorder()
     course.searcher = told
@@ -447,8 +447,8 @@ def test_a_trial_that_cannot_be_restored(results: ResultSet, name: str, words: l
     ],
 )
 def test_every_objective_of_a_report_is_checked(metrics: dict[str, Any], why: str) -> None:
-    from tuner.engine.failures import BadReport
-    from tuner.engine.task import TrialTask, checked
+    from tuner.execution.failure_classifier import BadReport
+    from tuner.execution.trial_context import TrialTask, checked
 
     task = TrialTask("m:f", (), Path(), {}, plan().required_metrics, seed=0, cpu=1, request={}, workers=1)
     with pytest.raises(BadReport, match=f"report 2: {why}"):

@@ -21,12 +21,12 @@ from tests.journals import read_journal
 from tests.tables import space
 from tests.test_results import new_run
 from tests.test_storing import Clock
-from tuner.engine import recorder as recorder_module
-from tuner.engine.controller import Controller
-from tuner.engine.decisions import Decisions
-from tuner.engine.failures import StorageFails, StorageUnseen, failure_of
-from tuner.engine.recorder import Recorder
 from tuner.errors import EnvironmentFailure
+from tuner.execution import recorder as recorder_module
+from tuner.execution.controller import Controller
+from tuner.execution.failure_classifier import StorageFails, StorageUnseen, failure_of
+from tuner.execution.recorder import Recorder
+from tuner.execution.scheduler_adapter import Decisions
 from tuner.experiment.failures import Failures
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.failure import Failure

@@ -11,10 +11,10 @@ import pytest
 import ray
 
 from tuner.doctor import system
-from tuner.engine import own_ray
-from tuner.engine.own_ray import private_folder
-from tuner.engine.token import make_token
 from tuner.errors import EnvironmentFailure
+from tuner.execution import local_cluster as own_ray
+from tuner.execution.auth import make_token
+from tuner.execution.local_cluster import private_folder
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ray.air.execution.resources import placement_group
 
-from tuner.engine import places
-from tuner.engine.places import KEEP_S, Places
+from tuner.execution import placement_groups as places
+from tuner.execution.placement_groups import KEEP_S, Places
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.engine import placing
-from tuner.engine.places import Places
-from tuner.engine.placing import PlacedTrials
+from tuner.execution import placement as placing
+from tuner.execution.placement import PlacedTrials
+from tuner.execution.placement_groups import Places
 from tuner.plan.cluster import Node
 from tuner.runs.failure import Failure
 from tuner.search.node_health import Nodes, Sick

@@ -13,10 +13,10 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.ray_contract import RECORDS, ROOT, Users, fingerprint, fingerprints, members, recorded
-from tuner.engine.address import _QUESTION
-from tuner.engine.own_ray import METRICS
-from tuner.engine.session import _RAY_SETTINGS
-from tuner.engine.token import MODE
+from tuner.execution.auth import MODE
+from tuner.execution.connect import _QUESTION
+from tuner.execution.local_cluster import METRICS
+from tuner.execution.session import _RAY_SETTINGS
 
 RAY = Path(ray.__file__).parent
 WRITE = "python -m tests.ray_contract"

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.engine.metrics import flat_metrics
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.execution.metrics import flat_metrics
 from tuner.report.terminal import overview
 from tuner.runs.history import History
 from tuner.runs.loading import find_run, load_run

@@ -12,7 +12,7 @@ from ray.tune.experiment import trial as ray_trial
 from ray.tune.experiment.config_parser import _make_parser
 
 from tests.test_results import new_run
-from tuner.engine.revival import revive
+from tuner.execution.restore_trials import revive
 from tuner.runs.history import History
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Segment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.engine.shared import _reads_and_writes
+from tuner.execution.storage_check import _reads_and_writes
 from tuner.storage.folder import RunFolder
 
 

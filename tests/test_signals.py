@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner.engine.own_ray import _without_hangups
+from tuner.execution.local_cluster import _without_hangups
 from tuner.search.control import STOPPING, Control
 
 

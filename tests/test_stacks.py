@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner.engine.stacks import send
+from tuner.execution.stacks import send
 
 READY = "print(flush=True); input()"
-ANSWERS = f"from tuner.engine.stacks import answer_signal; answer_signal(); {READY}"
+ANSWERS = f"from tuner.execution.stacks import answer_signal; answer_signal(); {READY}"
 
 
 @pytest.fixture

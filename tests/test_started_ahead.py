@@ -13,8 +13,8 @@ import pandas as pd
 import psutil
 import pytest
 
-from tuner.engine import own_ray
-from tuner.engine.own_ray import PRELOAD, PRESTART, _environment, _of_workers
+from tuner.execution import local_cluster as own_ray
+from tuner.execution.local_cluster import PRELOAD, PRESTART, _environment, _of_workers
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import Cluster, Node, this_machine
 from tuner.plan.plan import Plan
@@ -43,11 +43,11 @@ def plan(**resources: Any) -> Plan:
 def test_where_each_is_to_run_a_trial_they_import_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     told = _of_workers(plan(cpu=1))
-    assert told[PRELOAD] == "tuner.engine.preloaded"
+    assert told[PRELOAD] == "tuner.execution.preloaded"
     assert told["OMP_NUM_THREADS"] == "1"
     assert PRESTART not in told
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    assert _of_workers(plan(cpu=0.5))[PRELOAD] == "tuner.engine.preloaded,torch"
+    assert _of_workers(plan(cpu=0.5))[PRELOAD] == "tuner.execution.preloaded,torch"
 
 
 @pytest.mark.parametrize("resources", [{"cpu": 2}, {"cpu": 1, "gpu": 1}, {"cpu": 1, "max_concurrent_trials": 3}])
@@ -70,8 +70,8 @@ def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_they_import_is_not_searched_for_garbage_and_a_trial_is() -> None:
     text = """
 import gc, sys
-import tuner.engine.preloaded
-assert "tuner.engine.process" in sys.modules
+import tuner.execution.preloaded
+assert "tuner.execution.trial_process" in sys.modules
 assert gc.isenabled()
 print(gc.get_stats()[2]["collections"], gc.get_freeze_count(), *gc.get_threshold())
 """

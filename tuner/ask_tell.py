@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from tuner.engine.budget import BudgetStopper
-from tuner.engine.fit import new_course
-from tuner.engine.metrics import flat_metrics
-from tuner.engine.recorder import SAVE_EVERY_S
 from tuner.errors import InputError
+from tuner.execution.budget import BudgetStopper
+from tuner.execution.fit import new_course
+from tuner.execution.metrics import flat_metrics
+from tuner.execution.recorder import SAVE_EVERY_S
 from tuner.experiment.reader import Experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan

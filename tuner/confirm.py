@@ -26,7 +26,7 @@ from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable
 
 if TYPE_CHECKING:
-    from tuner.engine.recorder import Listener
+    from tuner.execution.recorder import Listener
 
 CONFIRMATION = "confirmation.json"
 """In the folder of the trials that were trained again: what `Confirmation.as_json` gives."""

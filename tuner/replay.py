@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.agreement import Difference, measures, same
-from tuner.engine.failures import BadReport, MissingMetric, failure_of, user_error
-from tuner.engine.local import run_here
-from tuner.engine.task import TrialTask
 from tuner.errors import InputError, Interrupted, did_you_mean
+from tuner.execution.failure_classifier import BadReport, MissingMetric, failure_of, user_error
+from tuner.execution.in_process import run_here
+from tuner.execution.trial_context import TrialTask
 from tuner.runs.provenance import experiment_of, surroundings
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial

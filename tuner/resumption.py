@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.engine.crash import in_one_line
-from tuner.engine.session import cluster_at
 from tuner.errors import InputError
+from tuner.execution.crash import in_one_line
+from tuner.execution.session import cluster_at
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.extension import extension, failed_trials, requested, retried, survivors
 from tuner.plan.plan import Plan
@@ -28,7 +28,7 @@ from tuner.tracking.process import TrackingProcess
 from tuner.trainable.trainable import pickle_function
 
 if TYPE_CHECKING:
-    from tuner.engine.recorder import Listener
+    from tuner.execution.recorder import Listener
     from tuner.plan.cluster import Cluster
     from tuner.search.recovery import Stock
 
@@ -217,7 +217,7 @@ def _changed(run: _Reopened, request: str, trials: Sequence[str], experiment: Ex
 
 def _continued(run: _Reopened, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
     """Continues what is left of a search, from its journal."""
-    from tuner.engine.fit import new_course, task_of
+    from tuner.execution.fit import new_course, task_of
     from tuner.search.control import Control
     from tuner.search.recovery import recover
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tuner.engine.crash import in_one_line
-from tuner.engine.session import cluster_at, ray_log, ray_up
 from tuner.errors import (
     EnvironmentFailure,
     InputError,
@@ -23,6 +21,8 @@ from tuner.errors import (
     TunerError,
     blaming,
 )
+from tuner.execution.crash import in_one_line
+from tuner.execution.session import cluster_at, ray_log, ray_up
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.spec import check_name
 from tuner.plan.cluster import describe
@@ -51,8 +51,8 @@ from tuner.tracking import check_reachable
 from tuner.tracking.process import TrackingProcess
 
 if TYPE_CHECKING:
-    from tuner.engine.recorder import Listener, Recorder
-    from tuner.engine.task import TrialTask
+    from tuner.execution.recorder import Listener, Recorder
+    from tuner.execution.trial_context import TrialTask
     from tuner.search.control import Control
     from tuner.search.recovery import Recovered
 
@@ -109,7 +109,7 @@ def _begin(
     say: Say,
     lock: Lock,
 ) -> ResultSet:
-    from tuner.engine.fit import task_of
+    from tuner.execution.fit import task_of
     from tuner.search.control import Control
 
     begun = record_start(plan, params, notices, folder)
@@ -118,7 +118,7 @@ def _begin(
 
 def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> Recovered:
     """Writes the first event and the files of a new run: a search that has seen nothing."""
-    from tuner.engine.fit import new_course
+    from tuner.execution.fit import new_course
     from tuner.search.recovery import Recovered
     from tuner.search.usage import ledger_of
 
@@ -181,7 +181,7 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
     import numpy as np
 
     if plan.cluster.address is not None:
-        from tuner.engine.shared import check_shared
+        from tuner.execution.storage_check import check_shared
 
         check_shared(folder)
     if plan.cluster.autoscaler and len(plan.cluster.nodes) == 1 and folder.is_local:
@@ -216,8 +216,8 @@ def search(
     lock: Lock,
 ) -> ResultSet:
     """Searches on, from what ``begun`` holds to the end. Raises as `run` does."""
-    from tuner.engine.fit import fit
-    from tuner.engine.recorder import Recorder
+    from tuner.execution.fit import fit
+    from tuner.execution.recorder import Recorder
 
     results = begun.results
     control.say = say

@@ -12,7 +12,7 @@ and tracking are other processes) per second.
 Measured on 2 cores (AMD EPYC), Ray 2.60, one run each, one after the other, 100 trials, 500 reports a second asked for:
 tuner 498/s, 2.1 % of the time in tune.report, median 0.6 ms, driver 0.34 of a core; with MLflow 483/s, 6.6 %, 2.2 ms,
 0.33 of a core; Ray Tune 191/s, 302 ms (trials wait all the time), 0.73 of a core. Before trials reported in turns
-(`tuner.engine.controller.AT_ONCE`) tuner took 393/s, 42 ms, 0.68 of a core, and with MLflow 218/s.
+(`tuner.execution.controller.AT_ONCE`) tuner took 393/s, 42 ms, 0.68 of a core, and with MLflow 218/s.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from ray.tune import Checkpoint  # noqa: E402
 
-from tuner.engine import saving  # noqa: E402
+from tuner.execution import report_interceptor as saving  # noqa: E402
 from tuner.schedulers.fifo import Fifo  # noqa: E402
 from tuner.storage.manifest import make_durable  # noqa: E402
 

@@ -39,7 +39,7 @@ from tuner.storage.manifest import contents, seal  # noqa: E402
 QUICKSTART = """
 import sys, time
 from tuner import journal, run
-import tuner.engine.recorder as recorder
+import tuner.execution.recorder as recorder
 
 spent = 0.0
 

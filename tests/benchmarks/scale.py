@@ -109,7 +109,7 @@ def folder_of(path: Path) -> Any:
 
 
 def recorder_of(begun: Any, plan: Any) -> Any:
-    from tuner.engine.recorder import Recorder
+    from tuner.execution.recorder import Recorder
     from tuner.runs.journal import JournalWriter
     from tuner.search.control import Control
 
@@ -130,7 +130,7 @@ def plan_of(trials: int) -> Any:
 
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
-    from tuner.engine.fit import new_course
+    from tuner.execution.fit import new_course
     from tuner.runner import write_experiment
     from tuner.runs.provenance import resolved_spec
     from tuner.runs.results import ResultSet
@@ -195,7 +195,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
 
 def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     """The recorder of a search that is taken up as `resume` does it, and the seconds of each step."""
-    from tuner.engine.fit import new_course
+    from tuner.execution.fit import new_course
     from tuner.runs.loading import at_a_glance
     from tuner.search.recovery import recover, take_stock
 
@@ -267,7 +267,7 @@ def controller(path: Path, trials: int) -> dict[str, Any]:
 
     from tests.faults.test_model import Place, experiment, watched
     from tuner import runner
-    from tuner.engine.session import cluster_at
+    from tuner.execution.session import cluster_at
     from tuner.experiment.reader import load_experiment
     from tuner.plan.planner import make_plan
     from tuner.storage.lock import locked

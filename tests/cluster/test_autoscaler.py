@@ -67,7 +67,7 @@ import json, os, sys, threading, time
 from pathlib import Path
 import ray
 from tuner import run
-from tuner.engine import controller
+from tuner.execution import controller
 from tuner.errors import TunerError
 
 controller.KEEP_IDLE_S = 4.0

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tuner import load_run, restore_best, resume, run
-from tuner.engine.recorder import Recorder
 from tuner.errors import EnvironmentFailure, InputError, Interrupted
+from tuner.execution.recorder import Recorder
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial

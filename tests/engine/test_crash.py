@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.test_run import experiment
 from tuner import load_run, resume, run
-from tuner.engine.recorder import Listener
 from tuner.errors import Crashed
+from tuner.execution.recorder import Listener
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 GRID = {"x": {"grid_search": [0.1, 0.2, 0.3, 0.4]}}

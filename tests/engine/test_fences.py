@@ -13,9 +13,9 @@ from ray.tune.result import TRIAL_INFO
 
 from tests.engine.test_checkpoints import At, experiment, press_ctrl_c
 from tuner import resume, run
-from tuner.engine.fit import task_of
-from tuner.engine.process import trainable_class
 from tuner.errors import Interrupted, LockLost
+from tuner.execution.fit import task_of
+from tuner.execution.trial_process import trainable_class
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan

@@ -10,8 +10,8 @@ import pytest
 
 from tests.engine.test_checkpoints import At, press_ctrl_c
 from tuner import load_run, resume, run
-from tuner.engine.recorder import Listener
 from tuner.errors import Interrupted
+from tuner.execution.recorder import Listener
 from tuner.replay import replay
 from tuner.runs.results import ResultSet
 

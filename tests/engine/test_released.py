@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial as RayTrial
 from tests.engine.test_checkpoints import At
 from tests.faults.stand_ins import Actors
 from tuner import run
-from tuner.engine import controller
+from tuner.execution import controller
 from tuner.runs.trial import Trial
 
 TRIALS = 12

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from tuner import load_run, resume, run
-from tuner.engine.recorder import Listener
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult
+from tuner.execution.recorder import Listener
 from tuner.runs.results import ResultSet
 from tuner.search.snapshot import read_snapshot
 from tuner.storage.folder import RunFolder

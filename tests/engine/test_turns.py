@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner import run
-from tuner.engine import controller
+from tuner.execution import controller
 from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")

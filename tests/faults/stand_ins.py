@@ -27,8 +27,8 @@ from ray.tune.result import (
     TRAINING_ITERATION,
 )
 
-from tuner.engine.failing import ActorManager
-from tuner.engine.failures import DamagedCheckpoint
+from tuner.execution.failure_classifier import DamagedCheckpoint
+from tuner.execution.retrying_controller import ActorManager
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import contents, damage, seal
 
@@ -60,7 +60,7 @@ class Trial:
         if self.epoch == EPOCHS:
             return [{**self.last.metrics, RESULT_DUPLICATE: True, DONE: True, SHOULD_CHECKPOINT: False}]
         self.epoch, self.reports = self.epoch + 1, self.reports + 1
-        folder = f"checkpoint_{self.reports:06}_{self.attempt}"  # as `tuner.engine.attempt` names it
+        folder = f"checkpoint_{self.reports:06}_{self.attempt}"  # as `tuner.execution.attempt_storage` names it
         place = RunFolder(self.storage.storage_filesystem, f"{self.storage.trial_fs_path}/{folder}", folder)
         place.filesystem.create_dir(place.path)
         place.write("state.json", json.dumps(self.epoch).encode())

@@ -24,7 +24,7 @@ from unittest import mock
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-import tuner.engine.controller
+import tuner.execution.controller
 from tests.faults.stand_ins import EPOCHS, Actors
 from tuner import resumption, runner
 from tuner.errors import InputError, TunerError
@@ -124,7 +124,7 @@ def watched(place: Place) -> Iterator[None]:
             stack.enter_context(counted(RunFolder, name))
         for name in ("pwrite", "fdatasync"):
             stack.enter_context(counted(os, name))
-        stack.enter_context(mock.patch.object(tuner.engine.controller, "ActorManager", Actors))
+        stack.enter_context(mock.patch.object(tuner.execution.controller, "ActorManager", Actors))
         yield
 
 
@@ -143,7 +143,7 @@ def experiment(kind: str) -> dict[str, Any]:
 
 def begin(place: Place, kind: str) -> ResultSet:
     """As `tuner.run` does, on a folder that no URI names."""
-    from tuner.engine.session import cluster_at
+    from tuner.execution.session import cluster_at
 
     loaded = load_experiment(experiment(kind), [])
     with cluster_at(None) as cluster:

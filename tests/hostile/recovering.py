@@ -13,8 +13,8 @@ from unittest import mock
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tests.hostile.damage import damaged_file
-from tuner.engine.fit import new_course
 from tuner.errors import EnvironmentFailure, TunerError
+from tuner.execution.fit import new_course
 from tuner.jobs.record import JOBS, Job, Submitter, kept, list_code, recorded
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan

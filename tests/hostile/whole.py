@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tuner.engine.fit import new_course
+from tuner.execution.fit import new_course
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runner import write_experiment

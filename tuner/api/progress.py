@@ -13,7 +13,7 @@ from tuner.tracking.notebook import NotebookProgress, in_notebook
 from tuner.tracking.screen import Screen
 
 if TYPE_CHECKING:
-    from tuner.engine.recorder import Listener
+    from tuner.execution.recorder import Listener
 
 Show = Literal["auto", "none"]
 """Whether a search shows its progress: in the notebook or on the terminal, or not at all."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.ask_tell import AskTell
-    from tuner.engine.recorder import Listener
+    from tuner.execution.recorder import Listener
     from tuner.runs.restore import Best
 
 

@@ -29,7 +29,7 @@ from tuner.storage.folder import STORAGE, RunFolder
 
 if TYPE_CHECKING:
     from tuner.ask_tell import Answer, AskTell, Suggestion
-    from tuner.engine.recorder import Listener
+    from tuner.execution.recorder import Listener
 
 
 def maximize(metric: str, *, weight: float | None = None) -> Objective:

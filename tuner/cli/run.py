@@ -11,7 +11,7 @@ from tuner.cli import options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from tuner.engine.recorder import Listener
+    from tuner.execution.recorder import Listener
     from tuner.experiment.reader import Experiment
     from tuner.runs.results import ResultSet
     from tuner.runs.trial import Report, Trial

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from tuner.doctor.finding import Finding
 from tuner.doctor.system import DISK_ERROR, disk
-from tuner.engine.handover import output_to
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
+from tuner.execution.process_reset import output_to
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.doctor.finding import Finding, Level
-from tuner.engine.token import TOKEN, open_to_others
 from tuner.errors import InputError
+from tuner.execution.auth import TOKEN, open_to_others
 from tuner.plan.cluster import describe, this_machine
 from tuner.spec.quantities import size
 from tuner.storage.folder import RunFolder

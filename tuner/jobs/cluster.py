@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tuner.engine.token import show_token
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.execution.auth import show_token
 from tuner.plan.cluster import free_port
 from tuner.redaction import has_secret
 from tuner.spec.document import read_yaml

@@ -118,8 +118,8 @@ def _wait_until(condition: Callable[[], bool], patience: float) -> None:
 
 def _wait_for_nodes(count: int) -> None:
     """Returns when the cluster has ``count`` nodes, or says that it has not."""
-    from tuner.engine.room import nodes
-    from tuner.engine.session import cluster_at
+    from tuner.execution.session import cluster_at
+    from tuner.execution.slots import nodes
 
     with cluster_at(_address()):
         _wait_until(lambda: len(nodes()) >= count, NODES_S)

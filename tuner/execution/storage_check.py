@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 import uuid
 
-from tuner.engine.failures import StorageUnseen
 from tuner.errors import EnvironmentFailure
+from tuner.execution.failure_classifier import StorageUnseen
 from tuner.runs.results import EXPERIMENT
 from tuner.storage.folder import RunFolder
 

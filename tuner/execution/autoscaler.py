@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.engine.room import HEAD, UNCOUNTED
+from tuner.execution.slots import HEAD, UNCOUNTED
 from tuner.plan.cluster import Autoscaler, NodeType
 
 _FILE = "--autoscaling-config="

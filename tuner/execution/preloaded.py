@@ -9,7 +9,7 @@ import gc
 
 gc.disable()
 try:
-    import tuner.engine.process  # noqa: F401
+    import tuner.execution.trial_process  # noqa: F401
 finally:
     gc.freeze()
     gc.enable()

@@ -12,7 +12,7 @@ import re
 import signal
 from pathlib import Path
 
-from tuner.engine.hosts import Place, owned_by, whereabouts
+from tuner.execution.actor_hosts import Place, owned_by, whereabouts
 
 STACK_HERE_S, STACK_ELSEWHERE_S = 1.0, 15.0
 """Time for the stacks to be written; on another node a process has to start first, which sends the signal."""

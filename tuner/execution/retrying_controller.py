@@ -2,7 +2,7 @@
 
 Ray 2.60 tries every failed trial again alike, tells the scheduler that it ended and that another came, and ends the
 whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that cannot
-be read back). Here what an attempt died of decides (`tuner.engine.retries`), and to scheduler and searcher a trial that
+be read back). Here what an attempt died of decides (`tuner.execution.retry_policy`), and to scheduler and searcher a trial that
 is tried again never stopped: what it reports a second time is passed over (`tuner.search.state.Course.report`).
 """
 
@@ -22,8 +22,8 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.engine.decisions import reported_checkpoint
-from tuner.engine.failures import (
+from tuner.execution.actor_hosts import death_of, whereabouts
+from tuner.execution.failure_classifier import (
     DamagedCheckpoint,
     ProcessLost,
     StorageFails,
@@ -32,12 +32,12 @@ from tuner.engine.failures import (
     failure_of,
     raised_in_trial,
 )
-from tuner.engine.hanging import Executioner, Watch
-from tuner.engine.hosts import death_of, whereabouts
-from tuner.engine.memory import Gauge, Kills
-from tuner.engine.placing import PlacedTrials
-from tuner.engine.retries import MEMORY, MICRO_BATCH, back_off, verdict, with_micro_batch
-from tuner.engine.revival import passed_over
+from tuner.execution.hang_detector import Executioner, Watch
+from tuner.execution.memory_monitor import Gauge, Kills
+from tuner.execution.placement import PlacedTrials
+from tuner.execution.restore_trials import passed_over
+from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, back_off, verdict, with_micro_batch
+from tuner.execution.scheduler_adapter import reported_checkpoint
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG
 from tuner.search.node_health import LOSSES

@@ -13,16 +13,16 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.engine.metrics import flat_metrics
-from tuner.engine.retries import with_micro_batch
-from tuner.engine.saving import GOES_ON_FROM
 from tuner.errors import InputError
+from tuner.execution.metrics import flat_metrics
+from tuner.execution.report_interceptor import GOES_ON_FROM
+from tuner.execution.retry_policy import with_micro_batch
 from tuner.runs.results import RAY
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.state import Course
 
 if TYPE_CHECKING:
-    from tuner.engine.controller import Controller
+    from tuner.execution.controller import Controller
 
 CHECKPOINT_DIR_NAME = "checkpoint_dir_name"
 """Where Ray notes in a report that a checkpoint came with it."""
@@ -37,7 +37,7 @@ _RAYS = {
 class Decisions(TrialScheduler):  # type: ignore[misc]
     """Passes Ray's news on to our scheduler, and carries out what it decides.
 
-    `tuner.engine.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs to.
+    `tuner.execution.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs to.
     """
 
     course: Course

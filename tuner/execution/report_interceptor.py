@@ -17,7 +17,7 @@ from ray.train._internal.session import _TrainSession
 from ray.tune import Checkpoint
 from ray.tune.result import TIME_THIS_ITER_S, TRAINING_ITERATION
 
-from tuner.engine.metrics import flat_metrics
+from tuner.execution.metrics import flat_metrics
 from tuner.schedulers.base import SchedulerSpec
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import contents, make_durable, seal

@@ -41,7 +41,7 @@ def _beneath_ray(error: BaseException) -> BaseException:
 def _in_words(error: BaseException, folder: RunFolder, lock: Lock) -> TunerError:
     from ray.exceptions import RayError
 
-    from tuner.engine.failures import words_of
+    from tuner.execution.failure_classifier import words_of
 
     raised = (error.__cause__ or error) if isinstance(error, UserCodeRaised) else error
     last = traceback.extract_tb(raised.__traceback__)[-1]

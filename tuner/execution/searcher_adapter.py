@@ -10,7 +10,7 @@ from tuner.search.state import Course
 
 
 class Suggestions(RaySearcher):  # type: ignore[misc]
-    """Passes Ray's question for a configuration on; all news reach the course through `tuner.engine.recorder`."""
+    """Passes Ray's question for a configuration on; all news reach the course through `tuner.execution.recorder`."""
 
     def __init__(self, course: Course) -> None:
         super().__init__(metric=course.objectives[0].metric, mode=course.objectives[0].mode)

@@ -23,11 +23,11 @@ from ray.air._internal.torch_utils import contains_tensor
 from ray.train._internal import session as ray_session
 from threadpoolctl import threadpool_limits
 
-from tuner.engine.failures import BadReport
-from tuner.engine.handover import Process, threads
-from tuner.engine.metrics import flat_metrics
-from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
 from tuner.errors import TunerError
+from tuner.execution.failure_classifier import BadReport
+from tuner.execution.metrics import flat_metrics
+from tuner.execution.process_reset import Process, threads
+from tuner.execution.trial_context import NO_REPORT, TrialTask, checked, run_function
 from tuner.runs.results import RAY
 from tuner.trainable.old_interfaces import news
 

@@ -18,14 +18,21 @@ from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
-from tuner.engine.attempt import AttemptStorage
-from tuner.engine.failures import BadReport, DamagedCheckpoint, StorageFails, UserError, print_traceback, user_error
-from tuner.engine.group import check_formed, ranks
-from tuner.engine.handover import Process, output_to
-from tuner.engine.saving import Saving
-from tuner.engine.shared import check_seen_here
-from tuner.engine.stacks import answer_signal
-from tuner.engine.task import NO_REPORT, TrialTask, checked, run_function
+from tuner.execution.attempt_storage import AttemptStorage
+from tuner.execution.failure_classifier import (
+    BadReport,
+    DamagedCheckpoint,
+    StorageFails,
+    UserError,
+    print_traceback,
+    user_error,
+)
+from tuner.execution.process_reset import Process, output_to
+from tuner.execution.report_interceptor import Saving
+from tuner.execution.stacks import answer_signal
+from tuner.execution.storage_check import check_seen_here
+from tuner.execution.trial_context import NO_REPORT, TrialTask, checked, run_function
+from tuner.execution.worker_group import check_formed, ranks
 from tuner.runs.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.search.storage_patience import is_of_a_full_disk

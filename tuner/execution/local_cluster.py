@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tuner.engine.token import MODE, core, make_token, require_token
 from tuner.errors import EnvironmentFailure
+from tuner.execution.auth import MODE, core, make_token, require_token
 from tuner.plan.plan import Plan
 
 WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
@@ -34,7 +34,7 @@ _VITAL = ("gcs_server", "raylet")
 _AGENT = "--dashboard_agent_command="
 
 _IDLE = subprocess.list2cmdline([sys.executable, "-IS", str(Path(__file__).with_name("placeholder.py"))])
-"""Runs `tuner.engine.placeholder` without importing anything else."""
+"""Runs `tuner.execution.agent_placeholder` without importing anything else."""
 
 
 def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
@@ -138,16 +138,16 @@ def _guarded() -> Iterator[None]:
 def _of_workers(plan: Plan) -> dict[str, str]:
     """The environment of Ray's workers.
 
-    Ray starts a process a CPU before it knows what for, and a trial takes one (`tuner.engine.actors`) unless it has
+    Ray starts a process a CPU before it knows what for, and a trial takes one (`tuner.execution.prestarted_actors`) unless it has
     GPUs. If each is to run a trial, they import what a trial needs while this process prepares the search; else they
     would be in vain, 0.4 s of CPU each, and are not started.
     """
-    from tuner.engine.handover import thread_environment
+    from tuner.execution.process_reset import thread_environment
 
     environment = thread_environment(plan.spec.resources.cpu) | {"PL_DISABLE_FORK": "1"}  # the latter as Ray Tune does
     if plan.request.get("GPU") or plan.slots < int(plan.cluster.nodes[0].resources["CPU"]):
         return environment | {PRESTART: "0"}
-    modules = ["tuner.engine.preloaded", *(name for name in _SLOW if name in sys.modules)]
+    modules = ["tuner.execution.preloaded", *(name for name in _SLOW if name in sys.modules)]
     return environment | {PRELOAD: ",".join(modules)}
 
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.engine.hosts import Hosts
-from tuner.engine.metrics import flat_metrics
+from tuner.execution.actor_hosts import Hosts
+from tuner.execution.metrics import flat_metrics
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.failure import Failure
 from tuner.runs.history import INTERRUPTED, History

@@ -9,13 +9,13 @@ from typing import Any
 from pyarrow.fs import FileSystem
 from ray import tune
 
-from tuner.engine.budget import BudgetStopper
-from tuner.engine.controller import replaces_rays
-from tuner.engine.decisions import Decisions
-from tuner.engine.process import trainable_class
-from tuner.engine.recorder import Recorder
-from tuner.engine.suggestions import Suggestions
-from tuner.engine.task import TrialTask
+from tuner.execution.budget import BudgetStopper
+from tuner.execution.controller import replaces_rays
+from tuner.execution.recorder import Recorder
+from tuner.execution.scheduler_adapter import Decisions
+from tuner.execution.searcher_adapter import Suggestions
+from tuner.execution.trial_context import TrialTask
+from tuner.execution.trial_process import trainable_class
 from tuner.plan.plan import Plan
 from tuner.runs.results import RAY
 from tuner.schedulers.ray import RayScheduler

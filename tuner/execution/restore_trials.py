@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.experiment.config_parser import _create_trial_from_spec
 from ray.tune.search import SearchGenerator
 
-from tuner.engine.retries import with_micro_batch
+from tuner.execution.retry_policy import with_micro_batch
 from tuner.runs.results import RAY, ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.search.checkpoint_retention import copy_name
@@ -21,7 +21,7 @@ from tuner.spec.configuration import flat
 from tuner.storage.folder import RunFolder
 
 if TYPE_CHECKING:
-    from tuner.engine.recorder import Recorder
+    from tuner.execution.recorder import Recorder
 
 
 def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:

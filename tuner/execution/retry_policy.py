@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ray.tune import Stopper
 
-from tuner.engine.failures import PREEMPTED
+from tuner.execution.failure_classifier import PREEMPTED
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure, FailureKind
 from tuner.search.control import Control

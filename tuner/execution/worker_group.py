@@ -28,11 +28,11 @@ from ray.util import get_node_ip_address
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from tuner.engine.failures import BadReport, UserError, print_traceback, user_error
-from tuner.engine.handover import Process, output_to
-from tuner.engine.shared import check_seen_here
-from tuner.engine.stacks import answer_signal
-from tuner.engine.task import TrialTask, run_function
+from tuner.execution.failure_classifier import BadReport, UserError, print_traceback, user_error
+from tuner.execution.process_reset import Process, output_to
+from tuner.execution.stacks import answer_signal
+from tuner.execution.storage_check import check_seen_here
+from tuner.execution.trial_context import TrialTask, run_function
 from tuner.plan.cluster import free_port
 from tuner.storage.folder import RunFolder
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from ray.tune.result import DEFAULT_METRIC
 
-from tuner.engine.failures import BadReport, MissingMetric, NotFinite
-from tuner.engine.handover import Process, seed_all, seed_of
-from tuner.engine.metrics import flat_metrics
-from tuner.engine.retries import MICRO_BATCH
+from tuner.execution.failure_classifier import BadReport, MissingMetric, NotFinite
+from tuner.execution.metrics import flat_metrics
+from tuner.execution.process_reset import Process, seed_all, seed_of
+from tuner.execution.retry_policy import MICRO_BATCH
 from tuner.spec.configuration import merge
 from tuner.storage.pickled import Pickled
 from tuner.trainable.bound_parameters import parameters_released

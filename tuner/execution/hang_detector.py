@@ -1,7 +1,7 @@
 """Finds trials that hang, has them write where, and kills them.
 
 A process in which Python code waits for ever cannot be asked over Ray: its one thread for tasks waits too. So every
-trial's process answers a signal with the stacks of all its threads (`tuner.engine.stacks`). Then Ray kills it, and what
+trial's process answers a signal with the stacks of all its threads (`tuner.execution.stacks`). Then Ray kills it, and what
 follows is as of any process that died.
 
 ``hang_after: auto`` knows what is usual: for a trial that has reported three times its own intervals, before that the
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tuner.engine.stacks import ask_for_stacks
+from tuner.execution.stacks import ask_for_stacks
 from tuner.spec.quantities import duration
 
 FACTOR = 10

@@ -1,6 +1,6 @@
 """Where trials may start: not again where they failed, if there is another node, and not on nodes that are put aside.
 
-Where there is no other node, another GPU of the same one will do: see `tuner.engine.places`.
+Where there is no other node, another GPU of the same one will do: see `tuner.execution.placement_groups`.
 
 Each trial runs in a placement group of its own. Here the request for it names the nodes that it must not be on, by the
 label that Ray gives every node. Ray keeps idle processes by their request, so that a trial with such a request takes no
@@ -18,10 +18,10 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.engine.hosts import whereabouts
-from tuner.engine.places import Places
-from tuner.engine.recorder import Recorder
-from tuner.engine.room import nodes_by_id
+from tuner.execution.actor_hosts import whereabouts
+from tuner.execution.placement_groups import Places
+from tuner.execution.recorder import Recorder
+from tuner.execution.slots import nodes_by_id
 from tuner.plan.cluster import Node
 from tuner.plan.plan import Plan
 from tuner.runs.failure import Failure

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ray.train._internal.storage import StorageContext
 from ray.tune import Checkpoint
 
-from tuner.engine.failures import StorageFails
+from tuner.execution.failure_classifier import StorageFails
 from tuner.search.storage_patience import FULL, Patience, in_words, probe
 from tuner.storage.folder import RunFolder
 

@@ -11,7 +11,7 @@ from ray.tune.experiment import Trial as RayTrial
 from tuner.runs.results import LIVE, write_json
 
 if TYPE_CHECKING:
-    from tuner.engine.controller import Controller
+    from tuner.execution.controller import Controller
 
 WRITE_EVERY_S = 5.0
 

@@ -12,9 +12,9 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
   names, else to a new trial; and what still waits when nothing runs and nothing can come ends.
 - Its saved state can be truncated, lags behind by 10 s or more, forgets the scheduler, and starts trials again that
   ended while they were paused. Here it saves none: `tuner.search.recovery` rebuilds a search from its journal, and the
-  trials that have not ended are taken up (`tuner.engine.revival`).
+  trials that have not ended are taken up (`tuner.execution.restore_trials`).
 - It tells nobody whether a trial's function returned or was stopped.
-- It tries trials that failed again without asking why, and never finds one that hangs: `tuner.engine.failing`.
+- It tries trials that failed again without asking why, and never finds one that hangs: `tuner.execution.retrying_controller`.
 
 ``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there meanwhile.
 """
@@ -39,18 +39,18 @@ from ray.tune.result import DONE, RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.stopper import CombinedStopper
 
-from tuner.engine.actors import SameEnvironment
-from tuner.engine.budget import BudgetStopper
-from tuner.engine.decisions import Decisions
-from tuner.engine.failing import ActorManager, FailingTrials
-from tuner.engine.failures import MissingMetric, raised_in_trial
-from tuner.engine.group import Alone
-from tuner.engine.live import Live
-from tuner.engine.recorder import Recorder
-from tuner.engine.retries import FailureStopper
-from tuner.engine.revival import revive
-from tuner.engine.room import Room
 from tuner.errors import EnvironmentFailure, InputError, TunerError
+from tuner.execution.budget import BudgetStopper
+from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
+from tuner.execution.prestarted_actors import SameEnvironment
+from tuner.execution.recorder import Recorder
+from tuner.execution.restore_trials import revive
+from tuner.execution.retry_policy import FailureStopper
+from tuner.execution.retrying_controller import ActorManager, FailingTrials
+from tuner.execution.scheduler_adapter import Decisions
+from tuner.execution.slots import Room
+from tuner.execution.status_file import Live
+from tuner.execution.worker_group import Alone
 from tuner.plan.plan import Plan
 from tuner.runs.results import how_to_resume
 from tuner.search.control import Control

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import socket
 
-from tuner.engine.token import require_token, show_none, token_header
 from tuner.errors import EnvironmentFailure
+from tuner.execution.auth import require_token, show_none, token_header
 
 CONNECT_S, ANSWER_S = 5.0, 8.0
 

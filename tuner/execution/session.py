@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tuner.engine.address import check_address
-from tuner.engine.autoscaler import autoscaler
-from tuner.engine.own_ray import Watch, bury_ray, start_ray
-from tuner.engine.room import nodes
 from tuner.errors import EnvironmentFailure, LockLost
+from tuner.execution.autoscaler import autoscaler
+from tuner.execution.connect import check_address
+from tuner.execution.local_cluster import Watch, bury_ray, start_ray
+from tuner.execution.slots import nodes
 from tuner.plan.cluster import Cluster, this_machine
 from tuner.plan.plan import Plan
 from tuner.runs.results import LOG

@@ -9,7 +9,7 @@ from ray.tune.execution.class_cache import _ActorClassCache
 
 
 class SameEnvironment(_ActorClassCache):  # type: ignore[misc]
-    """Ray Tune's, for a Ray whose workers have the environment of trials already (`tuner.engine.own_ray`).
+    """Ray Tune's, for a Ray whose workers have the environment of trials already (`tuner.execution.local_cluster`).
 
     Ray Tune gives each trial an environment of its own, so that none takes a process that Ray has started ahead.
     """
