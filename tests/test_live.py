@@ -19,14 +19,14 @@ import pytest
 from rich.console import Console
 
 from tests.test_results import new_run, report, trial
+from tuner.display.dashboard import view
+from tuner.display.gpus import Gpu, Gpus
+from tuner.display.live import Live
+from tuner.display.plain import Lines
+from tuner.display.terminal import Screen
 from tuner.experiment.reader import load_experiment
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet, Used
-from tuner.tracking.gpus import Gpu, Gpus
-from tuner.tracking.lines import Lines
-from tuner.tracking.live import Live
-from tuner.tracking.screen import Screen
-from tuner.tracking.view import view
 
 COST = {"per_gpu_hour": 3, "max": 9}
 SPEC = load_experiment(

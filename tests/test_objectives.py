@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tuner.cli import cli
 from tuner.cli.run import summary
+from tuner.display.plain import Lines
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import Cluster, Node
@@ -41,7 +42,6 @@ from tuner.spec.objective import (
     read_objectives,
 )
 from tuner.storage.folder import RunFolder
-from tuner.tracking.lines import Lines
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
 WEIGHTED = [TWO[0] | {"weight": 2.0}, TWO[1] | {"weight": 0.5}]

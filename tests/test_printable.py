@@ -14,12 +14,12 @@ from tests.test_results import new_run, trial
 from tests.tracking.made_up import made_up_run
 from tuner import cli
 from tuner.cli.output import echo, print_json
+from tuner.display.dashboard import _text
+from tuner.display.terminal import Screen
 from tuner.errors import EnvironmentFailure
 from tuner.printable import printable
 from tuner.runs.failure import Failure
 from tuner.runs.results import PROVENANCE, write_json
-from tuner.tracking.screen import Screen
-from tuner.tracking.view import _text
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\x7f\udc80\r"
 SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\x7f\udc80\r"

@@ -16,7 +16,7 @@ from tuner.search.control import STOPPING
 SPEAK = """
 import sys
 from tuner.search.control import Control
-from tuner.tracking.screen import Screen
+from tuner.display.terminal import Screen
 
 control = Control()
 with Screen() as screen, control.on_interrupt(screen.say):

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.test_run import HERE
 from tests.test_live import Terminal, live_on, terminal
 from tuner import run
-from tuner.tracking import live as live_module
+from tuner.display import live as live_module
 
 __all__ = ["terminal"]
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from tuner.display.notebook import NotebookProgress, in_notebook
+from tuner.display.terminal import Screen
 from tuner.experiment.reader import Experiment
 from tuner.runner import Say
 from tuner.runs.results import ResultSet
-from tuner.tracking.notebook import NotebookProgress, in_notebook
-from tuner.tracking.screen import Screen
 
 if TYPE_CHECKING:
     from tuner.execution.recorder import Listener

@@ -51,9 +51,9 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
     Exit status: as of run.
     """
     from tuner.confirm import confirm
+    from tuner.display.terminal import Screen
     from tuner.retraining import retraining
     from tuner.runs.loading import find_run, last_known
-    from tuner.tracking.screen import Screen
 
     results = last_known(find_run(run_, storage))
     experiment = retraining(results, top, seeds).experiment

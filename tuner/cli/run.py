@@ -57,7 +57,7 @@ def command(
 
 def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
     """Runs ``search`` with its progress on the terminal, and prints its result."""
-    from tuner.tracking.screen import Screen
+    from tuner.display.terminal import Screen
 
     with Screen() as screen:
         try:

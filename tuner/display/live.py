@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live as Display
 
+from tuner.display.dashboard import view
+from tuner.display.gpus import Gpus
+from tuner.display.progress import Progress
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
-from tuner.tracking.gpus import Gpus
-from tuner.tracking.progress import Progress
-from tuner.tracking.view import view
 
 if TYPE_CHECKING:
+    from tuner.display.terminal import Screen
     from tuner.experiment.spec import ExperimentSpec
-    from tuner.tracking.screen import Screen
 
 REDRAW_S = 0.5
 

@@ -13,7 +13,7 @@ from tuner.spec.objective import dominates
 from tuner.spec.quantities import duration
 
 if TYPE_CHECKING:
-    from tuner.tracking.screen import Screen
+    from tuner.display.terminal import Screen
 
 
 class Progress:

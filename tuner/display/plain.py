@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
+from tuner.display.progress import Progress
 from tuner.report.terminal import config_line
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.values import metrics_line
-from tuner.tracking.progress import Progress
 
 
 class Lines(Progress):

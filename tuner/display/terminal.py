@@ -9,12 +9,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
+from tuner.display.live import Live
+from tuner.display.plain import Lines
+from tuner.display.progress import Progress
 from tuner.printable import printable
 from tuner.runs.results import LOG, ResultSet
 from tuner.storage.folder import open_own
-from tuner.tracking.lines import Lines
-from tuner.tracking.live import Live
-from tuner.tracking.progress import Progress
 
 if TYPE_CHECKING:
     from tuner.experiment.reader import Experiment

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from tuner.display.gpus import Gpu
 from tuner.printable import printable
 from tuner.report.terminal import aligned, config_line, counts, failed_attempts
 from tuner.runs.results import ResultSet
@@ -18,7 +19,6 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.spec.values import metrics_line, number
-from tuner.tracking.gpus import Gpu
 
 if TYPE_CHECKING:
     from tuner.experiment.spec import Budget, ExperimentSpec
