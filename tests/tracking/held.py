@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tuner.runs.results import ResultSet
-from tuner.tracking.mirror import step_of
+from tuner.tracking.backends.base import step_of
 
 Rows = Counter[tuple[str, int, str, float | str]]
 """How often there is (trial, step, metric, value); NaN, which does not equal itself, as text."""

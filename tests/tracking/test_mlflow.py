@@ -18,7 +18,7 @@ from tuner.experiment.tracking import MlflowTracking
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
-from tuner.tracking.mlflow import MlflowMirror
+from tuner.tracking.backends.mlflow import MlflowMirror
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tuner.plan.planner import make_plan
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.storage.folder import RunFolder
-from tuner.tracking.mlflow import MlflowMirror
+from tuner.tracking.backends.mlflow import MlflowMirror
 
 USER = """
 import torch

@@ -12,7 +12,7 @@ import pytest
 from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.experiment.tracking import Tracking, WandbTracking
 from tuner.tracking import mirrors_of
-from tuner.tracking.mirror import Mirror
+from tuner.tracking.backends.base import Mirror
 
 BLOCK = 32768
 

@@ -23,7 +23,7 @@ def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
       tuner sync runs/quickstart-20260101-120000 --mlflow http://localhost:5000
     """
     from tuner.runs.loading import find_run, last_known
-    from tuner.tracking.sending import send
+    from tuner.tracking.sync import send
 
     results = last_known(find_run(run_, storage))
     places = send(results, uri)

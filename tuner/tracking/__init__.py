@@ -8,22 +8,22 @@ from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import Tracking
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
-from tuner.tracking.mirror import Mirror
+from tuner.tracking.backends.base import Mirror
 
 
 def mirrors_of(tracking: Tracking, results: ResultSet) -> list[Mirror]:
     """Those that an experiment asks for. Raises InputError where one cannot be made for this run."""
     mirrors: list[Mirror] = []
     if tracking.mlflow is not None:
-        from tuner.tracking.mlflow import MlflowMirror
+        from tuner.tracking.backends.mlflow import MlflowMirror
 
         mirrors.append(MlflowMirror(tracking.mlflow, results))
     if tracking.tensorboard is not None:
-        from tuner.tracking.tensorboard import TensorboardMirror
+        from tuner.tracking.backends.tensorboard import TensorboardMirror
 
         mirrors.append(TensorboardMirror(results))
     if tracking.wandb is not None:
-        from tuner.tracking.wandb import WandbMirror
+        from tuner.tracking.backends.wandb import WandbMirror
 
         mirrors.append(WandbMirror(tracking.wandb, results))
     return mirrors
@@ -31,7 +31,7 @@ def mirrors_of(tracking: Tracking, results: ResultSet) -> list[Mirror]:
 
 def check_reachable(tracking: Tracking, storage: RunFolder, say: Callable[[str], None]) -> None:
     """Raises EnvironmentFailure where a mirror that is required cannot be used; says so of one that is not."""
-    from tuner.tracking.reachable import check_mlflow, check_wandb
+    from tuner.tracking.preflight import check_mlflow, check_wandb
 
     checks: list[tuple[bool, Callable[[], None]]] = []
     if (mlflow := tracking.mlflow) is not None:

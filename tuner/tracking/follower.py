@@ -32,7 +32,7 @@ from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import locked
 from tuner.tracking import mirrors_of
-from tuner.tracking.mirror import Mirror
+from tuner.tracking.backends.base import Mirror
 
 TRACKING_LOCK = "tracking.lock"
 

@@ -20,9 +20,9 @@ from tuner.redaction import with_password
 from tuner.runs.loading import find_run, last_known
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import holder
-from tuner.tracking.mlflow import DATABASE, MlflowMirror, default_uri
-from tuner.tracking.reachable import check_mlflow
-from tuner.tracking.sending import tracking_of
+from tuner.tracking.backends.mlflow import DATABASE, MlflowMirror, default_uri
+from tuner.tracking.preflight import check_mlflow
+from tuner.tracking.sync import tracking_of
 
 _HOST = "127.0.0.1"
 _STARTS_WITHIN_S = 120.0

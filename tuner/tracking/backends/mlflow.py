@@ -28,7 +28,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
-from tuner.tracking.mirror import digest, identity, is_over, numbers, step_of
+from tuner.tracking.backends.base import digest, identity, is_over, numbers, step_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -256,7 +256,7 @@ class MlflowMirror:
                 (folder / BEST).copy_to(staged / BEST)
             self._client.log_artifacts(self._parent.run, scratch)
         if self._register_as:
-            from tuner.tracking.registry import register
+            from tuner.tracking.backends.registry import register
 
             register(self._client, self._register_as, self._parent.run, results)
         self._client.set_tag(self._parent.run, ARTIFACTS_TAG, told)

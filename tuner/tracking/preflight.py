@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
 from tuner.storage.folder import RunFolder
-from tuner.tracking.mlflow import default_uri
+from tuner.tracking.backends.mlflow import default_uri
 
 _TIMEOUT_S = 10.0
 

@@ -15,7 +15,7 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
-from tuner.tracking.mirror import identity, numbers
+from tuner.tracking.backends.base import identity, numbers
 
 if TYPE_CHECKING:
     from tuner.experiment.tracking import WandbTracking

@@ -9,8 +9,8 @@ from tuner.experiment.tracking import MlflowTracking, Tracking
 from tuner.runs.results import ResultSet
 from tuner.storage.lock import holder, locked
 from tuner.tracking import check_reachable, mirrors_of
+from tuner.tracking.backends.base import Mirror
 from tuner.tracking.follower import TRACKING_LOCK
-from tuner.tracking.mirror import Mirror
 
 
 def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:

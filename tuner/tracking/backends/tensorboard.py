@@ -12,7 +12,7 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
-from tuner.tracking.mirror import digest, numbers, step_of
+from tuner.tracking.backends.base import digest, numbers, step_of
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter

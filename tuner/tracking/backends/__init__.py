@@ -1,0 +1,1 @@
+"""The tracking backends, one file each."""
