@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from tests.test_report import add, figures, new_run
 from tuner.cli import cli
 from tuner.errors import InputError
-from tuner.report.chronicle import Chronicle, chronicle
-from tuner.report.race import columns, page, race, reading
 from tuner.runs.history import History
 from tuner.runs.journal import JournalWriter
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
+from tuner.visualization.run_comparison import columns, page, race, reading
+from tuner.visualization.timeline import Chronicle, chronicle
 
 
 def journaled(folder: Path, *events: tuple[Any, ...], **changes: Any) -> ResultSet:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.benchmarks.made_up_run import made_up_run
 from tests.test_report import add, figures, new_run, section, without_library
-from tuner.report.chronicle import Stretch
-from tuner.report.curves import MOST_BARS, merged
-from tuner.report.html import MOST_FAILURES, page
-from tuner.report.thinning import MOST_POINTS, MOST_TRIALS, shown, spread
 from tuner.runs.results import ResultSet
+from tuner.visualization.curves import MOST_BARS, merged
+from tuner.visualization.html import MOST_FAILURES, page
+from tuner.visualization.thinning import MOST_POINTS, MOST_TRIALS, shown, spread
+from tuner.visualization.timeline import Stretch
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,6 @@ from tuner.plan.cluster import Cluster, Node
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.report.html import page
-from tuner.report.terminal import headline, overview
 from tuner.runs.loading import load_run
 from tuner.runs.provenance import resolved_spec
 from tuner.runs.results import BEST, EXPERIMENT, PROVENANCE, TRIALS, ResultSet, write_json
@@ -42,6 +40,8 @@ from tuner.spec.objective import (
     read_objectives,
 )
 from tuner.storage.folder import RunFolder
+from tuner.visualization.html import page
+from tuner.visualization.text_tables import headline, overview
 
 TWO = [{"metric": "acc", "mode": "max"}, {"metric": "size", "mode": "min"}]
 WEIGHTED = [TWO[0] | {"weight": 2.0}, TWO[1] | {"weight": 0.5}]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.benchmarks.made_up_run import made_up_run
 from tests.test_report import add, figures, new_run
-from tuner.report import race
-from tuner.report.html import page
+from tuner.visualization import run_comparison as race
+from tuner.visualization.html import page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

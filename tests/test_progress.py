@@ -9,9 +9,9 @@ import pytest
 
 from tests.test_results import new_run, report, trial
 from tuner.display.plain import Lines
-from tuner.report.terminal import headline
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
+from tuner.visualization.text_tables import headline
 
 
 def said_at_the_end_of(results: ResultSet, *ended: int) -> list[str]:

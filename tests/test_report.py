@@ -18,12 +18,6 @@ from click.testing import CliRunner
 from tests.benchmarks.made_up_run import SPEC, made_up_run
 from tuner.cli import cli
 from tuner.errors import TunerError
-from tuner.report.axes import axes_of
-from tuner.report.html import page, write_report
-from tuner.report.importance import LEAST_TRIALS, importance
-from tuner.report.parameters import MOST_DOTS, dotted
-from tuner.report.style import view
-from tuner.report.verdict import ranked, state, verdict
 from tuner.runs.failure import Failure
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import last_known
@@ -33,6 +27,12 @@ from tuner.spec.document import dump_yaml
 from tuner.spec.objective import Objective
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
+from tuner.visualization.axes import axes_of
+from tuner.visualization.html import page, write_report
+from tuner.visualization.importance import LEAST_TRIALS, importance
+from tuner.visualization.parameters import MOST_DOTS, dotted
+from tuner.visualization.style import view
+from tuner.visualization.summary import ranked, state, verdict
 
 SECTIONS = ["summary", "configuration", "incumbent", "curves", "importance", "parallel", "slices", "contour"]
 SECTIONS += ["timeline", "trials", "failures", "provenance", "again"]
@@ -170,8 +170,8 @@ def test_importance_loads_no_scikit_learn_and_who_wants_it_later_has_it() -> Non
     text = """
 import sys, tempfile, pathlib, optuna
 from tests.benchmarks.made_up_run import made_up_run
-from tuner.report.importance import importance
-from tuner.report.verdict import ranked
+from tuner.visualization.importance import importance
+from tuner.visualization.summary import ranked
 with tempfile.TemporaryDirectory() as folder:
     results = made_up_run(pathlib.Path(folder) / "asha", 40, 9)
 assert importance(results, ranked(results)) is not None
@@ -188,7 +188,7 @@ assert importance(results, ranked(results)) is not None
 def test_importance_of_very_many_trials_is_that_of_an_even_choice(
     asha: ResultSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.report.importance._MOST", 30)
+    monkeypatch.setattr("tuner.visualization.importance._MOST", 30)
     found = importance(asha, ranked(asha))
     assert found is not None
     assert 20 <= found.trials <= 30

@@ -20,7 +20,7 @@ def test_outside_of_a_trial_the_metrics_are_one_line(capsys: pytest.CaptureFixtu
 
 
 def test_it_can_be_called_after_the_package_of_the_same_name_was_imported(capsys: pytest.CaptureFixture[str]) -> None:
-    importlib.import_module("tuner.report.terminal")
+    importlib.import_module("tuner.visualization.text_tables")
     tuner.report(loss=1)
     assert capsys.readouterr().out == "loss 1\n"
 

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.execution.metrics import flat_metrics
-from tuner.report.terminal import overview
 from tuner.runs.history import History
 from tuner.runs.loading import find_run, load_run
 from tuner.runs.results import BEST, EXPERIMENT, PROVENANCE, REPORTS, TRIALS, ResultSet, new_run_name, write_json
 from tuner.runs.trial import Report, Trial
 from tuner.spec.document import dump_yaml
 from tuner.storage.folder import RunFolder
+from tuner.visualization.text_tables import overview
 
 SPEC: dict[str, Any] = {
     "name": "n",

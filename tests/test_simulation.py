@@ -13,7 +13,6 @@ from scipy.stats import wilcoxon
 from tests.benchmarks.priors import regrets, tables
 from tests.tables import EPOCHS, by_formula, by_hand, space
 from tuner.errors import InputError
-from tuner.report.figures import figure, page, png, regrets_since_reports
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler, SchedulerSpec, Stop
 from tuner.schedulers.fifo import Fifo
@@ -27,6 +26,7 @@ from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.simulator import Event, Table, Trace, simulate
 from tuner.simulator.comparison import Contender, Limits, compare, full_time, normalised_regret
+from tuner.simulator.figures import figure, page, png, regrets_since_reports
 from tuner.spec.problem import Task
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tables import EPOCHS, by_formula, space
-from tuner.report.terminal import trust
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.schedulers.asha.adaptive import AdaptiveStopping
@@ -24,6 +23,7 @@ from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret
 from tuner.storage.folder import RunFolder
+from tuner.visualization.text_tables import trust
 
 pytestmark = pytest.mark.filterwarnings("error")
 

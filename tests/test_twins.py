@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.test_results import new_run, trial
-from tuner.report.html import page
-from tuner.report.terminal import overview
-from tuner.report.twins import same_curves
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
+from tuner.visualization.html import page
+from tuner.visualization.text_tables import overview
+from tuner.visualization.twins import same_curves
 
 CURVE = (0.5, 0.25, 0.125)
 

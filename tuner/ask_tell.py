@@ -24,7 +24,6 @@ from tuner.experiment.reader import Experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.report.html import write_report
 from tuner.runner import free_folder, record_start, run_name, write_experiment
 from tuner.runs.events import Compared
 from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, History
@@ -41,6 +40,7 @@ from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.trainable.own_loop import REFERENCE
+from tuner.visualization.html import write_report
 
 Answer = Literal["continue", "pause", "stop"]
 """What becomes of a trial after a report."""

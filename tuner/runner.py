@@ -28,7 +28,6 @@ from tuner.experiment.spec import check_name
 from tuner.plan.cluster import describe
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.report.html import write_report
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import begun
 from tuner.runs.provenance import provenance, resolved_spec
@@ -49,6 +48,7 @@ from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.tracking import check_reachable
 from tuner.tracking.process import TrackingProcess
+from tuner.visualization.html import write_report
 
 if TYPE_CHECKING:
     from tuner.execution.recorder import Listener, Recorder

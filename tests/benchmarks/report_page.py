@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from made_up_run import made_up_run
 
-from tuner.report.html import page
+from tuner.visualization.html import page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

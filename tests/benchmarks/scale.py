@@ -309,8 +309,8 @@ def page(path: Path, browser: bool) -> dict[str, Any]:
     """The report."""
     from report_page import opened
 
-    from tuner.report.html import page
     from tuner.runs.loading import load_run
+    from tuner.visualization.html import page
 
     results = load_run(folder_of(path))
     cpu = time.process_time()

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from tests.test_results import new_run, trial
 from tuner.cli import cli, options
-from tuner.report.terminal import aligned
 from tuner.runs.results import PROVENANCE, write_json
+from tuner.visualization.text_tables import aligned
 
 CONFIG = {f"a_parameter_{k}": 0.125 * k for k in range(20)}
 

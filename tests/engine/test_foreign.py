@@ -9,8 +9,8 @@ import pytest
 from tests.how_to import write_files
 from tuner import load_run, run
 from tuner.errors import NoUsableResult
-from tuner.report.terminal import headline
 from tuner.storage.folder import RunFolder
+from tuner.visualization.text_tables import headline
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tuner.api.progress import Show, with_progress
 from tuner.errors import TunerError
 from tuner.experiment.reader import Experiment
-from tuner.report import notebook
-from tuner.report.html import page
-from tuner.report.terminal import overview
 from tuner.resumption import extend, resume, retry
 from tuner.runner import Say
 from tuner.runs.diagnose import standing
@@ -20,6 +17,9 @@ from tuner.runs.provenance import experiment_of
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.storage.folder import STORAGE
+from tuner.visualization import notebook
+from tuner.visualization.html import page
+from tuner.visualization.text_tables import overview
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -50,7 +50,7 @@ def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool 
 def _pairings(searches: list[SearchSpec], schedulers: list[SchedulerSpec]) -> str:
     """A row a search, a column a scheduler, and below them why some do not go together."""
     from tuner.plan.compatibility import kind, label, variant
-    from tuner.report.terminal import aligned
+    from tuner.visualization.text_tables import aligned
 
     notes: dict[str, str] = {}
     rows = [["search", *map(kind, schedulers)], ["", *map(variant, schedulers)]]
@@ -91,7 +91,7 @@ def _can(search: SearchSpec) -> dict[str, Any]:
 
 def _abilities(searches: list[SearchSpec]) -> str:
     """A row a search, and what it can do."""
-    from tuner.report.terminal import aligned
+    from tuner.visualization.text_tables import aligned
 
     rows = [["search", "objectives", "conditions", "priors", "domains that it refuses"]]
     for search in searches:

@@ -37,10 +37,10 @@ def command(
     """
     if trial is not None and chosen is not None:
         raise click.UsageError(f"TRIAL {trial} and --trial {chosen}: name one trial")
-    from tuner.report.terminal import config_lines
     from tuner.runs.loading import load_run
     from tuner.runs.restore import restore_best
     from tuner.spec.values import metrics_line
+    from tuner.visualization.text_tables import config_lines
 
     results = load_run(run_, storage)
     best = restore_best(results, trial=trial or chosen, test=test, export=export)

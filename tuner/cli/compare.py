@@ -29,9 +29,9 @@ def command(
     Example:
       tuner compare runs/asha runs/random -o compare.html
     """
-    from tuner.report.race import columns, page, race, reading
-    from tuner.report.terminal import table
     from tuner.runs.loading import find_run, last_known
+    from tuner.visualization.run_comparison import columns, page, race, reading
+    from tuner.visualization.text_tables import table
 
     found = race([last_known(find_run(run, storage), partial=True) for run in runs], target)
     for entrant in found.entrants:

@@ -69,8 +69,8 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
 def _lines(found: Confirmation) -> Iterator[str]:
     """What a terminal shows."""
     from tuner.confirm import over_seeds
-    from tuner.report.terminal import aligned
     from tuner.spec.values import number
+    from tuner.visualization.text_tables import aligned
 
     confirmed, seeds = found.configurations, ", ".join(map(str, found.seeds))
     yield f"{found.objective}: mean ± 95 % interval over seeds {seeds}, which the search did not use"

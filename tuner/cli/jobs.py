@@ -27,7 +27,7 @@ def command(ctx: click.Context, address: str | None, cluster: str | None, wide: 
         return
     from tuner.jobs.cluster import ClusterFile, jobs_api
     from tuner.jobs.jobs import jobs
-    from tuner.report.terminal import table
+    from tuner.visualization.text_tables import table
 
     address, cluster = options.place(address, cluster)
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:

@@ -24,10 +24,10 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
     Example:
       tuner list
     """
-    from tuner.report.terminal import aligned, shortened
     from tuner.runs.loading import runs
     from tuner.spec.values import number
     from tuner.storage.folder import RunFolder
+    from tuner.visualization.text_tables import aligned, shortened
 
     rows = [_row(folder) for folder in runs(RunFolder.at(storage))]
     rows.sort(key=lambda row: row["started"], reverse=True)
@@ -49,10 +49,10 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
 
 def _row(folder: RunFolder) -> dict[str, Any]:
     from tuner.errors import EnvironmentFailure
-    from tuner.report.terminal import objectives_line
     from tuner.runs.diagnose import standing
     from tuner.runs.loading import at_a_glance, last_known
     from tuner.runs.results import REPORTS
+    from tuner.visualization.text_tables import objectives_line
 
     empty = {"state": "damaged", "trials": "", "best": "", "metric": "", "started": ""}
     results = at_a_glance(folder)

@@ -40,9 +40,9 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
     if debug and as_json:
         raise click.UsageError("--pdb and --json both need stdout: choose one")
     from tuner.replay import fails_by_itself, find_trial, replay
-    from tuner.report.terminal import config_line
     from tuner.runs.loading import load_run
     from tuner.spec.values import metrics_line
+    from tuner.visualization.text_tables import config_line
 
     results = load_run(run_, storage)
     found = find_trial(results, trial)

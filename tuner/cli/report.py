@@ -20,10 +20,10 @@ def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
     Example:
       tuner report runs/quickstart-20260101-120000 -o quickstart.html
     """
-    from tuner.report.html import page
-    from tuner.report.verdict import verdict
     from tuner.runs.loading import find_run, last_known
     from tuner.runs.results import REPORT
+    from tuner.visualization.html import page
+    from tuner.visualization.summary import verdict
 
     results = last_known(find_run(run_, storage), partial=True)
     target = output or (results.folder / REPORT).shown

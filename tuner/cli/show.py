@@ -26,9 +26,9 @@ def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
     its width; elsewhere long lines are folded at 120 columns. --wide does neither.
     """
     from tuner.cli.run import summary
-    from tuner.report.terminal import overview
     from tuner.runs.diagnose import standing
     from tuner.runs.loading import find_run, last_known
+    from tuner.visualization.text_tables import overview
 
     results = last_known(find_run(run_, storage), partial=True)
     state, words = standing(results)

@@ -73,11 +73,11 @@ def command(
     """
     from tuner.errors import InputError
     from tuner.experiment.reader import load_experiment
-    from tuner.report.figures import page, png
-    from tuner.report.terminal import table as aligned
     from tuner.runs.results import new_run_name
     from tuner.simulator.comparison import Limits, compare
+    from tuner.simulator.figures import page, png
     from tuner.storage.folder import STORAGE, RunFolder
+    from tuner.visualization.text_tables import table as aligned
 
     if hours is not None and not math.isfinite(hours):
         raise InputError(f"--hours {hours:g}: must be a finite number above 0")

@@ -22,9 +22,9 @@ def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
     Example:
       tuner status runs/quickstart-20260101-120000
     """
-    from tuner.report.terminal import aligned
     from tuner.runs.diagnose import explain
     from tuner.runs.loading import find_run, last_known
+    from tuner.visualization.text_tables import aligned
 
     verdict = explain(last_known(find_run(run_, storage)))
     if as_json:

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from tuner.display.gpus import Gpu
 from tuner.printable import printable
-from tuner.report.terminal import aligned, config_line, counts, failed_attempts
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.spec.values import metrics_line, number
+from tuner.visualization.text_tables import aligned, config_line, counts, failed_attempts
 
 if TYPE_CHECKING:
     from tuner.experiment.spec import Budget, ExperimentSpec

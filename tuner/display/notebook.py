@@ -7,13 +7,13 @@ import time
 from html import escape
 from typing import Any
 
-from tuner.report.notebook import table
-from tuner.report.terminal import config_line, counts
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.quantities import duration
 from tuner.spec.values import metrics_line
+from tuner.visualization.notebook import table
+from tuner.visualization.text_tables import config_line, counts
 
 REDRAW_S = 1.0
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from tuner.display.progress import Progress
-from tuner.report.terminal import config_line
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.values import metrics_line
+from tuner.visualization.text_tables import config_line
 
 
 class Lines(Progress):

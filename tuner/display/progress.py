@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tuner.report.terminal import headline, trust
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.objective import dominates
 from tuner.spec.quantities import duration
+from tuner.visualization.text_tables import headline, trust
 
 if TYPE_CHECKING:
     from tuner.display.terminal import Screen

@@ -8,21 +8,29 @@ from html import escape
 
 from tuner.plan.cluster import describe
 from tuner.redaction import redacted_argv
-from tuner.report.axes import Axis, axes_of
-from tuner.report.chronicle import Chronicle, chronicle
-from tuner.report.curves import front, incumbent, learning_curves, timeline
-from tuner.report.document import Section, bullets, code, document, notices, table
-from tuner.report.importance import LEAST_TRIALS, Importance, importance
-from tuner.report.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
-from tuner.report.style import outside
-from tuner.report.terminal import config_lines, failed_attempts, objectives_line, saved, savings, status_line, trust
-from tuner.report.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
-from tuner.report.twins import same_curves
-from tuner.report.verdict import ranked, state, verdict
 from tuner.runs.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
+from tuner.visualization.axes import Axis, axes_of
+from tuner.visualization.curves import front, incumbent, learning_curves, timeline
+from tuner.visualization.document import Section, bullets, code, document, notices, table
+from tuner.visualization.importance import LEAST_TRIALS, Importance, importance
+from tuner.visualization.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
+from tuner.visualization.style import outside
+from tuner.visualization.summary import ranked, state, verdict
+from tuner.visualization.text_tables import (
+    config_lines,
+    failed_attempts,
+    objectives_line,
+    saved,
+    savings,
+    status_line,
+    trust,
+)
+from tuner.visualization.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
+from tuner.visualization.timeline import Chronicle, chronicle
+from tuner.visualization.twins import same_curves
 
 SLICES = 12
 """Parameters that have a slice plot at most: those that matter most."""

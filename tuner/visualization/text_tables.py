@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.plan.compatibility import changes_configurations
-from tuner.report.twins import same_curves
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.schedulers.asha.first_rung import Trust
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
+from tuner.visualization.twins import same_curves
 
 FRONT_LINES = 10
 """Trials of a front that a headline shows."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.report.axes import Axis, axes_of
-from tuner.report.thinning import spread
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
+from tuner.visualization.axes import Axis, axes_of
+from tuner.visualization.thinning import spread
 
 LEAST_TRIALS = 20
 """With fewer the best ones are too few to tell their parameters from chance."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from tuner.report.style import PALETTE
 from tuner.simulator.comparison import Comparison, Contender
+from tuner.visualization.style import PALETTE
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.style import is_number
 from tuner.spec.values import number
+from tuner.visualization.style import is_number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tuner.report.terminal import objectives_line
 from tuner.runs.results import ResultSet, how_to_resume, why_and_remedy
 from tuner.runs.trial import Trial
 from tuner.search.usage import unit_of
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
 from tuner.storage.lock import holder
+from tuner.visualization.text_tables import objectives_line
 
 _TAIL = 3
 """The last third of a trial's reports tell how much its value still moves."""

@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from tuner.report.chronicle import chronicle
-from tuner.report.curves import time_axis
-from tuner.report.style import BLUE, GREY, VERMILLION
-from tuner.report.terminal import config_line, headline
-from tuner.report.thinning import course, shown, spread
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.quantities import duration
 from tuner.spec.values import number
+from tuner.visualization.curves import time_axis
+from tuner.visualization.style import BLUE, GREY, VERMILLION
+from tuner.visualization.text_tables import config_line, headline
+from tuner.visualization.thinning import course, shown, spread
+from tuner.visualization.timeline import chronicle
 
 MOST_CURVES = 100
 """Trials whose learning curves are drawn at most."""

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.axes import Axis
-from tuner.report.curves import named
-from tuner.report.importance import Importance
-from tuner.report.style import BLUE, GREY, ORANGE, SCALE, SKY, figure, label, view
-from tuner.report.thinning import MOST_TRIALS
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.values import number
+from tuner.visualization.axes import Axis
+from tuner.visualization.curves import named
+from tuner.visualization.importance import Importance
+from tuner.visualization.style import BLUE, GREY, ORANGE, SCALE, SKY, figure, label, view
+from tuner.visualization.thinning import MOST_TRIALS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

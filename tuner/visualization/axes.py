@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import Problem
-from tuner.report.style import is_number, label
 from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.document import Document
 from tuner.spec.space import Choice, Domain, Float, Integer, Space, at, read_space
+from tuner.visualization.style import is_number, label
 
 _MANY = 30
 """Different texts of one parameter above which it makes no axis."""

@@ -8,14 +8,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError
-from tuner.report.chronicle import Chronicle, Moment, chronicle
-from tuner.report.curves import time_axis
-from tuner.report.document import Section, document, notices, table
-from tuner.report.style import PALETTE, figure, label, objective_label, view
-from tuner.report.terminal import objectives_line
 from tuner.runs.results import ResultSet
 from tuner.search.usage import REPORTS
 from tuner.spec.objective import Objective
+from tuner.visualization.curves import time_axis
+from tuner.visualization.document import Section, document, notices, table
+from tuner.visualization.style import PALETTE, figure, label, objective_label, view
+from tuner.visualization.text_tables import objectives_line
+from tuner.visualization.timeline import Chronicle, Moment, chronicle
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

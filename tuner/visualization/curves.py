@@ -7,8 +7,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.chronicle import Chronicle, Moment, Stretch
-from tuner.report.style import (
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Report, Status, Trial
+from tuner.search.usage import unit_of
+from tuner.spec.quantities import duration
+from tuner.visualization.style import (
     BLUE,
     GREY,
     ORANGE,
@@ -22,11 +25,8 @@ from tuner.report.style import (
     objective_label,
     view,
 )
-from tuner.report.thinning import MOST_TRIALS, course, spread
-from tuner.runs.results import ResultSet
-from tuner.runs.trial import Report, Status, Trial
-from tuner.search.usage import unit_of
-from tuner.spec.quantities import duration
+from tuner.visualization.thinning import MOST_TRIALS, course, spread
+from tuner.visualization.timeline import Chronicle, Moment, Stretch
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
