@@ -15,7 +15,7 @@ import pytest
 
 import tuner
 from tests.journals import read_journal
-from tuner.ask_tell import AskTell
+from tuner.actions.ask_tell import AskTell
 from tuner.errors import InputError
 from tuner.storage.folder import RunFolder
 

@@ -282,7 +282,7 @@ def folder(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (user_folder / "a_file").write_text("")
     (user_folder / "runs" / "taken").mkdir(parents=True)
     (user_folder / "runs" / "taken" / "experiment.yaml").touch()
-    monkeypatch.setattr("tuner.runner.search", _started)
+    monkeypatch.setattr("tuner.actions.run.search", _started)
     return user_folder
 
 

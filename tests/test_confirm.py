@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.test_results import new_run, report, trial
+from tuner.actions.confirm import Confirmation, Confirmed, compare
+from tuner.actions.intervals import Interval, interval
+from tuner.actions.retraining import Retraining, retraining
 from tuner.cli.confirm import _lines
-from tuner.confirm import Confirmation, Confirmed, compare
 from tuner.errors import InputError, NoUsableResult
-from tuner.intervals import Interval, interval
-from tuner.retraining import Retraining, retraining
 from tuner.runs.results import ResultSet
 from tuner.spec.objective import Objective
 

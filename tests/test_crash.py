@@ -69,7 +69,7 @@ def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
 
 @pytest.fixture(autouse=True)
 def without_ray(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.runner.ray_up", lambda *arguments: contextlib.nullcontext())
+    monkeypatch.setattr("tuner.actions.run.ray_up", lambda *arguments: contextlib.nullcontext())
     monkeypatch.setattr("tuner.execution.fit.fit", loop)
     (user_folder / "mine.py").write_text(TRAINABLE + SEARCHER)
 
@@ -214,7 +214,7 @@ def test_a_ray_that_does_not_start_leaves_a_half_done_run_as_it_was(monkeypatch:
         yield
 
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.runner.ray_up", no_ray)
+        patch.setattr("tuner.actions.run.ray_up", no_ray)
         for _ in range(2):
             with pytest.raises(EnvironmentFailure, match=reason):
                 resume("r", say=quiet)
@@ -285,7 +285,7 @@ def test_a_searcher_with_state_outside_of_its_snapshot_can_be_resumed(
     with monkeypatch.context() as patch:
         patch.setattr("tuner.execution.recorder.SAVE_EVERY_S", 0.0)
         patch.setattr(Recorder, "_save", save_once)
-        patch.setattr("tuner.runner._leave", lambda *arguments: None)  # it is killed
+        patch.setattr("tuner.actions.run._leave", lambda *arguments: None)  # it is killed
         with pytest.raises(Crashed):
             begin(**THEIRS)
     assert (user_folder / "runs/r" / STATE).exists()

@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    "module", ["tuner.api.search", "tuner.ask_tell", "tuner.trainable.optuna_space", "tuner.trainable.reporting"]
+    "module",
+    ["tuner.api.search", "tuner.actions.ask_tell", "tuner.trainable.optuna_space", "tuner.trainable.reporting"],
 )
 def test_the_examples_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

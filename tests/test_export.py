@@ -14,8 +14,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from tests.test_results import new_run, report, trial
+from tuner.actions.export import optuna_study
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.export import optuna_study
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
 from tuner.spec.values import show

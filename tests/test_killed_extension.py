@@ -19,10 +19,10 @@ from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
 
 STEPS = [
-    "tuner.resumption.prepare",
+    "tuner.actions.resume.prepare",
     "tuner.search.recovery.recover",
-    "tuner.resumption.write_experiment",
-    "tuner.resumption.search",
+    "tuner.actions.resume.write_experiment",
+    "tuner.actions.resume.search",
     "tuner.execution.recorder.Recorder.leave",
 ]
 """Functions in the order in which they are called; the last one says that the search came to its end."""
@@ -87,7 +87,7 @@ def test_killed_in_the_midst_of_the_new_trials(monkeypatch: pytest.MonkeyPatch) 
     for count in (1, 2):
         with monkeypatch.context() as patch:
             patch.setattr("tuner.execution.fit.fit", one_trial)
-            patch.setattr("tuner.runner._leave", quiet_leave)
+            patch.setattr("tuner.actions.run._leave", quiet_leave)
             with pytest.raises(Killed):
                 extend("r", trials="+3", say=quiet)
         known = last_known(RunFolder.at("runs/r"))
@@ -101,7 +101,7 @@ def quiet_leave(*arguments: Any) -> None: ...
 
 def test_another_request_is_another_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     begin()
-    killed(monkeypatch, "tuner.resumption.search", lambda: extend("r", trials="+2", say=quiet))
+    killed(monkeypatch, "tuner.actions.resume.search", lambda: extend("r", trials="+2", say=quiet))
     assert len(extend("r", trials="+3", say=quiet).trials) == TRIALS + 5
 
 

@@ -16,10 +16,10 @@ import ray.train
 from ray import tune
 
 from tests.one_trial import run_trial
+from tuner.actions.run import validate
 from tuner.errors import InputError
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
-from tuner.runner import validate
 from tuner.trainable import old_interfaces
 from tuner.trainable.bound_parameters import parameters_released
 from tuner.trainable.class_trial import ClassTrial

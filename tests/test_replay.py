@@ -19,9 +19,9 @@ from ray.train._internal import session as tune_session
 
 from tests.cli.test_command_line import tuner
 from tuner import load_run, run
-from tuner.agreement import measures, same
+from tuner.actions.replay import Replay, find_trial, replay
+from tuner.actions.replay_comparison import measures, same
 from tuner.errors import InputError, Interrupted
-from tuner.replay import Replay, find_trial, replay
 from tuner.runs.provenance import surroundings
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial

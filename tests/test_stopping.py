@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tests.test_listing import saved
+from tuner.actions.stop import stop
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import PROVENANCE, write_json
-from tuner.stopping import stop
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, claims_of, holder, locked
 

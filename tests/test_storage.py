@@ -21,10 +21,10 @@ from moto.server import ThreadedMotoServer
 from pyarrow.fs import FileSelector, FileSystem
 
 from tests.tracking.made_up import made_up_run, made_up_trial
+from tuner.actions.run import _write_page
 from tuner.cli import cli
 from tuner.display.terminal import Screen
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.runner import _write_page
 from tuner.runs.results import EXPERIMENT, LOG, PROVENANCE, REPORT, ResultSet, how_to_resume, write_json
 from tuner.spec.document import dump_yaml
 from tuner.storage.folder import RunFolder, open_own, write_file

@@ -10,8 +10,8 @@ import pytest
 import tuner
 from tests.test_shipped import EXPERIMENTS, ROOT
 from tuner import validate
+from tuner.actions.run import prepare
 from tuner.plan.describe import description
-from tuner.runner import prepare
 from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable
 

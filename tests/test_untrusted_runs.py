@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from ray import cloudpickle
 
 from tests.tracking.made_up import made_up_run, made_up_trial
+from tuner.actions.run import run
 from tuner.cli import cli
 from tuner.errors import InputError
-from tuner.runner import run
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import at_a_glance
 from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json

@@ -26,15 +26,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tuner import errors, schedulers, searchers
+    from tuner.actions.ask_tell import AskTell, Suggestion
+    from tuner.actions.resume import extend, resume, retry
+    from tuner.actions.run import run, validate
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
-    from tuner.ask_tell import AskTell, Suggestion
     from tuner.callback import Callback
     from tuner.experiment.failures import Failures
     from tuner.experiment.resources import Resources
     from tuner.experiment.spec import Budget, Checkpoints, Cost
     from tuner.experiment.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
-    from tuner.resumption import extend, resume, retry
-    from tuner.runner import run, validate
     from tuner.runs.loading import load_run
     from tuner.runs.restore import restore_best
     from tuner.runs.results import ResultSet
@@ -86,8 +86,8 @@ __all__ = [
 
 _HOMES = {
     "Search": "tuner.api",
-    "AskTell": "tuner.ask_tell",
-    "Suggestion": "tuner.ask_tell",
+    "AskTell": "tuner.actions.ask_tell",
+    "Suggestion": "tuner.actions.ask_tell",
     "SearchPlan": "tuner.api",
     "Run": "tuner.api",
     "load": "tuner.api",
@@ -106,11 +106,11 @@ _HOMES = {
     "searchers": "",
     "schedulers": "",
     "errors": "",
-    "run": "tuner.runner",
-    "resume": "tuner.resumption",
-    "extend": "tuner.resumption",
-    "retry": "tuner.resumption",
-    "validate": "tuner.runner",
+    "run": "tuner.actions.run",
+    "resume": "tuner.actions.resume",
+    "extend": "tuner.actions.resume",
+    "retry": "tuner.actions.resume",
+    "validate": "tuner.actions.run",
     "load_run": "tuner.runs.loading",
     "report": "tuner.trainable.reporting",
     "space_from_objective": "tuner.trainable.optuna_space",

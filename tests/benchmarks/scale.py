@@ -130,8 +130,8 @@ def plan_of(trials: int) -> Any:
 
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
+    from tuner.actions.run import write_experiment
     from tuner.execution.fit import new_course
-    from tuner.runner import write_experiment
     from tuner.runs.provenance import resolved_spec
     from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
@@ -266,7 +266,7 @@ def controller(path: Path, trials: int) -> dict[str, Any]:
     import ray
 
     from tests.faults.test_model import Place, experiment, watched
-    from tuner import runner
+    from tuner.actions import run as runner
     from tuner.execution.session import cluster_at
     from tuner.experiment.reader import load_experiment
     from tuner.plan.planner import make_plan

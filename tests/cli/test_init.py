@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.test_command_line import tuner
+from tuner.actions.run import validate
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.runner import validate
 
 
 def test_what_it_writes_is_valid(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_confirm import finished
 from tests.test_results import report, trial
-from tuner.confirm import CONFIRMATION, confirm
+from tuner.actions.confirm import CONFIRMATION, confirm
 from tuner.errors import InputError
 
 

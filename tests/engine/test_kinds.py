@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.test_checkpoints import At, press_ctrl_c
 from tuner import load_run, resume, run
+from tuner.actions.replay import replay
 from tuner.errors import Interrupted
 from tuner.execution.recorder import Listener
-from tuner.replay import replay
 from tuner.runs.results import ResultSet
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]

@@ -26,7 +26,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 import tuner.execution.controller
 from tests.faults.stand_ins import EPOCHS, Actors
-from tuner import resumption, runner
+from tuner.actions import resume as resumption
+from tuner.actions import run as runner
 from tuner.errors import InputError, TunerError
 from tuner.experiment.reader import load_experiment
 from tuner.plan.planner import make_plan

@@ -85,7 +85,8 @@ def prepare(folder: Path) -> None:
     import trainables.cifar
     import trainables.digits
     import trainables.tabulated  # noqa: F401
-    from tuner import cli, runner
+    from tuner import cli
+    from tuner.actions import run as runner
     from tuner.plan import describe as plan_text  # noqa: F401
 
     for base in BASES.values():
@@ -138,7 +139,8 @@ def _child(out: Path, err: Path) -> None:
 
 def _validate() -> int:
     """`validate` as the command line calls it; where it accepts the file, what `run` would record must be readable."""
-    from tuner import cli, runner
+    from tuner import cli
+    from tuner.actions import run as runner
     from tuner.plan.plan import Plan
     from tuner.runs.provenance import resolved_spec
     from tuner.spec.document import dump_yaml, read_yaml

@@ -34,7 +34,7 @@ def without_ray() -> Iterator[None]:
     def refused(*_: Any) -> Any:
         raise EnvironmentFailure(NO_RAY)
 
-    with mock.patch("tuner.runner.ray_up", refused):
+    with mock.patch("tuner.actions.run.ray_up", refused):
         yield
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from tuner.actions.run import write_experiment
 from tuner.execution.fit import new_course
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
-from tuner.runner import write_experiment
 from tuner.runs.failure import Failure
 from tuner.runs.journal import JournalWriter, last_event
 from tuner.runs.loading import at_a_glance

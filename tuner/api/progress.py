@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from tuner.actions.run import Say
 from tuner.display.notebook import NotebookProgress, in_notebook
 from tuner.display.terminal import Screen
 from tuner.experiment.reader import Experiment
-from tuner.runner import Say
 from tuner.runs.results import ResultSet
 
 if TYPE_CHECKING:

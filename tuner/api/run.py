@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.actions.resume import extend, resume, retry
+from tuner.actions.run import Say
 from tuner.api.progress import Show, with_progress
 from tuner.errors import TunerError
 from tuner.experiment.reader import Experiment
-from tuner.resumption import extend, resume, retry
-from tuner.runner import Say
 from tuner.runs.diagnose import standing
 from tuner.runs.loading import find_run, last_known
 from tuner.runs.provenance import experiment_of
@@ -24,7 +24,7 @@ from tuner.visualization.text_tables import overview
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.ask_tell import AskTell
+    from tuner.actions.ask_tell import AskTell
     from tuner.execution.recorder import Listener
     from tuner.runs.restore import Best
 
@@ -203,7 +203,7 @@ class Run:
         Raises:
             InputError: If the search came to its end, or has a trainable.
         """
-        from tuner.ask_tell import reopen
+        from tuner.actions.ask_tell import reopen
 
         return reopen(self.results.folder, trust=trust)
 
@@ -249,7 +249,7 @@ class Run:
     def _continued(
         self, verb: Callable[..., ResultSet], callbacks: Sequence[Listener], progress: Show, **options: Any
     ) -> Run:
-        """The run after ``verb``, one of `tuner.resumption`, called with ``options``."""
+        """The run after ``verb``, one of `tuner.actions.resume`, called with ``options``."""
 
         def search(listeners: Sequence[Listener], say: Say) -> ResultSet:
             return verb(self.folder, listeners=listeners, say=say, **options)

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.actions.run import Say, run, validate
 from tuner.api.progress import Show
 from tuner.api.run import Run, run_of
 from tuner.api.written import as_written, default_name, named, space_of
@@ -19,7 +20,6 @@ from tuner.experiment.spec import Budget, Checkpoints
 from tuner.experiment.tracking import Tracking
 from tuner.plan.describe import description
 from tuner.plan.plan import Plan
-from tuner.runner import Say, run, validate
 from tuner.runs.results import ResultSet
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
@@ -28,7 +28,7 @@ from tuner.spec.objective import Objective
 from tuner.storage.folder import STORAGE, RunFolder
 
 if TYPE_CHECKING:
-    from tuner.ask_tell import Answer, AskTell, Suggestion
+    from tuner.actions.ask_tell import Answer, AskTell, Suggestion
     from tuner.execution.recorder import Listener
 
 
@@ -263,7 +263,7 @@ class Search:
             InputError: If the search cannot run as it is, or its scheduler needs trials of Ray.
             EnvironmentFailure: If the storage fails.
         """
-        from tuner.ask_tell import begin  # imports Ray
+        from tuner.actions.ask_tell import begin  # imports Ray
 
         return begin(self._experiment, name=name, storage=storage)
 

@@ -12,8 +12,8 @@ from tuner.cli import options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from tuner.confirm import Confirmation, Confirmed
-    from tuner.intervals import Interval
+    from tuner.actions.confirm import Confirmation, Confirmed
+    from tuner.actions.intervals import Interval
 
 
 @click.command()
@@ -50,9 +50,9 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
 
     Exit status: as of run.
     """
-    from tuner.confirm import confirm
+    from tuner.actions.confirm import confirm
+    from tuner.actions.retraining import retraining
     from tuner.display.terminal import Screen
-    from tuner.retraining import retraining
     from tuner.runs.loading import find_run, last_known
 
     results = last_known(find_run(run_, storage))
@@ -68,7 +68,7 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
 
 def _lines(found: Confirmation) -> Iterator[str]:
     """What a terminal shows."""
-    from tuner.confirm import over_seeds
+    from tuner.actions.confirm import over_seeds
     from tuner.spec.values import number
     from tuner.visualization.text_tables import aligned
 

@@ -46,7 +46,7 @@ def command(run_: str, url: str | None, study: str | None, table: str | None, st
 
 
 def _write_study(run: str, url: str, study: str | None, storage: str, as_json: bool) -> None:
-    from tuner.export import NOTICES, optuna_study
+    from tuner.actions.export import NOTICES, optuna_study
     from tuner.redaction import redacted
     from tuner.runs.loading import find_run, last_known
 

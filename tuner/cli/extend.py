@@ -40,8 +40,8 @@ def command(
     checkpoints as far as these were kept (checkpoints.keep_trials), if the scheduler lets them. A trainable that counts
     its own epochs needs more of them, too: --set params.epochs=50.
     """
+    from tuner.actions.resume import extend
     from tuner.cli.run import on_screen
-    from tuner.resumption import extend
     from tuner.runs.loading import find_run, last_known
     from tuner.runs.provenance import experiment_of
 

@@ -10,7 +10,7 @@ from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from tuner.agreement import Difference
+    from tuner.actions.replay_comparison import Difference
     from tuner.runs.trial import Report
 
 DIFFERS = 5
@@ -39,7 +39,7 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
     """
     if debug and as_json:
         raise click.UsageError("--pdb and --json both need stdout: choose one")
-    from tuner.replay import fails_by_itself, find_trial, replay
+    from tuner.actions.replay import fails_by_itself, find_trial, replay
     from tuner.runs.loading import load_run
     from tuner.spec.values import metrics_line
     from tuner.visualization.text_tables import config_line

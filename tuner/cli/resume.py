@@ -70,8 +70,8 @@ def command(
     if as_job:
         _as_job(run_, storage if options.given("storage") else None, jobs_address, cluster, exclude, include, as_json)
         return
+    from tuner.actions.resume import move, resume
     from tuner.cli.run import on_screen
-    from tuner.resumption import move, resume
     from tuner.runs.loading import at_a_glance, find_run, last_known
     from tuner.runs.provenance import experiment_of
 

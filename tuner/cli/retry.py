@@ -37,8 +37,8 @@ def command(
     Example:
       tuner retry runs/quickstart-20260101-120000
     """
+    from tuner.actions.resume import retry
     from tuner.cli.run import on_screen
-    from tuner.resumption import retry
     from tuner.runs.loading import find_run, last_known
     from tuner.runs.provenance import experiment_of
 

@@ -42,8 +42,8 @@ def command(
     Exit status: 0 done; 1 an error that nobody foresaw (run.log has its traceback); 2 the input is wrong; 3 no trial
     gave a usable result; 4 data, storage or the cluster failed; 130 interrupted.
     """
+    from tuner.actions.run import run
     from tuner.experiment.reader import load_experiment
-    from tuner.runner import run
 
     experiment = load_experiment(file, overrides)
     on_screen(

@@ -54,9 +54,9 @@ def _run(name: str, storage: str, cluster: str | None) -> RunFolder | None:
 
 
 def _stop_run(folder: RunFolder, as_json: bool) -> None:
+    from tuner.actions.stop import stop
     from tuner.runs.diagnose import standing
     from tuner.runs.loading import at_a_glance
-    from tuner.stopping import stop
 
     was_running = stop(folder, lambda text: echo(text, err=True))
     state, words = standing(at_a_glance(folder))

@@ -20,8 +20,8 @@ def command(file: str, overrides: tuple[str, ...], address: str | None, as_json:
     Example:
       tuner validate experiments/quickstart.yaml
     """
+    from tuner.actions.run import validate
     from tuner.plan.describe import description
-    from tuner.runner import validate
 
     plan = validate(file, overrides, address=address)
     if as_json:

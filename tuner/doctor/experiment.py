@@ -1,6 +1,6 @@
 """Whether an experiment runs on this machine, for three steps of one trial.
 
-The trial is a real one, started by `tuner.runner.run` with ``budget.trials: 1``: the same Ray, process, checkpoints and
+The trial is a real one, started by `tuner.actions.run.run` with ``budget.trials: 1``: the same Ray, process, checkpoints and
 run folder as in the search to come, so that what it shows holds for that. To end it after three reports needs no
 machinery: ASHA with ``time_attr: training_iteration`` and ``max_t: 3`` ends every trial there. That
 replaces the experiment's own scheduler, which the plan checks; its ``time_attr`` must be in the reports. Calling the
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.actions.run import run
 from tuner.doctor.finding import Finding
 from tuner.doctor.system import DISK_ERROR, disk
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
@@ -25,7 +26,6 @@ from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.runner import run
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial

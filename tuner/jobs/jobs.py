@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner import examples
+from tuner.actions.run import checked_name, run_name
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
 from tuner.experiment.reader import load_experiment, shipped_experiment
 from tuner.jobs.cluster import ClusterFile
@@ -24,7 +25,6 @@ from tuner.jobs.code import Code, code_of, copied
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
-from tuner.runner import checked_name, run_name
 from tuner.storage.folder import RunFolder, without_password
 from tuner.trainable.trainable import load_trainable
 

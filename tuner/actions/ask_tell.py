@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from tuner.actions.run import free_folder, record_start, run_name, write_experiment
 from tuner.errors import InputError
 from tuner.execution.budget import BudgetStopper
 from tuner.execution.fit import new_course
@@ -24,7 +25,6 @@ from tuner.experiment.reader import Experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.runner import free_folder, record_start, run_name, write_experiment
 from tuner.runs.events import Compared
 from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, History
 from tuner.runs.journal import JournalWriter

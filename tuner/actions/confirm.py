@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tuner.actions.intervals import Interval, interval
+from tuner.actions.retraining import SEED, Retraining, retraining
+from tuner.actions.run import Say, run
 from tuner.errors import InputError, NoUsableResult
-from tuner.intervals import Interval, interval
-from tuner.retraining import SEED, Retraining, retraining
-from tuner.runner import Say, run
 from tuner.runs.loading import begun, last_known
 from tuner.runs.restore import restore_best
 from tuner.runs.results import ResultSet, how_to_resume, write_json
@@ -129,7 +129,7 @@ def confirm(
     budget; `resume` continues it, and where it is there already nothing is trained again. ``test``: the best
     checkpoint of each trial is scored on the test set, after all else is decided.
 
-    Raises as `tuner.runner.run` does, and InputError where the run cannot be confirmed.
+    Raises as `tuner.actions.run.run` does, and InputError where the run cannot be confirmed.
     """
     plan = retraining(results, top, seeds)
     trainable = load_trainable(plan.experiment.spec.trainable, plan.experiment.roots, plan.experiment.pickles)

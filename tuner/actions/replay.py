@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.agreement import Difference, measures, same
+from tuner.actions.replay_comparison import Difference, measures, same
 from tuner.errors import InputError, Interrupted, did_you_mean
 from tuner.execution.failure_classifier import BadReport, MissingMetric, failure_of, user_error
 from tuner.execution.in_process import run_here

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.actions.extend import extension, failed_trials, requested, retried, survivors
+from tuner.actions.run import Say, prepare, search, write_experiment
 from tuner.errors import InputError
 from tuner.execution.crash import in_one_line
 from tuner.execution.session import cluster_at
 from tuner.experiment.reader import Experiment, load_experiment
-from tuner.extension import extension, failed_trials, requested, retried, survivors
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.runner import Say, prepare, search, write_experiment
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import at_a_glance, find_run
 from tuner.runs.provenance import pickles_of, resolved_spec, roots
