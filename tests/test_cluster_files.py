@@ -206,7 +206,7 @@ def test_dashboard_and_mlflow_are_on_loopback(path: Path) -> None:
 @each_launcher
 def test_jobs_are_taken_up_when_all_else_is_up(path: Path) -> None:
     last = load(path)["head_start_ray_commands"][-1]
-    assert "python -m tuner.jobs.revival --cluster ~/ray_bootstrap_config.yaml || echo" in last
+    assert "python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml || echo" in last
 
 
 @each_launcher

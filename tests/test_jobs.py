@@ -27,14 +27,16 @@ from ray.job_submission import JobDetails, JobStatus, JobType
 
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
-from tuner.jobs import cluster, code, revival
+from tuner.jobs import cluster_address as cluster
+from tuner.jobs import code_bundle as code
 from tuner.jobs import driver as driver_module
-from tuner.jobs.cluster import ClusterFile, jobs_api
-from tuner.jobs.code import code_of
+from tuner.jobs import recover as revival
+from tuner.jobs.client import _why_failed, jobs, prepared, resumed
+from tuner.jobs.cluster_address import ClusterFile, jobs_api
+from tuner.jobs.code_bundle import code_of
 from tuner.jobs.driver import disagreements, drive
-from tuner.jobs.jobs import _why_failed, jobs, prepared, resumed
 from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code, recorded
-from tuner.jobs.revival import revive
+from tuner.jobs.recover import revive
 from tuner.runs.journal import JournalWriter
 from tuner.spec.document import read_yaml
 from tuner.storage.folder import RunFolder

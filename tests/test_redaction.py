@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tests.tracking.made_up import made_up_run
 from tuner.cli import cli
 from tuner.errors import InputError, TunerError
-from tuner.jobs.cluster import ClusterFile
-from tuner.jobs.jobs import _storage
+from tuner.jobs.client import _storage
+from tuner.jobs.cluster_address import ClusterFile
 from tuner.redaction import PASSWORD, has_secret, redacted, redacted_argv, with_password, without_secrets
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import last_known

@@ -208,7 +208,7 @@ def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> 
     before = [trial for trial in last_known(RunFolder.at(run)).trials if trial.status == "completed"]
     cluster.head.boot()
     assert "job headless continues: the cluster lost its head while it ran" in cluster.up()
-    assert cluster.head.run("python -m tuner.jobs.revival --cluster ~/ray_bootstrap_config.yaml") == ""  # it runs
+    assert cluster.head.run("python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml") == ""  # it runs
     said = tuner(laptop, "logs headless -f")
     results = load_run(run)
     assert [trial.status for trial in results.trials] == ["completed"] * 14, said

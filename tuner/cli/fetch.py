@@ -33,8 +33,8 @@ def command(job: str, output: str, address: str | None, cluster: str | None, as_
     Example:
       tuner fetch cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
     """
-    from tuner.jobs.cluster import ClusterFile, jobs_api
-    from tuner.jobs.jobs import fetch
+    from tuner.jobs.client import fetch
+    from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
     address, cluster = options.place(address, cluster)
     launched = ClusterFile.read(cluster) if cluster else None

@@ -25,8 +25,8 @@ def command(ctx: click.Context, address: str | None, cluster: str | None, wide: 
     """
     if ctx.invoked_subcommand is not None:
         return
-    from tuner.jobs.cluster import ClusterFile, jobs_api
-    from tuner.jobs.jobs import jobs
+    from tuner.jobs.client import jobs
+    from tuner.jobs.cluster_address import ClusterFile, jobs_api
     from tuner.visualization.text_tables import table
 
     address, cluster = options.place(address, cluster)
@@ -58,7 +58,7 @@ def recover(storage: str | None, address: str | None, cluster: str | None) -> No
     Exit status: 0 all continue; 2 the input is wrong; 4 a job cannot be continued.
     """
     from tuner.errors import EnvironmentFailure
-    from tuner.jobs.revival import recover as revived
+    from tuner.jobs.recover import recover as revived
 
     if not revived(cluster, storage, address):
         sys.exit(EnvironmentFailure.exit_status)

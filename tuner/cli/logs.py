@@ -23,8 +23,8 @@ def command(job: str, follow: bool, address: str | None, cluster: str | None, as
     Example:
       tuner logs cifar_asha-20260101-120000 -f --cluster cluster/on_prem.yaml
     """
-    from tuner.jobs.cluster import ClusterFile, jobs_api
-    from tuner.jobs.jobs import logs
+    from tuner.jobs.client import logs
+    from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
     address, cluster = options.place(address, cluster)
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:

@@ -17,7 +17,7 @@ from tuner.cli.output import echo, print_json
 from tuner.storage.folder import STORAGE, write_file
 
 if TYPE_CHECKING:
-    from tuner.jobs.jobs import Submission
+    from tuner.jobs.client import Submission
 
 FOLDED = 120
 """Columns of a table where stdout is no terminal: a pipe, a file, the log of a job."""

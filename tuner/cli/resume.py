@@ -99,8 +99,8 @@ def _as_job(
     include: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    from tuner.jobs.cluster import ClusterFile, jobs_api
-    from tuner.jobs.jobs import resumed, submit
+    from tuner.jobs.client import resumed, submit
+    from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:

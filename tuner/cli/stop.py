@@ -66,8 +66,8 @@ def _stop_run(folder: RunFolder, as_json: bool) -> None:
 
 
 def _stop_job(name: str, address: str | None, cluster: str | None, as_json: bool) -> None:
-    from tuner.jobs.cluster import ClusterFile, jobs_api
-    from tuner.jobs.jobs import stop
+    from tuner.jobs.client import stop
+    from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
         was_running = stop(client, name)

@@ -11,7 +11,7 @@ from tuner.cli import options
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from tuner.jobs.code import Code
+    from tuner.jobs.code_bundle import Code
 
 
 @click.command()
@@ -47,9 +47,9 @@ def command(
     Example:
       tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml
     """
-    from tuner.jobs.cluster import ClusterFile, jobs_api
-    from tuner.jobs.code import code_of
-    from tuner.jobs.jobs import prepared, submit
+    from tuner.jobs.client import prepared, submit
+    from tuner.jobs.cluster_address import ClusterFile, jobs_api
+    from tuner.jobs.code_bundle import code_of
 
     if dry_run:
         _list(code_of(Path.cwd().resolve(), exclude, include), as_json)

@@ -3,7 +3,7 @@
     python -m tuner.jobs.driver --storage S --name N FILE|--resume [--set KEY=VALUE …] [--again NODES]
 
 The environment variable ``TUNER_SUBMITTER`` says who submitted it (`tuner.jobs.record`). While it runs, its storage has
-what `tuner.jobs.revival` needs to start it again when the cluster has lost its head.
+what `tuner.jobs.recover` needs to start it again when the cluster has lost its head.
 """
 
 from __future__ import annotations

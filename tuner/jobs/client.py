@@ -20,8 +20,8 @@ from tuner import examples
 from tuner.actions.run import checked_name, run_name
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
 from tuner.experiment.reader import load_experiment, shipped_experiment
-from tuner.jobs.cluster import ClusterFile
-from tuner.jobs.code import Code, code_of, copied
+from tuner.jobs.cluster_address import ClusterFile
+from tuner.jobs.code_bundle import Code, code_of, copied
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted

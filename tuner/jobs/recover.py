@@ -1,7 +1,7 @@
 """Takes up the jobs of a cluster that lost its head: on the new one, after `ray start --head`.
 
-    python -m tuner.jobs.revival --cluster ~/ray_bootstrap_config.yaml      the launcher files in cluster/ do it
-    python -m tuner.jobs.revival --storage S
+    python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml      the launcher files in cluster/ do it
+    python -m tuner.jobs.recover --storage S
 
 Each job of which the storage has a record (`tuner.jobs.record`) neither ended nor was stopped. It is submitted again
 under its name, and its search continues from its journal. A job that this cluster knows is left alone.
@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, TunerError
-from tuner.jobs.cluster import PORT, ClusterFile, jobs_api
-from tuner.jobs.jobs import hand_over
+from tuner.jobs.client import hand_over
+from tuner.jobs.cluster_address import PORT, ClusterFile, jobs_api
 from tuner.jobs.record import kept, recorded
 
 
