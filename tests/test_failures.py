@@ -19,7 +19,7 @@ from ray.exceptions import (
 )
 
 from tests.tables import space
-from tuner.execution import memory_monitor as memory
+from tuner.execution import memory_monitor
 from tuner.execution.failure_classifier import (
     PREEMPTED,
     BadReport,
@@ -478,11 +478,11 @@ def test_a_kernel_that_killed_on_another_node_is_known_when_that_node_answers() 
 def test_the_kernels_count_is_that_of_the_control_group_or_else_the_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    monkeypatch.setattr(memory_monitor, "_GROUP", tmp_path)
     machine = int(Path("/proc/vmstat").read_text().partition("\noom_kill ")[2].splitlines()[0])
-    assert memory.kills() == machine
+    assert memory_monitor.kills() == machine
     (tmp_path / "memory.events").write_text("oom 9\noom_kill 7\n")
-    assert memory.kills() == 7
+    assert memory_monitor.kills() == 7
 
 
 # ------------------------------------------------------------------------------- what is kept

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tuner.execution import worker_group as group
+from tuner.execution import worker_group
 from tuner.execution.failure_classifier import UserError, failure_of
 from tuner.execution.worker_group import environments
 from tuner.runs.failure import Failure
@@ -21,12 +21,12 @@ def test_ranks_that_do_not_start_are_not_waited_for_for_ever(monkeypatch: pytest
         asked.append(timeout)
         return calls[:1], calls[1:]
 
-    monkeypatch.setattr(group, "ray", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(worker_group, "ray", SimpleNamespace(wait=wait))
     actors = [SimpleNamespace(address=SimpleNamespace(remote=lambda log, n=n: f"call {n}")) for n in range(3)]
     with pytest.raises(UserError) as caught:
-        group._addresses(actors, None)
+        worker_group._addresses(actors, None)
     assert failure_of(caught.value) == Failure("hung", "rank 2, 3 of its 4 processes did not start within 600 s")
-    assert asked == [group.START_S]
+    assert asked == [worker_group.START_S]
 
 
 CPU = torch.device("cpu")

@@ -27,10 +27,8 @@ from ray.job_submission import JobDetails, JobStatus, JobType
 
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
-from tuner.jobs import cluster_address as cluster
-from tuner.jobs import code_bundle as code
+from tuner.jobs import cluster_address, code_bundle, recover
 from tuner.jobs import driver as driver_module
-from tuner.jobs import recover as revival
 from tuner.jobs.client import _why_failed, jobs, prepared, resumed
 from tuner.jobs.cluster_address import ClusterFile, jobs_api
 from tuner.jobs.code_bundle import code_of
@@ -176,7 +174,7 @@ def test_a_dry_run_lists_what_travels(project: Path) -> None:
 
 
 def test_too_much_code_is_refused_with_the_largest_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "MAX_BYTES", 50_000)
+    monkeypatch.setattr(code_bundle, "MAX_BYTES", 50_000)
     for i in range(12):
         (project / f"weights{i}.pt").write_bytes(bytes(10_000 + i))
     with pytest.raises(
@@ -291,7 +289,7 @@ HELD: list[socket.socket] = []
 def test_what_answers_at_the_address_is_not_ray(
     reply: Callable[[socket.socket], object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(cluster_address, "PATIENCE_S", 2.0)
     address = answering(reply)
     with pytest.raises(EnvironmentFailure) as caught, jobs_api(address, None):
         pass
@@ -366,7 +364,7 @@ def test_who_takes_the_port_of_the_tunnel_first_is_sent_nothing(ssh: Ssh, monkey
         caller.sendall(b'HTTP/1.0 200 OK\r\n\r\n{"ray_version": "2.60.0"}')
         caller.close()
 
-    chosen = cluster.free_port
+    chosen = cluster_address.free_port
 
     def watched(host: str) -> int:
         port = int(chosen(host))
@@ -374,7 +372,7 @@ def test_who_takes_the_port_of_the_tunnel_first_is_sent_nothing(ssh: Ssh, monkey
         threading.Thread(target=lambda: answer(taken[0].accept()[0]), daemon=True).start()
         return port
 
-    monkeypatch.setattr(cluster, "free_port", watched)
+    monkeypatch.setattr(cluster_address, "free_port", watched)
     ssh.does(f"time.sleep(1); {TAKEN}")
     with (
         pytest.raises(EnvironmentFailure, match=r"ssh me@10\.0\.0\.1: bind .* Address already in use"),
@@ -388,7 +386,7 @@ def test_who_takes_the_port_of_the_tunnel_first_is_sent_nothing(ssh: Ssh, monkey
 def test_the_tunnel_is_used_when_ssh_listens(ssh: Ssh, tmp_path: Path) -> None:
     ssh.does("server = socket.create_server(('127.0.0.1', port))\nwhile True: server.accept()[0].sendall(b'hello')")
     with contextlib.ExitStack() as within:
-        url = within.enter_context(cluster._tunnel(HEAD, "10.0.0.1", time.monotonic() + 60))
+        url = within.enter_context(cluster_address._tunnel(HEAD, "10.0.0.1", time.monotonic() + 60))
         there = within.enter_context(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))))
         assert there.recv(5) == b"hello"
     words = ssh.words.read_text()
@@ -517,8 +515,8 @@ def test_after_a_damaged_record_the_other_jobs_go_on(
     record = Path(job.storage, ".jobs/a/job.json")
     known = json.loads(record.read_text())
     record.write_text(content if isinstance(content, str) else json.dumps(known | content))
-    monkeypatch.setattr(revival, "jobs_api", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(revival, "hand_over", lambda _client, again, _code: begun.append(again.name) is None)
+    monkeypatch.setattr(recover, "jobs_api", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(recover, "hand_over", lambda _client, again, _code: begun.append(again.name) is None)
     assert not revive(job.storage, 1, "http://head:8265")
     assert begun == ["b"]
     assert words in capsys.readouterr().err

@@ -12,7 +12,7 @@ import ray
 
 from tuner.doctor import system
 from tuner.errors import EnvironmentFailure
-from tuner.execution import local_cluster as own_ray
+from tuner.execution import local_cluster
 from tuner.execution.auth import make_token
 from tuner.execution.local_cluster import private_folder
 from tuner.experiment.reader import load_experiment
@@ -86,7 +86,7 @@ def test_a_folder_that_somebody_else_has_made_is_not_used(
     monkeypatch.setenv("RAY_TMPDIR", str(home))
     theirs = home / "tuner-4242"
     theirs.mkdir() if kind == "folder" else theirs.symlink_to(home)
-    monkeypatch.setattr(own_ray.os, "geteuid", lambda: 4242)
+    monkeypatch.setattr(local_cluster.os, "geteuid", lambda: 4242)
     folder = private_folder()
     assert folder != theirs
     assert mode(folder) == 0o700
@@ -106,4 +106,4 @@ def test_a_ray_that_does_not_come_up_in_time_is_the_machines_fault(home: Path, m
     monkeypatch.setattr(ray, "init", late)
     plan = make_plan(load_experiment(MINIMAL, []), this_machine())
     with pytest.raises(EnvironmentFailure, match=r"^Ray does not start on this machine: The current node timed out"):
-        own_ray.start_ray(plan, lambda text: None)
+        local_cluster.start_ray(plan, lambda text: None)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.benchmarks.made_up_run import made_up_run
 from tests.test_report import add, figures, new_run
-from tuner.visualization import run_comparison as race
+from tuner.visualization import run_comparison
 from tuner.visualization.html import page
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_a_front_and_a_comparison_are_drawn(browser: Browser, tmp_path: Path) ->
         add(front, 0.1 * i).reports[0].metrics["size"] = float(abs(i - 6))
     (tmp_path / "front.html").write_text(page(front))
     runs = [made_up_run(tmp_path / name, 4, 3) for name in ("one", "two")]
-    (tmp_path / "compare.html").write_text(race.page(race.race(runs)))
+    (tmp_path / "compare.html").write_text(run_comparison.page(run_comparison.race(runs)))
     for file, least in (("front.html", {"front", "curves", "parallel"}), ("compare.html", {"incumbents-1"})):
         opened = Opened(browser, tmp_path / file)
         marks = opened.marks()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ray.air.execution.resources import placement_group
 
-from tuner.execution import placement_groups as places
+from tuner.execution import placement_groups
 from tuner.execution.placement_groups import KEEP_S, Places
 
 
@@ -22,7 +22,7 @@ def freed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(places, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(placement_groups, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(placement_group, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 

@@ -12,7 +12,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.execution import placement as placing
+from tuner.execution import placement
 from tuner.execution.placement import PlacedTrials
 from tuner.execution.placement_groups import Places
 from tuner.plan.cluster import Node
@@ -86,7 +86,7 @@ def test_a_trial_that_is_held_back_is_queued_when_its_time_has_come(monkeypatch:
     loop._places = Places()
     loop._set_trial_status = lambda trial, status: queued.append((trial, status))
     monkeypatch.setattr(TuneController, "on_step_begin", lambda loop: None)
-    monkeypatch.setattr(placing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])
     loop.on_step_begin()
     assert queued == []
     now[0] = 131.0

@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from tuner.execution import local_cluster as own_ray
+from tuner.execution import local_cluster
 from tuner.execution.local_cluster import PRELOAD, PRESTART, _environment, _of_workers
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import Cluster, Node, this_machine
@@ -86,7 +86,7 @@ def test_the_process_in_place_of_an_agent_ends_with_its_parent(tmp_path: Path) -
     text = f"""
 import os, subprocess
 told = os.environ | {{"RAY_RAYLET_PID": str(os.getpid())}}
-print(subprocess.Popen({own_ray._IDLE.split()!r}, env=told).pid, flush=True)
+print(subprocess.Popen({local_cluster._IDLE.split()!r}, env=told).pid, flush=True)
 input()
 """
     command = [sys.executable, "-c", text]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import EnvironmentFailure, LockLost
-from tuner.search import storage_patience as patience
+from tuner.search import storage_patience
 from tuner.search.control import Control
 from tuner.search.storage_patience import FIRST_S, LONGEST_S, Patience, is_of_a_full_disk, probe
 from tuner.search.storing import Storing
@@ -197,7 +197,7 @@ def test_a_probe_is_large_enough_to_find_a_disk_that_is_nearly_full(
     sizes: list[int] = []
     monkeypatch.setattr(RunFolder, "write", lambda folder, name, data: sizes.append(len(data)))
     probe(RunFolder.at(tmp_path))
-    assert sizes == [patience.PROBE_BYTES]
+    assert sizes == [storage_patience.PROBE_BYTES]
 
 
 def test_what_torch_says_of_a_full_disk_is_understood() -> None:

@@ -72,7 +72,7 @@ def test_the_wheel_has_the_examples_and_only_one_package(built: Built) -> None:
     ]
     assert {f"tuner/examples/{file.relative_to(ROOT)}" for file in tracked} <= names
     sources = {str(file.relative_to(ROOT)) for file in (ROOT / "tuner").rglob("*.py")}
-    assert sources | {"tuner/py.typed", "tuner/report/page.css", "tuner/report/page.js"} <= names
+    assert sources | {"tuner/py.typed", "tuner/visualization/page.css", "tuner/visualization/page.js"} <= names
 
 
 def test_the_sdist_has_what_the_wheel_is_built_of(built: Built) -> None:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from ray.tune import Checkpoint  # noqa: E402
 
-from tuner.execution import report_interceptor as saving  # noqa: E402
+from tuner.execution import report_interceptor  # noqa: E402
 from tuner.schedulers.fifo import Fifo  # noqa: E402
 from tuner.storage.manifest import make_durable  # noqa: E402
 
@@ -56,9 +56,9 @@ class Session:
 
 def trial(reported: Path, storage: Path, given: argparse.Namespace, waits: bool) -> float:
     """Seconds that a trial takes."""
-    saving.make_durable = make_durable if waits else lambda folder: None
+    report_interceptor.make_durable = make_durable if waits else lambda folder: None
     session = Session(storage)
-    kept = saving.Saving(session, 1, Fifo())  # type: ignore[arg-type]
+    kept = report_interceptor.Saving(session, 1, Fifo())  # type: ignore[arg-type]
     begun = time.perf_counter()
     for epoch in range(given.epochs):
         time.sleep(given.seconds)

@@ -16,7 +16,7 @@ from tuner.execution.recorder import Recorder
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
-from tuner.search import checkpoint_retention as shelf
+from tuner.search import checkpoint_retention
 from tuner.storage import manifest
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import damage
@@ -174,8 +174,10 @@ def test_max_gib_is_kept_while_the_search_runs(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_holds_new_trials_and_lets_them_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = itertools.chain([10 * shelf.GIB] * 2, [0] * 5, itertools.repeat(10 * shelf.GIB))
-    monkeypatch.setattr(shelf, "free_bytes", lambda path: next(free))
+    free = itertools.chain(
+        [10 * checkpoint_retention.GIB] * 2, [0] * 5, itertools.repeat(10 * checkpoint_retention.GIB)
+    )
+    monkeypatch.setattr(checkpoint_retention, "free_bytes", lambda path: next(free))
     said: list[str] = []
     made = experiment(params={"epochs": 2, "seconds": 0.2}, **GRID)
     results = run(made, storage=tmp_path, name="run", say=said.append)
@@ -188,7 +190,7 @@ def test_a_disk_that_stays_full_ends_the_search_which_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill() -> None:
-        monkeypatch.setattr(shelf, "free_bytes", lambda path: shelf.GIB // 2)
+        monkeypatch.setattr(checkpoint_retention, "free_bytes", lambda path: checkpoint_retention.GIB // 2)
 
     made = experiment(params={"epochs": 2}, **GRID)
     with pytest.raises(EnvironmentFailure) as caught:

@@ -85,9 +85,7 @@ def prepare(folder: Path) -> None:
     import trainables.cifar
     import trainables.digits
     import trainables.tabulated  # noqa: F401
-    from tuner import cli
-    from tuner.actions import run as runner
-    from tuner.plan import describe as plan_text  # noqa: F401
+    from tuner.plan import describe  # noqa: F401
 
     for base in BASES.values():
         answer = asked(dump(base), folder)

@@ -1,10 +1,10 @@
 """Whether an experiment runs on this machine, for three steps of one trial.
 
-The trial is a real one, started by `tuner.actions.run.run` with ``budget.trials: 1``: the same Ray, process, checkpoints and
-run folder as in the search to come, so that what it shows holds for that. To end it after three reports needs no
-machinery: ASHA with ``time_attr: training_iteration`` and ``max_t: 3`` ends every trial there. That
-replaces the experiment's own scheduler, which the plan checks; its ``time_attr`` must be in the reports. Calling the
-function without Ray would say nothing of the start of Ray and of processes, which is what goes wrong on new machines.
+The trial is a real one, started by `tuner.actions.run.run` with ``budget.trials: 1``: the same Ray, process,
+checkpoints and run folder as in the search to come, so that what it shows holds for that. To end it after three reports
+needs no machinery: ASHA with ``time_attr: training_iteration`` and ``max_t: 3`` ends every trial there. That replaces
+the experiment's own scheduler, which the plan checks; its ``time_attr`` must be in the reports. Calling the function
+without Ray would say nothing of the start of Ray and of processes, which is what goes wrong on new machines.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ Ray 2.60's ``TuneController`` does the job but for these, each measured or read 
   ended while they were paused. Here it saves none: `tuner.search.recovery` rebuilds a search from its journal, and the
   trials that have not ended are taken up (`tuner.execution.restore_trials`).
 - It tells nobody whether a trial's function returned or was stopped.
-- It tries trials that failed again without asking why, and never finds one that hangs: `tuner.execution.retrying_controller`.
+- It tries trials that failed again without asking why, and never finds one that hangs:
+  `tuner.execution.retrying_controller`.
 
 ``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there meanwhile.
 """

@@ -1,8 +1,8 @@
 """Finds trials that hang, has them write where, and kills them.
 
 A process in which Python code waits for ever cannot be asked over Ray: its one thread for tasks waits too. So every
-trial's process answers a signal with the stacks of all its threads (`tuner.execution.stacks`). Then Ray kills it, and what
-follows is as of any process that died.
+trial's process answers a signal with the stacks of all its threads (`tuner.execution.stacks`). Then Ray kills it, and
+what follows is as of any process that died.
 
 ``hang_after: auto`` knows what is usual: for a trial that has reported three times its own intervals, before that the
 start-ups and first intervals of the other trials. The first trials of a search have nothing but a cap.

@@ -138,9 +138,9 @@ def _guarded() -> Iterator[None]:
 def _of_workers(plan: Plan) -> dict[str, str]:
     """The environment of Ray's workers.
 
-    Ray starts a process a CPU before it knows what for, and a trial takes one (`tuner.execution.prestarted_actors`) unless it has
-    GPUs. If each is to run a trial, they import what a trial needs while this process prepares the search; else they
-    would be in vain, 0.4 s of CPU each, and are not started.
+    Ray starts a process a CPU before it knows what for, and a trial takes one (`tuner.execution.prestarted_actors`)
+    unless it has GPUs. If each is to run a trial, they import what a trial needs while this process prepares the
+    search; else they would be in vain, 0.4 s of CPU each, and are not started.
     """
     from tuner.execution.process_reset import thread_environment
 

@@ -2,8 +2,8 @@
 
 A manifest tells what was in the folder that the trainable reported. It is put into the copy that Ray makes of that
 folder on the storage, once the copy is whole. The copy is brought to the disk while the trial continues; the driver
-hears of a checkpoint when the one before is there (`tuner.search.checkpoint_retention` keeps both), and of one at which the trial may
-halt when it is there itself. So nothing is deleted in favour of what a power cut would take.
+hears of a checkpoint when the one before is there (`tuner.search.checkpoint_retention` keeps both), and of one at which
+the trial may halt when it is there itself. So nothing is deleted in favour of what a power cut would take.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Ray 2.60 tries every failed trial again alike, tells the scheduler that it ended and that another came, and ends the
 whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that cannot
-be read back). Here what an attempt died of decides (`tuner.execution.retry_policy`), and to scheduler and searcher a trial that
-is tried again never stopped: what it reports a second time is passed over (`tuner.search.state.Course.report`).
+be read back). Here what an attempt died of decides (`tuner.execution.retry_policy`), and to scheduler and searcher a
+trial that is tried again never stopped: what it reports a second time is passed over
+(`tuner.search.state.Course.report`).
 """
 
 from __future__ import annotations

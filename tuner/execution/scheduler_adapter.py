@@ -37,7 +37,8 @@ _RAYS = {
 class Decisions(TrialScheduler):  # type: ignore[misc]
     """Passes Ray's news on to our scheduler, and carries out what it decides.
 
-    `tuner.execution.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs to.
+    `tuner.execution.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs
+    to.
     """
 
     course: Course

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.plan.cluster import describe
-from tuner.runs import file_shapes as stored
+from tuner.runs import file_shapes
 from tuner.runs.events import Event
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, mapping
 from tuner.runs.journal import last_event
@@ -35,7 +35,10 @@ class Verdict:
 
 
 def explain(results: ResultSet) -> Verdict:
-    """``results`` are those of the journal (`tuner.runs.loading.last_known`); the lock knows whether their process lives."""
+    """``results`` are those of the journal (`tuner.runs.loading.last_known`).
+
+    The lock knows whether their process lives.
+    """
     live = _live(results)
     state, words = standing(results)
     open_trials = [t for t in results.trials if not t.has_ended]
@@ -45,7 +48,7 @@ def explain(results: ResultSet) -> Verdict:
 
 def _live(results: ResultSet) -> Mapping[str, Any]:
     try:
-        told, _ = mapping(stored.Live, results.folder.read(LIVE, MAX_CONFIG_BYTES))
+        told, _ = mapping(file_shapes.Live, results.folder.read(LIVE, MAX_CONFIG_BYTES))
     except (ValueError, OSError):
         return {}
     return told

@@ -1,7 +1,7 @@
 """The snapshot of a search, ``state.pkl``: what its journal comes to after some event, so that it need not be played.
 
-A pickle, and so opened only where this user signed it (`tuner.storage.signing`). It is never needed as long as the journal is
-whole: one of another version of the packages whose objects it holds is passed over.
+A pickle, and so opened only where this user signed it (`tuner.storage.signing`). It is never needed as long as the
+journal is whole: one of another version of the packages whose objects it holds is passed over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a user of Ray Tune may name as the trainable, each kind as a plain function ``train(config)``.
-
-One module a kind. None of them imports Ray before the user's own module has done so: ``validate`` needs no Ray.
-"""
+"""What a user of Ray Tune may name as the trainable, each kind as a plain function ``train(config)``."""
 
 from __future__ import annotations
 

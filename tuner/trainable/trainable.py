@@ -198,8 +198,8 @@ def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iter
 def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pickled] = ()) -> Trainable:
     """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
-    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.trainable.kinds`), its ``train`` is a function of the
-    configuration. Raises InputError when it cannot be imported, or is not a function of one argument.
+    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.trainable.kinds`), its ``train`` is a
+    function of the configuration. Raises InputError when it cannot be imported, or is not a function of one argument.
     """
     if is_script(reference):
         return _of_script(reference, roots)

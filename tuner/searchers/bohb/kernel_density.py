@@ -1,4 +1,5 @@
-"""Kernel density estimates over a space whose parameters may be inactive: what `tuner.searchers.bohb.searcher` models with.
+"""Kernel density estimates over a space whose parameters may be inactive: what `tuner.searchers.bohb.searcher` models
+with.
 
 A point is a row of `Domain.to_unit`, one column a free parameter, NaN where the parameter is inactive.
 """

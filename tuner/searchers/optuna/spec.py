@@ -72,23 +72,23 @@ class Optuna(SearchSpec):
     ``nsga2`` it is at least four times ``population_size``."""
 
     def build(self, task: Task) -> Searcher:
-        from tuner.searchers.optuna import searcher as optuna_study
-        from tuner.searchers.optuna import storage as optuna_storage
+        from tuner.searchers.optuna import searcher
+        from tuner.searchers.optuna.storage import ForgetfulStorage, OneFidelityStorage, TrialStorage
 
         history, startup = self.max_history or _HISTORY[self.sampler], self._startup(task.trials)
         if self.sampler == "nsga2":
             history = max(history, 4 * self._population(task.trials))
-        storage: optuna_storage.TrialStorage = optuna_storage.ForgetfulStorage(history)
+        storage: TrialStorage = ForgetfulStorage(history)
         if self.sampler in ("tpe", "gp") and len(task.modes) == 1:
-            storage = optuna_storage.OneFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
-        with optuna_study.quiet():
+            storage = OneFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
+        with searcher.quiet():
             common = task, self._sampler(task), storage, startup
             match self.sampler:
                 case "tpe":
-                    return optuna_study.OptunaSearcher(*common, random_fraction=self.random_fraction)
+                    return searcher.OptunaSearcher(*common, random_fraction=self.random_fraction)
                 case "qmc":
-                    return optuna_study.Sequence(*common)
-            return optuna_study.WholeSpace(*common)
+                    return searcher.Sequence(*common)
+            return searcher.WholeSpace(*common)
 
     def _sampler(self, task: Task) -> optuna.samplers.BaseSampler:
         import optuna

@@ -1,8 +1,8 @@
 """The domains of a search space: from what set, and with what probability, the value of one parameter is drawn.
 
-This file holds what every domain is and those made of separate values; `tuner.spec.space.ranges` holds the numeric ones.
-Names, argument order and ranges are Ray Tune's (``ray/tune/search/sample.py``, Ray 2.60), so that a space means the
-same in YAML and in Ray. Neither Ray nor numpy is imported: a random generator arrives as an argument.
+This file holds what every domain is and those made of separate values; `tuner.spec.space.ranges` holds the numeric
+ones. Names, argument order and ranges are Ray Tune's (``ray/tune/search/sample.py``, Ray 2.60), so that a space means
+the same in YAML and in Ray. Neither Ray nor numpy is imported: a random generator arrives as an argument.
 """
 
 from __future__ import annotations
