@@ -20,14 +20,14 @@ from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision, Resume, Scheduler
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def build(asha: Asha, mode: Mode = "max", seed: int = 0) -> Any:
-    return asha.build(Task(Space(()), (mode,), trials=100, max_t=asha.max_t, seed=seed))
+    return asha.build(SearchProblem(Space(()), (mode,), trials=100, max_t=asha.max_t, seed=seed))
 
 
 def rays(asha: Asha, mode: Mode) -> Any:
@@ -338,7 +338,7 @@ class TestPromotion:
 
 
 class TestAuto:
-    """`Trust` itself: test_trust.py."""
+    """`FirstRungSelector` itself: test_trust.py."""
 
     @pytest.mark.parametrize("variant", ["stopping", "promotion"])
     def test_the_plan_lists_every_possible_rung(self, variant: Literal["stopping", "promotion"]) -> None:

@@ -16,10 +16,10 @@ from ray.tune import Checkpoint
 from tests.test_storing import Clock
 from tuner.execution import attempt_storage as module
 from tuner.execution.attempt_storage import AttemptStorage
-from tuner.execution.failure_classifier import StorageFails, failure_of
-from tuner.execution.report_interceptor import Saving
+from tuner.execution.failure_classifier import StorageFails, classify
+from tuner.execution.report_interceptor import ReportInterceptor
 from tuner.schedulers.fifo import Fifo
-from tuner.search.storage_patience import Patience
+from tuner.search.storage_patience import StoragePatience
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import MANIFEST
 
@@ -33,7 +33,9 @@ def rays(tmp_path: Path) -> StorageContext:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(module, "Patience", lambda seconds: Patience(seconds, clock=found, sleep=found.sleep))
+    monkeypatch.setattr(
+        module, "StoragePatience", lambda seconds: StoragePatience(seconds, clock=found, sleep=found.sleep)
+    )
     return found
 
 
@@ -94,7 +96,7 @@ def test_storage_that_fails_for_longer_is_named_with_the_node(
     with pytest.raises(StorageFails, match=f"cannot be written on node {os.uname().nodename}: .*Stale") as caught:
         save(AttemptStorage(rays, 60.0), tmp_path / "a", "x")
     assert sum(clock.slept) == 60
-    assert failure_of(caught.value).kind == "data"
+    assert classify(caught.value).kind == "data"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
@@ -140,7 +142,7 @@ def test_the_manifest_of_a_checkpoint_waits_for_the_storage_as_its_files_do(
 
     attempt = AttemptStorage(rays, 600.0)
     session: Any = SimpleNamespace(storage=attempt, report=None, _report_training_result=heard.append)
-    Saving(session, 1, Fifo())
+    ReportInterceptor(session, 1, Fifo())
     written = save(attempt, tmp_path / "a", "x")
     monkeypatch.setattr(RunFolder, "write", failing)
     session._report_training_result(SimpleNamespace(checkpoint=Checkpoint.from_directory(str(written)), metrics={}))

@@ -21,7 +21,7 @@ from tuner.searchers.observations import Observations
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 from tuner.spec.space.constraints import read_constraint
 from tuner.spec.space.prior import Prior
@@ -49,7 +49,7 @@ def mixed(c: Configuration) -> float:
 
 
 def build(spec: SearchSpec, over: Space, seed: int = 0, mode: Mode = "min", max_t: int | None = None) -> Searcher:
-    return spec.build(Task(space=over, modes=(mode,), trials=60, max_t=max_t, seed=seed))
+    return spec.build(SearchProblem(space=over, modes=(mode,), trials=60, max_t=max_t, seed=seed))
 
 
 def search(searcher: Searcher, loss: Callable[[Configuration], float], trials: int) -> list[Configuration]:

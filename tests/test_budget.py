@@ -16,8 +16,8 @@ from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.median import Median
-from tuner.search.control import Control
-from tuner.search.usage import Ledger
+from tuner.search.control import SearchControl
+from tuner.search.usage import UsageTracker
 from tuner.spec.objective import Objective
 
 ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)
@@ -29,8 +29,8 @@ class Run:
 
     def __init__(self, folder: Path, scheduler: SchedulerSpec = ASHA, gpus: float = 0, **budget: Any) -> None:
         self.said: list[str] = []
-        self.control = Control(say=self.said.append)
-        self.ledger = Ledger(MAX, scheduler.fidelity[0] if scheduler.fidelity else "training_iteration")
+        self.control = SearchControl(say=self.said.append)
+        self.ledger = UsageTracker(MAX, scheduler.fidelity[0] if scheduler.fidelity else "training_iteration")
         spec = Budget.model_validate(budget)
         self.stopper = BudgetStopper(spec, scheduler, gpus, new_run(folder), self.ledger, self.control)
 
@@ -173,7 +173,7 @@ def test_patience_counts_trials_that_end_without_a_new_best(tmp_path: Path) -> N
 
 
 def test_patience_with_a_front() -> None:
-    ledger = Ledger((*MAX, Objective(metric="cost", mode="min")))
+    ledger = UsageTracker((*MAX, Objective(metric="cost", mode="min")))
     reported = [("a", 0.5, 5, 0), ("b", 0.4, 4, 0), ("c", 0.4, 5, 1), ("d", 0.6, 1, 0), ("e", 0.5, 2, 1)]
     for trial, acc, cost, fruitless in reported:
         metrics = {"acc": acc, "cost": cost}

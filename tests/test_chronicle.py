@@ -12,18 +12,18 @@ from click.testing import CliRunner
 from tests.test_report import add, figures, new_run
 from tuner.cli import cli
 from tuner.errors import InputError
-from tuner.runs.history import History
+from tuner.runs.history import EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.spec.document import dump_yaml
-from tuner.visualization.run_comparison import columns, page, race, reading
-from tuner.visualization.timeline import Chronicle, chronicle
+from tuner.visualization.run_comparison import columns, footnotes, page, race
+from tuner.visualization.timeline import Timeline, chronicle
 
 
 def journaled(folder: Path, *events: tuple[Any, ...], **changes: Any) -> ResultSet:
     """A run with these events: (second, what, trial), or (second, "reported", trial, epoch, value)."""
     results = new_run(folder, **changes)
-    journal, history = JournalWriter(results.folder), History(results)
+    journal, history = JournalWriter(results.folder), EventApplier(results)
     journal.append("began", spec=results.spec, provenance=results.provenance)
     for now, what, trial, *more in events:
         if trial is not None and results.get(trial) is None:
@@ -43,11 +43,11 @@ def journaled(folder: Path, *events: tuple[Any, ...], **changes: Any) -> ResultS
     return results
 
 
-def told(folder: Path, *events: tuple[Any, ...]) -> Chronicle:
+def told(folder: Path, *events: tuple[Any, ...]) -> Timeline:
     return chronicle(journaled(folder, *events))
 
 
-def stretches(found: Chronicle) -> list[tuple[str, float, float, int]]:
+def stretches(found: Timeline) -> list[tuple[str, float, float, int]]:
     return [(s.trial, s.begin, s.end, s.lane) for s in found.stretches]
 
 
@@ -164,7 +164,7 @@ def test_what_is_counted_is_said(tmp_path: Path, runs: list[ResultSet]) -> None:
     assert race(runs).unit == "epoch"
     assert race([other]).unit == "reports"
     assert race([*runs, other]).unit == "epochs"
-    assert "epochs: fast counts epoch, slow counts epoch, fifo counts training_iteration" in reading(
+    assert "epochs: fast counts epoch, slow counts epoch, fifo counts training_iteration" in footnotes(
         race([*runs, other])
     )
 

@@ -24,7 +24,7 @@ from tuner.searchers.grid import Grid
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import dump_yaml
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space.constraints import Constraint, read_constraint, unjudged
 from tuner.spec.space.model import MAX_EFFORT, Space
 
@@ -225,7 +225,7 @@ def test_the_grid_of_a_constrained_space_goes_on_after_pickling() -> None:
 
 def test_a_grid_search_ends_after_what_is_allowed() -> None:
     over = space(TRIANGLE, "a > b")
-    searcher = Grid().build(Task(over, ("min",), 20, None, 0))
+    searcher = Grid().build(SearchProblem(over, ("min",), 20, None, 0))
     suggested = [searcher.suggest(str(i)) for i in range(7)]
     assert [c is None for c in suggested] == [False] * 6 + [True]
     assert Grid().default_trials(over) == 6
@@ -242,14 +242,14 @@ def test_random_search_honours_constraints(sequence: Any) -> None:
     over = space(
         "x: {uniform: [0, 1], prior: 0.9}\ny: {uniform: [0, 1]}\nz: {loguniform: [1, 9]}", "x + y < 0.6", "z > y"
     )
-    searcher = Random(sequence=sequence).build(Task(over, ("min",), 50, None, 0))
+    searcher = Random(sequence=sequence).build(SearchProblem(over, ("min",), 50, None, 0))
     assert all(over.contains(searcher.suggest(str(i)) or {}) for i in range(50))
 
 
 def test_random_search_passes_over_a_combination_that_is_never_allowed() -> None:
     text = "g: {grid_search: [1, 2, 3, 4]}\nh: {grid_search: [u, v]}\nx: {uniform: [0, 1]}"
     over = space(text, "g * x < 2.5", "g > x + 1", "h == 'u' or g == 4")
-    searcher = Random().build(Task(over, ("min",), 8, None, 0))
+    searcher = Random().build(SearchProblem(over, ("min",), 8, None, 0))
     drawn = [searcher.suggest(str(i)) or {} for i in range(8)]
     assert all(over.contains(c) for c in drawn)
     assert [(c["g"], c["h"]) for c in drawn] == [(2, "u"), (3, "u"), (4, "u"), (4, "v")] * 2
@@ -258,7 +258,7 @@ def test_random_search_passes_over_a_combination_that_is_never_allowed() -> None
 def test_a_constraint_on_a_grid_forbids_nothing_where_it_is_inactive() -> None:
     text = "o: {choice: [p, q]}\ng: {grid_search: [1, 2], when: {o: p}}\nh: {grid_search: [1, 2]}"
     over = space(text, "g + h < 3")
-    searcher = Random().build(Task(over, ("min",), 80, None, 0))
+    searcher = Random().build(SearchProblem(over, ("min",), 80, None, 0))
     drawn = [searcher.suggest(str(i)) or {} for i in range(80)]
     assert {(c["o"], c.get("g"), c["h"]) for c in drawn} == {("p", 1, 1), ("q", None, 1), ("q", None, 2)}
 

@@ -14,7 +14,7 @@ from tuner.plan.compatibility import kind, label, schedulers, searches
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.document import Document
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import read_space
 
 CHOSEN = covering(PAIRINGS, parts)
@@ -52,7 +52,7 @@ def test_a_searcher_listens_to_what_the_pairings_take_it_to(search: SearchSpec) 
     problems: list[Problem] = []
     over = read_space(Document({"x": {"choice": [1, 2]}}, "made up"), (), problems)
     assert over
-    built = type(spec.build(Task(over, ("max",), 6, 4, 0)))
+    built = type(spec.build(SearchProblem(over, ("max",), 6, 4, 0)))
     assert news(search) == {name for name in ("observe", "end") if getattr(built, name) is not getattr(Searcher, name)}
 
 

@@ -39,10 +39,10 @@ from tuner.execution.session import ray_log
 from tuner.plan.plan import Plan
 from tuner.runs.diagnose import explain
 from tuner.runs.journal import rewrite
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.runs.results import LOG, ResultSet
 from tuner.runs.trial import Report, Trial
-from tuner.search.control import Control
+from tuner.search.control import SearchControl
 from tuner.search.snapshot import STATE
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, claims_of, locked
@@ -51,7 +51,7 @@ TRIALS = 6
 TRAINABLE = "def train(config):\n    raise AssertionError(config['x'], 'it runs in no process here')\n"
 
 
-def loop(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
+def loop(plan: Plan, task: Any, recorder: Recorder, control: SearchControl) -> None:
     """In place of `tuner.execution.fit.fit`: what has not ended, then new trials, each with one report."""
     while True:
         trial = next((t for t in recorder.results.trials if not t.has_ended), None)
@@ -100,7 +100,7 @@ def tuner(*arguments: str) -> str:
 
 def check_interrupted(reason: str, ended: int) -> None:
     """As every verb tells it, and with the reason."""
-    known = last_known(RunFolder.at("runs/r"))
+    known = load_latest(RunFolder.at("runs/r"))
     assert known.provenance["interrupted"] is True
     assert reason in known.provenance["interrupted_by"]
     left = read_journal(known.folder).events[-1]
@@ -129,7 +129,7 @@ def check_resumed() -> None:
 def at_trial(number: int, act: Callable[[], None]) -> Callable[..., None]:
     """A loop that acts when so many trials have ended."""
 
-    def hurt(plan: Plan, task: Any, recorder: Recorder, control: Control) -> None:
+    def hurt(plan: Plan, task: Any, recorder: Recorder, control: SearchControl) -> None:
         ended = recorder.ended
 
         def ends(trial: Trial) -> None:
@@ -384,7 +384,7 @@ def test_killed_after_its_last_event_it_is_known_to_have_ended(monkeypatch: pyte
     monkeypatch.setattr("tuner.execution.recorder.write_json", kill)  # provenance.json
     with pytest.raises(Killed):
         begin()
-    known = last_known(RunFolder.at("runs/r"))
+    known = load_latest(RunFolder.at("runs/r"))
     assert known.provenance["interrupted"] is False
     assert explain(known).state == "finished"
     (row,) = json.loads(CliRunner().invoke(cli, ["list", "--json"]).stdout)

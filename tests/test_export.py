@@ -18,7 +18,7 @@ from tuner.actions.export import optuna_study
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
-from tuner.spec.values import show
+from tuner.spec.values import to_inline_yaml
 
 SPACE = {
     "lr": {"loguniform": [1e-4, 1.0]},
@@ -164,7 +164,7 @@ def test_what_optuna_has_no_distribution_for_is_told_as_what_is_nearest(tmp_path
     study = optuna.load_study(study_name="r", storage=f"sqlite:///{tmp_path}/x.db")
     notices = dict(notice.split(": ", 1) for notice in study.user_attrs["notices"])
     for name, (_, values, distribution, said) in TOLD.items():
-        told = [show(value) for value in values] if said == TEXT else values
+        told = [to_inline_yaml(value) for value in values] if said == TEXT else values
         assert [t.params[name] for t in study.trials] == told, name
         assert [t.distributions[name] for t in study.trials] == [distribution, distribution], name
         assert said in notices[name] if said else name not in notices, name

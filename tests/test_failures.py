@@ -27,27 +27,34 @@ from tuner.execution.failure_classifier import (
     NotFinite,
     ProcessLost,
     Unreachable,
-    failure_of,
+    classify,
     user_error,
 )
-from tuner.execution.hang_detector import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, Watch
-from tuner.execution.memory_monitor import REMEMBER_S, Gauge, Kills
-from tuner.execution.retry_policy import MICRO_BATCH, FailureStopper, Verdict, back_off, verdict, with_micro_batch
+from tuner.execution.hang_detector import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, HangDetector
+from tuner.execution.memory_monitor import REMEMBER_S, MemoryMonitor, OutOfMemoryKills
+from tuner.execution.retry_policy import (
+    MICRO_BATCH,
+    FailureStopper,
+    RetryDecision,
+    back_off,
+    decide_retry,
+    with_micro_batch,
+)
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure
-from tuner.runs.history import History
+from tuner.runs.history import EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import load_run
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.runs.trial import Report, Trial
-from tuner.search.control import Control
+from tuner.search.control import SearchControl
 from tuner.search.emitted_events import events_of, failed_attempt
-from tuner.search.recovery import recover, take_stock
-from tuner.search.state import Course
-from tuner.search.usage import Ledger
+from tuner.search.recovery import read_stored_search, recover
+from tuner.search.state import SearchState
+from tuner.search.usage import UsageTracker
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable
 
@@ -97,7 +104,7 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
 def test_what_the_users_code_raises(error: BaseException, kind: str, message: str) -> None:
     told = user_error(error)
     assert (told.kind, told.message) == (kind, message)
-    assert failure_of(RayTaskError("train", "traceback", told), 7) == Failure(kind, message, 7)  # type: ignore[arg-type]
+    assert classify(RayTaskError("train", "traceback", told), 7) == Failure(kind, message, 7)  # type: ignore[arg-type]
 
 
 DIED = (
@@ -173,9 +180,9 @@ FULL = "its process died while the node's memory was nearly full"
     ],
 )
 def test_what_ray_says(error: BaseException, known: dict[str, Any], kind: str, message: str) -> None:
-    assert failure_of(error, 3, **known) == Failure(kind, message, 3)  # type: ignore[arg-type]
+    assert classify(error, 3, **known) == Failure(kind, message, 3)  # type: ignore[arg-type]
     if not isinstance(error, RayActorError):
-        assert failure_of(ProcessLost(error), 3, **known) == Failure(kind, message, 3)  # type: ignore[arg-type]
+        assert classify(ProcessLost(error), 3, **known) == Failure(kind, message, 3)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------- what follows
@@ -184,7 +191,7 @@ RAISED, NEW = Failure("exception", "ValueError: x", 3), Failure("exception", "Va
 DEAD, LOST, HUNG = Failure("process died", "m", 1), Failure("node lost", "m"), Failure("hung", "m", 2)
 GPU, REDUCED = Failure("GPU memory", "m", 1), Failure("GPU memory", "m", 1, 1)
 NAN, BAD = Failure("NaN", "m", 2), Failure("bad report", "m", 2)
-RETRY, FAIL, STOP = Verdict("retry"), Verdict("fail"), Verdict("stop")
+RETRY, FAIL, STOP = RetryDecision("retry"), RetryDecision("fail"), RetryDecision("stop")
 
 
 @pytest.mark.parametrize(
@@ -213,8 +220,8 @@ RETRY, FAIL, STOP = Verdict("retry"), Verdict("fail"), Verdict("stop")
         ({}, GPU, [GPU, GPU], 64, FAIL),
         ({"on_oom": "reduce_batch"}, GPU, [], None, RETRY),  # declares none: tried again as it was
         ({"on_oom": "reduce_batch"}, GPU, [GPU, GPU], None, FAIL),
-        ({"on_oom": "reduce_batch"}, GPU, [], 64, Verdict("retry", 32)),
-        ({"on_oom": "reduce_batch", "retries": 0}, GPU, [], 3, Verdict("retry", 1)),
+        ({"on_oom": "reduce_batch"}, GPU, [], 64, RetryDecision("retry", 32)),
+        ({"on_oom": "reduce_batch", "retries": 0}, GPU, [], 3, RetryDecision("retry", 1)),
         ({"on_oom": "reduce_batch"}, GPU, [REDUCED], 1, RETRY),
         ({"on_oom": "reduce_batch"}, GPU, [REDUCED, GPU], 1, FAIL),  # twice the same
         ({"on_oom": "reduce_batch"}, DEAD, [REDUCED, REDUCED, DEAD], 1, RETRY),  # reductions are not counted
@@ -223,9 +230,9 @@ RETRY, FAIL, STOP = Verdict("retry"), Verdict("fail"), Verdict("stop")
     ],
 )
 def test_whether_a_trial_is_tried_again(
-    rules: dict[str, Any], failure: Failure, before: list[Failure], micro_batch: int | None, expected: Verdict
+    rules: dict[str, Any], failure: Failure, before: list[Failure], micro_batch: int | None, expected: RetryDecision
 ) -> None:
-    assert verdict(Failures(**rules), failure, before, micro_batch) == expected
+    assert decide_retry(Failures(**rules), failure, before, micro_batch) == expected
 
 
 PREEMPTION = Failure("node lost", PREEMPTED)
@@ -245,18 +252,18 @@ PREEMPTION = Failure("node lost", PREEMPTED)
     ],
 )
 def test_a_trial_that_takes_nodes_with_it_waits_and_then_fails(
-    failures: list[Failure], alone: Verdict, seconds: float
+    failures: list[Failure], alone: RetryDecision, seconds: float
 ) -> None:
     *before, failure = failures
-    assert verdict(Failures(), failure, before, None, alone=True) == alone
-    assert verdict(Failures(), failure, before, None, alone=False) == RETRY
+    assert decide_retry(Failures(), failure, before, None, alone=True) == alone
+    assert decide_retry(Failures(), failure, before, None, alone=False) == RETRY
     assert back_off(failures) == seconds
 
 
 def test_a_batch_is_halved_down_to_one() -> None:
     rules, size, before = Failures(on_oom="reduce_batch"), 100, []
     sizes = []
-    while (found := verdict(rules, GPU, before, size)).micro_batch:
+    while (found := decide_retry(rules, GPU, before, size)).micro_batch:
         size = found.micro_batch
         before.append(Failure("GPU memory", "m", 1, size))
         sizes.append(size)
@@ -281,11 +288,11 @@ def test_the_reduced_micro_batch_is_not_part_of_the_configuration() -> None:
     ],
 )
 def test_when_failures_end_the_search(stop_after: int | str | None, failed: int, ended: int, reason: str) -> None:
-    ledger = Ledger((Objective(metric="score", mode="max"),))
+    ledger = UsageTracker((Objective(metric="score", mode="max"),))
     for i in range(ended):
         status = "failed" if i < failed else ("completed", "stopped")[i % 2]
         ledger.note({"what": "ended", "trial": str(i), "status": status})
-    control = Control()
+    control = SearchControl()
     stopper = FailureStopper(Failures(stop_after=stop_after), ledger, control)
     assert (stopper.stop_all(), control.stop_reason) == (bool(reason), reason)
 
@@ -294,7 +301,7 @@ def test_when_failures_end_the_search(stop_after: int | str | None, failed: int,
     "reopened", [{"what": "extended", "spec": {}, "reopened": ["a"]}, {"what": "reopened", "trial": "a"}]
 )
 def test_a_trial_that_is_reopened_has_neither_failed_nor_ended(reopened: dict[str, Any]) -> None:
-    ledger = Ledger((Objective(metric="score", mode="max"),))
+    ledger = UsageTracker((Objective(metric="score", mode="max"),))
     for status in ("failed", "completed"):
         ledger.note({"what": "ended", "trial": "a", "status": status})
         assert (ledger.failed, ledger.ended) == (int(status == "failed"), 1)
@@ -341,7 +348,7 @@ class Watched:
 
     def __init__(self, hang_after: Any) -> None:
         self.clock = Clock()
-        self.watch = Watch(hang_after, self.clock)
+        self.watch = HangDetector(hang_after, self.clock)
         self.watch.started("a", 0)
 
     def wait(self, seconds: float) -> dict[str, str]:
@@ -437,7 +444,7 @@ def test_time_in_which_the_driver_stood_still_is_nobodys_fault() -> None:
 
 def test_memory_that_was_nearly_full_is_remembered_for_a_while() -> None:
     clock, share, kills = Clock(), [0.97], [4]
-    gauge = Gauge(lambda: share[0], lambda: kills[0], clock)
+    gauge = MemoryMonitor(lambda: share[0], lambda: kills[0], clock)
     gauge.look()
     share[0] = 0.3
     for _ in range(3):
@@ -461,7 +468,7 @@ def test_a_kernel_that_killed_on_another_node_is_known_when_that_node_answers() 
         asked.append(node)
         return counts[node]
 
-    found = Kills(count, lambda both: both[1] > both[0] if answered else None)
+    found = OutOfMemoryKills(count, lambda both: both[1] > both[0] if answered else None)
     for _ in range(2):
         found.started("n")
         found.started("m")
@@ -494,12 +501,14 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
     folder.write(EXPERIMENT, b"objective: {metric: score, mode: max}\n")
     write_json(folder, PROVENANCE, {})
     results = ResultSet(folder, spec, {})
-    journal, history = JournalWriter(folder), History(results)
+    journal, history = JournalWriter(folder), EventApplier(results)
     journal.append("began", spec=spec, provenance={})
 
-    def new_course() -> Course:
-        task = Task(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
-        return Course(Random().searcher(task), None, (Objective(metric="score", mode="max"),), "training_iteration")
+    def new_course() -> SearchState:
+        task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
+        return SearchState(
+            Random().searcher(task), None, (Objective(metric="score", mode="max"),), "training_iteration"
+        )
 
     config = new_course().suggest("a")
     assert config is not None
@@ -511,7 +520,7 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
         history.failed_attempt("a", failure)
     journal.close()
 
-    found = recover(take_stock(ResultSet(folder, spec, {})), new_course).results.trial("a")
+    found = recover(read_stored_search(ResultSet(folder, spec, {})), new_course).results.trial("a")
     assert found.failures == [DEAD, Failure("GPU memory", "m", 2, 16)]
     assert found.micro_batch == 16
     results.trial("a").reports.append(Report("a", 1, 1.0, 1.0, {"score": 1.0}))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tuner.execution import worker_group
-from tuner.execution.failure_classifier import UserError, failure_of
+from tuner.execution.failure_classifier import UserError, classify
 from tuner.execution.worker_group import environments
 from tuner.runs.failure import Failure
 from tuner.training.distributed import Group
@@ -25,7 +25,7 @@ def test_ranks_that_do_not_start_are_not_waited_for_for_ever(monkeypatch: pytest
     actors = [SimpleNamespace(address=SimpleNamespace(remote=lambda log, n=n: f"call {n}")) for n in range(3)]
     with pytest.raises(UserError) as caught:
         worker_group._addresses(actors, None)
-    assert failure_of(caught.value) == Failure("hung", "rank 2, 3 of its 4 processes did not start within 600 s")
+    assert classify(caught.value) == Failure("hung", "rank 2, 3 of its 4 processes did not start within 600 s")
     assert asked == [worker_group.START_S]
 
 

@@ -12,14 +12,14 @@ from tests.schedulers_driver import Driver, by_quality, of
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
 from tuner.schedulers.bohb import Bohb
 from tuner.schedulers.hyperband import Brackets, HyperBand
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def build(spec: Brackets, **options: Any) -> Scheduler:
-    return spec.build(Task(Space(()), ("max",), trials=100, max_t=spec.max_t, seed=0))
+    return spec.build(SearchProblem(Space(()), ("max",), trials=100, max_t=spec.max_t, seed=0))
 
 
 def driver_of(spec: Brackets, trials: int, slots: int, **options: Any) -> Driver:

@@ -29,12 +29,12 @@ from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
 from tuner.jobs import cluster_address, code_bundle, recover
 from tuner.jobs import driver as driver_module
-from tuner.jobs.client import _why_failed, jobs, prepared, resumed
+from tuner.jobs.client import _why_failed, jobs, prepare_resume, prepare_submission
 from tuner.jobs.cluster_address import ClusterFile, jobs_api
 from tuner.jobs.code_bundle import code_of
 from tuner.jobs.driver import disagreements, drive
-from tuner.jobs.record import SUBMITTER, Job, Submitter, kept, list_code, recorded
-from tuner.jobs.recover import revive
+from tuner.jobs.record import SUBMITTER, Job, Submitter, list_code, recorded, stored_jobs
+from tuner.jobs.recover import resubmit_all
 from tuner.runs.journal import JournalWriter
 from tuner.spec.document import read_yaml
 from tuner.storage.folder import RunFolder
@@ -187,7 +187,7 @@ def test_too_much_code_is_refused_with_the_largest_files(project: Path, monkeypa
 
 def test_a_submission_knows_its_command_and_the_clusters_mlflow(project: Path) -> None:
     told = ClusterFile("c.yaml", "10.0.0.1", "ubuntu", None, "/mnt/runs", "http://127.0.0.1:5000")
-    made = prepared("x.yaml", ["budget.trials=3"], "a", None, cluster=told)
+    made = prepare_submission("x.yaml", ["budget.trials=3"], "a", None, cluster=told)
     assert made.job.command == (
         "python -m tuner.jobs.driver x.yaml --storage /mnt/runs --name a "
         "--set budget.trials=3 --set tracking.mlflow.uri=http://127.0.0.1:5000"
@@ -209,15 +209,15 @@ def test_what_cannot_run_there_is_said_here(
 ) -> None:
     (project.parent / "x.yaml").write_text(EXPERIMENT)
     with pytest.raises(InputError) as caught:
-        prepared(file, [], None, storage, exclude)
+        prepare_submission(file, [], None, storage, exclude)
     assert words in str(caught.value)
 
 
 def test_a_name_that_no_folder_can_have(project: Path) -> None:
     with pytest.raises(InputError, match="--name: 'a b' cannot name a folder"):
-        prepared("x.yaml", [], "a b", "/mnt")
+        prepare_submission("x.yaml", [], "a b", "/mnt")
     with pytest.raises(InputError, match="JOB: 'runs/a' cannot name a folder"):
-        resumed(KnownJobs(), "runs/a", "/mnt")
+        prepare_resume(KnownJobs(), "runs/a", "/mnt")
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_why_a_job_failed(logs: str, status: int | None, kind: type[TunerError],
 
 def jobs_kept(storage: str) -> list[Job]:
     """The jobs of which there are records."""
-    return [kept(storage, name) for name in recorded(storage)]
+    return [stored_jobs(storage, name) for name in recorded(storage)]
 
 
 @pytest.fixture
@@ -477,7 +477,7 @@ def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Pa
         path.rename(tmp_path / "thrice" / path.name)
     job.keep(tmp_path / "thrice")
     assert jobs_kept(job.storage) == [job]
-    job.forget()
+    job.delete()
     assert jobs_kept(job.storage) == []
 
 
@@ -517,7 +517,7 @@ def test_after_a_damaged_record_the_other_jobs_go_on(
     record.write_text(content if isinstance(content, str) else json.dumps(known | content))
     monkeypatch.setattr(recover, "jobs_api", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(recover, "hand_over", lambda _client, again, _code: begun.append(again.name) is None)
-    assert not revive(job.storage, 1, "http://head:8265")
+    assert not resubmit_all(job.storage, 1, "http://head:8265")
     assert begun == ["b"]
     assert words in capsys.readouterr().err
 
@@ -728,25 +728,25 @@ class KnownJobs:
 @pytest.mark.parametrize("status", ["STOPPED", "FAILED"])
 def test_a_job_that_ended_is_submitted_again(project: Path, status: str) -> None:
     told = ClusterFile("c.yaml", "10.0.0.1", "ubuntu", None, "/mnt/of-the-cluster", None)
-    found = resumed(KnownJobs(a=status), "a", exclude=["lib/*"], cluster=told)
+    found = prepare_resume(KnownJobs(a=status), "a", exclude=["lib/*"], cluster=told)
     assert found.job.command == "python -m tuner.jobs.driver --resume --storage /mnt/a --name a"
     assert found.attempt == 2
     assert Path("train.py") in found.code.files
     assert Path("lib/net.py") not in found.code.files
-    assert resumed(KnownJobs(a=status), "a", "/mnt/given", cluster=told).storage == "/mnt/given"
-    assert resumed(KnownJobs(), "a", cluster=told).storage == "/mnt/of-the-cluster"
+    assert prepare_resume(KnownJobs(a=status), "a", "/mnt/given", cluster=told).storage == "/mnt/given"
+    assert prepare_resume(KnownJobs(), "a", cluster=told).storage == "/mnt/of-the-cluster"
     with pytest.raises(InputError, match="--storage runs: must be an absolute path"):
-        resumed(KnownJobs(a=status), "a", "runs")
+        prepare_resume(KnownJobs(a=status), "a", "runs")
 
 
 def test_of_several_attempts_the_last_one_counts(project: Path) -> None:
     client = KnownJobs(**{"a": "FAILED", "b": "RUNNING", "a~2": "FAILED"})
-    assert resumed(client, "a", None).attempt == 3
+    assert prepare_resume(client, "a", None).attempt == 3
     assert [(job["job"], job["storage"]) for job in jobs(client)] == [("a", "/mnt/a~2"), ("b", "/mnt/b")]
 
 
 def test_a_job_that_the_cluster_has_forgotten_goes_on(project: Path) -> None:
-    found = resumed(KnownJobs(), "a", "/mnt/runs")
+    found = prepare_resume(KnownJobs(), "a", "/mnt/runs")
     assert (found.storage, found.attempt) == ("/mnt/runs", 1)
 
 
@@ -760,7 +760,7 @@ def test_a_job_that_the_cluster_has_forgotten_goes_on(project: Path) -> None:
 )
 def test_a_job_that_cannot_go_on(project: Path, status: dict[str, str], words: str) -> None:
     with pytest.raises(InputError) as caught:
-        resumed(KnownJobs(**status), "a", None)
+        prepare_resume(KnownJobs(**status), "a", None)
     assert str(caught.value) == words
 
 

@@ -14,7 +14,7 @@ from tuner import extend, load_run, resume, retry
 from tuner.errors import InputError
 from tuner.runs.diagnose import explain
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
 
@@ -90,7 +90,7 @@ def test_killed_in_the_midst_of_the_new_trials(monkeypatch: pytest.MonkeyPatch) 
             patch.setattr("tuner.actions.run._leave", quiet_leave)
             with pytest.raises(Killed):
                 extend("r", trials="+3", say=quiet)
-        known = last_known(RunFolder.at("runs/r"))
+        known = load_latest(RunFolder.at("runs/r"))
         assert (len(known.trials), explain(known).state) == (TRIALS + count, "dead")
     assert len(extend("r", trials="+3", say=quiet).trials) == TRIALS + 3
     assert len(requests()) == 1
@@ -109,7 +109,7 @@ def test_another_request_is_another_extension(monkeypatch: pytest.MonkeyPatch) -
 def test_resume_continues_what_an_extension_began(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     begin()
     killed(monkeypatch, step, lambda: extend("r", trials="+2", say=quiet))
-    known = last_known(RunFolder.at("runs/r"))
+    known = load_latest(RunFolder.at("runs/r"))
     assert explain(known).state == "dead"
     assert known.unreadable == []
     assert "damaged" not in tuner("list")
@@ -170,7 +170,7 @@ def test_a_run_that_an_earlier_version_extended_can_be_continued() -> None:
     for trial in load_run("r").trials[:2]:
         journal.append("reopened", trial=trial.id)
     journal.close()
-    known: ResultSet = last_known(folder)
+    known: ResultSet = load_latest(folder)
     assert [trial.status for trial in known.trials[:3]] == ["paused", "paused", known.trials[2].status]
     assert known.trials[2].has_ended
     assert len(resume("r", say=quiet).trials) == TRIALS

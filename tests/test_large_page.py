@@ -14,7 +14,7 @@ from tuner.runs.results import ResultSet
 from tuner.visualization.curves import MOST_BARS, merged
 from tuner.visualization.html import MOST_FAILURES, page
 from tuner.visualization.thinning import MOST_POINTS, MOST_TRIALS, shown, spread
-from tuner.visualization.timeline import Stretch
+from tuner.visualization.timeline import TrialSpan
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_long_text_is_cut_in_its_cell(tmp_path: Path) -> None:
 
 
 def test_neighbouring_stays_are_one_bar_so_that_the_timeline_is_full() -> None:
-    stays = [Stretch(f"t{i}", i, i + (0.9 if i % 7 else 1.0), i % 4) for i in range(10_000)]
+    stays = [TrialSpan(f"t{i}", i, i + (0.9 if i % 7 else 1.0), i % 4) for i in range(10_000)]
     bars = merged(stays)
     assert len(bars) <= MOST_BARS
     assert sum(count for _, count in bars) == len(stays)

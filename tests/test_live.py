@@ -19,11 +19,11 @@ import pytest
 from rich.console import Console
 
 from tests.test_results import new_run, report, trial
-from tuner.display.dashboard import view
+from tuner.display.dashboard import render
 from tuner.display.gpus import Gpu, Gpus
-from tuner.display.live import Live
-from tuner.display.plain import Lines
-from tuner.display.terminal import Screen
+from tuner.display.live import LiveProgress
+from tuner.display.plain import PlainProgress
+from tuner.display.terminal import TerminalCapture
 from tuner.experiment.reader import load_experiment
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet, Used
@@ -71,7 +71,7 @@ def lines_of(results: ResultSet, columns: int = 80, lines: int = 24, **options: 
     """What the emulator shows; nothing may have been wrapped or have scrolled away."""
     size = os.terminal_size((columns, lines))
     causes = [f"#{k} failed: {results.trials[2].reason}" for k in range(3, 8)]
-    shown = view(results, SPEC, options.get("causes", causes), options.get("gpus", GPUS), size, NOW)
+    shown = render(results, SPEC, options.get("causes", causes), options.get("gpus", GPUS), size, NOW)
     file = io.StringIO()
     Console(file=file, force_terminal=True, width=columns, height=lines).print(shown)
     written = re.sub(r"\x1b\[[\d;]*m", "", file.getvalue()).splitlines()
@@ -128,7 +128,7 @@ def test_before_the_first_report_there_is_nothing_to_compare(tmp_path: Path) -> 
 
 def lines_of_nothing(results: ResultSet) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=80).print(view(results, SPEC, [], [], os.terminal_size((80, 24)), NOW))
+    Console(file=file, width=80).print(render(results, SPEC, [], [], os.terminal_size((80, 24)), NOW))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
@@ -177,7 +177,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     opened.close()
 
 
-def live_on(terminal: Terminal, kind: type[Live] = Live) -> Live:
+def live_on(terminal: Terminal, kind: type[LiveProgress] = LiveProgress) -> LiveProgress:
     screen = SimpleNamespace(file=terminal.file, above=None, take=lambda results: None, release=lambda: None)
     screen.say = lambda text: terminal.file.write(text + "\n")
     return kind(screen, SPEC)  # type: ignore[arg-type]
@@ -277,15 +277,20 @@ def test_no_color_is_respected(
 
 @pytest.mark.parametrize(
     ("variables", "kind"),
-    [({}, Live), ({"CI": "true"}, Lines), ({"JPY_PARENT_PID": "7"}, Lines), ({"TERM": "dumb"}, Lines)],
+    [
+        ({}, LiveProgress),
+        ({"CI": "true"}, PlainProgress),
+        ({"JPY_PARENT_PID": "7"}, PlainProgress),
+        ({"TERM": "dumb"}, PlainProgress),
+    ],
 )
 def test_where_a_terminal_only_collects_text_there_are_plain_lines(
     terminal: Terminal, variables: dict[str, str], kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    screen = Screen()
+    screen = TerminalCapture()
     screen.file = terminal.file
     assert type(screen.progress(SimpleNamespace(spec=SPEC))) is kind  # type: ignore[arg-type]
     screen.file = io.StringIO()
-    assert type(screen.progress(SimpleNamespace(spec=SPEC))) is Lines  # type: ignore[arg-type]
+    assert type(screen.progress(SimpleNamespace(spec=SPEC))) is PlainProgress  # type: ignore[arg-type]

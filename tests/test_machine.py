@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.plan import cluster as machine
-from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType, describe, this_machine
+from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType, format_resources, this_machine
 
 GIB = 2.0**30
 
@@ -96,7 +96,7 @@ def test_an_autoscalers_gpus_count() -> None:
 
 
 def test_words() -> None:
-    assert describe({"CPU": 2.0, "GPU": 0.25, "memory": 1.5 * GIB}) == "2 CPU, 0.25 GPU, 1.5 GiB memory"
+    assert format_resources({"CPU": 2.0, "GPU": 0.25, "memory": 1.5 * GIB}) == "2 CPU, 0.25 GPU, 1.5 GiB memory"
     assert str(cluster({"CPU": 2.0}, {"CPU": 4.0})) == "this machine: 2 CPU; 4 CPU"
     assert str(Cluster((Node("a", {"CPU": 2.0}),), "host:6379")) == "cluster host:6379: 2 CPU"
 

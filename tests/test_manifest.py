@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from ray.tune import Checkpoint
 
-from tuner.execution.report_interceptor import Saving
-from tuner.execution.restore_trials import passed_over
+from tuner.execution.report_interceptor import ReportInterceptor
+from tuner.execution.restore_trials import skip_damaged_checkpoints
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import SchedulerSpec
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.population.pbt import Pbt
 from tuner.storage.folder import RunFolder
-from tuner.storage.manifest import MANIFEST, contents, damage, make_durable, seal, size_of
+from tuner.storage.manifest import MANIFEST, contents, find_damage, make_durable, seal, size_of
 
 ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)
 
@@ -39,10 +39,10 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_what_was_written_is_whole(folder: RunFolder) -> None:
-    assert damage(folder) == ""
+    assert find_damage(folder) == ""
     seal(folder, contents(folder))  # again: it does not list itself
     assert sorted(json.loads(folder.read(MANIFEST))["files"]) == ["deep/empty", "deep/x.gz", "model.pt"]
-    assert damage(folder) == ""
+    assert find_damage(folder) == ""
     assert size_of(folder) == 7000 + len((folder.local_path / "deep" / "x.gz").read_bytes())
 
 
@@ -63,7 +63,7 @@ def test_what_was_written_is_whole(folder: RunFolder) -> None:
 )
 def test_damage_is_named(folder: RunFolder, harm: Any, told: str) -> None:
     harm(folder.local_path)
-    assert damage(folder).startswith(told)
+    assert find_damage(folder).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_without_a_manifest_it_is_torn_where_all_older_ones_have_one(
         if sealed:
             (tmp_path / "ray" / name / MANIFEST).write_text("{}")
         os.utime(tmp_path / "ray" / name, (9, 9 + bool(newer)))
-    assert damage(RunFolder.at(made)) == (f"{MANIFEST} is missing: it was not written to its end" if torn else "")
+    assert find_damage(RunFolder.at(made)) == (f"{MANIFEST} is missing: it was not written to its end" if torn else "")
 
 
 # --- which checkpoints are written ---
@@ -113,12 +113,12 @@ class Session:
     def _report_training_result(self, result: Any) -> None:
         if result.checkpoint is not None:
             assert (Path(result.checkpoint.path) / MANIFEST).exists()
-            assert damage(RunFolder.at(result.checkpoint.path)) == ""
+            assert find_damage(RunFolder.at(result.checkpoint.path)) == ""
 
 
 def written(tmp_path: Path, every: int, scheduler: SchedulerSpec, epochs: range, **begun: int) -> list[int]:
     session = Session(tmp_path / "storage")
-    saving = Saving(session, every, scheduler)
+    saving = ReportInterceptor(session, every, scheduler)
     saving.begin(begun)
     (tmp_path / "reported").mkdir()
     for epoch in epochs:
@@ -153,7 +153,7 @@ def test_a_report_changes_nothing_of_what_is_counted(tmp_path: Path) -> None:
     passed: list[dict[str, Any]] = []
     session = Session(tmp_path)
     session.report = lambda metrics, checkpoint=None: passed.append(metrics)  # type: ignore[method-assign]
-    Saving(session, 1, Fifo())
+    ReportInterceptor(session, 1, Fifo())
     session.report({"epoch": 1, "training_iteration": 1.5, "time_this_iter_s": -5.0})
     assert passed == [{"epoch": 1}]
 
@@ -162,7 +162,7 @@ def test_the_trainables_own_folder_stays_as_it_is_and_an_old_manifest_in_it_is_r
     reported, session = tmp_path / "reported", Session(tmp_path / "storage")
     reported.mkdir()
     (reported / MANIFEST).write_text("of the checkpoint that it began from")
-    Saving(session, 1, Fifo())
+    ReportInterceptor(session, 1, Fifo())
     session.report({"epoch": 1}, Checkpoint.from_directory(str(reported)))
     assert (reported / MANIFEST).read_text() == "of the checkpoint that it began from"
 
@@ -174,12 +174,12 @@ def test_what_the_copy_lost_is_damage(tmp_path: Path) -> None:
             super().report(metrics, checkpoint)
 
         def _report_training_result(self, result: Any) -> None:
-            self.found = damage(RunFolder.at(result.checkpoint.path))
+            self.found = find_damage(RunFolder.at(result.checkpoint.path))
 
     reported, session = tmp_path / "reported", Loses(tmp_path / "storage")
     reported.mkdir()
     (reported / "state").write_text("long")
-    Saving(session, 1, Fifo())
+    ReportInterceptor(session, 1, Fifo())
     session.report({"epoch": 1}, Checkpoint.from_directory(str(reported)))
     assert session.found == "state has 3 bytes instead of 4"
 
@@ -193,7 +193,7 @@ class Tells(Session):
         self.synced: set[Path] = set()
         self.heard: list[list[int]] = []
         monkeypatch.setattr(os, "fsync", self.fsync)
-        self.saving = Saving(self, 1, scheduler)  # type: ignore[arg-type]
+        self.saving = ReportInterceptor(self, 1, scheduler)  # type: ignore[arg-type]
 
     def fsync(self, descriptor: int) -> None:
         self.synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -234,7 +234,7 @@ def test_a_disk_that_does_not_take_a_checkpoint_is_the_trials_error(
     reported = tmp_path / "reported"
     reported.mkdir()
     session = Session(tmp_path / "storage")
-    saving = Saving(session, 1, Fifo())
+    saving = ReportInterceptor(session, 1, Fifo())
     monkeypatch.setattr("tuner.storage.manifest._sync", sync)
     session.report({"epoch": 1}, Checkpoint.from_directory(str(reported)))
     with pytest.raises(OSError, match="Input/output"):
@@ -269,6 +269,6 @@ def test_a_checkpoint_that_only_its_node_reads_as_damaged_stays(folder: RunFolde
     latest = SimpleNamespace(checkpoint=Checkpoint.from_directory(folder.path))
     metadata = SimpleNamespace(checkpoint_manager=SimpleNamespace(latest_checkpoint_result=latest))
     results = SimpleNamespace(trial=lambda trial_id: None)  # nothing may be recorded
-    recorder = SimpleNamespace(results=results, damage_of=damage)
-    assert not passed_over(SimpleNamespace(trial_id="a", run_metadata=metadata), recorder)  # type: ignore[arg-type]
-    assert damage(folder) == ""
+    recorder = SimpleNamespace(results=results, damage_of=find_damage)
+    assert not skip_damaged_checkpoints(SimpleNamespace(trial_id="a", run_metadata=metadata), recorder)  # type: ignore[arg-type]
+    assert find_damage(folder) == ""

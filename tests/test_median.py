@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from tuner.schedulers.base import Scheduler
 from tuner.schedulers.median import Median
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def build(spec: Median, mode: Mode) -> Scheduler:
-    return spec.build(Task(Space(()), (mode,), trials=40, max_t=spec.max_t, seed=0))
+    return spec.build(SearchProblem(Space(()), (mode,), trials=40, max_t=spec.max_t, seed=0))
 
 
 class _Hashable:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tuner.cli import cli
 from tuner.cli.run import summary
-from tuner.display.plain import Lines
+from tuner.display.plain import PlainProgress
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import Cluster, Node
@@ -354,7 +354,7 @@ def progress_of(results: ResultSet) -> list[str]:
     """What the line view says while the trials of ``results`` report."""
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None, release=lambda: None)
-    view = Lines(screen)  # type: ignore[arg-type]
+    view = PlainProgress(screen)  # type: ignore[arg-type]
     for shown in results.trials:
         shown.best = None
     view.started(results)
@@ -448,9 +448,9 @@ def test_a_trial_that_cannot_be_restored(results: ResultSet, name: str, words: l
 )
 def test_every_objective_of_a_report_is_checked(metrics: dict[str, Any], why: str) -> None:
     from tuner.execution.failure_classifier import BadReport
-    from tuner.execution.trial_context import TrialTask, checked
+    from tuner.execution.trial_context import TrialContext, checked
 
-    task = TrialTask("m:f", (), Path(), {}, plan().required_metrics, seed=0, cpu=1, request={}, workers=1)
+    task = TrialContext("m:f", (), Path(), {}, plan().required_metrics, seed=0, cpu=1, request={}, workers=1)
     with pytest.raises(BadReport, match=f"report 2: {why}"):
         checked(task, 2, metrics)
     assert checked(task, 2, {"acc": 0.5, "size": 1}) == {"acc": 0.5, "size": 1}

@@ -24,9 +24,9 @@ from tests.test_storing import Clock
 from tuner.errors import EnvironmentFailure
 from tuner.execution import recorder as recorder_module
 from tuner.execution.controller import Controller
-from tuner.execution.failure_classifier import StorageFails, StorageUnseen, failure_of
+from tuner.execution.failure_classifier import StorageFails, StorageUnseen, classify
 from tuner.execution.recorder import Recorder
-from tuner.execution.scheduler_adapter import Decisions
+from tuner.execution.scheduler_adapter import SchedulerAdapter
 from tuner.experiment.failures import Failures
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.failure import Failure
@@ -34,16 +34,16 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.results import REPORTS, TRIALS, ResultSet
 from tuner.schedulers.base import Decision, Exploit
 from tuner.schedulers.fifo import Fifo
-from tuner.search.control import Control
-from tuner.search.node_health import Nodes
-from tuner.search.recovery import Recovered
+from tuner.search.control import SearchControl
+from tuner.search.node_health import NodeHealth
+from tuner.search.recovery import RecoveredSearch
 from tuner.search.snapshot import read_snapshot
-from tuner.search.state import Course
-from tuner.search.storage_patience import Patience
-from tuner.search.storing import Storing
+from tuner.search.state import SearchState
+from tuner.search.storage_patience import StoragePatience
+from tuner.search.storing import RunFolderWriter
 from tuner.search.usage import ledger_of
 from tuner.searchers.random import Random
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
 
 
@@ -71,16 +71,19 @@ class Search:
         self.place = tmp_path / "run"
         self.said: list[str] = []
         self.clock = Clock()
-        self.control = Control(say=self.said.append, storage_patience=patience)
+        self.control = SearchControl(say=self.said.append, storage_patience=patience)
         results = new_run(self.place)
         results.folder = RunFolder(SubTreeFileSystem(str(tmp_path), LocalFileSystem()), "run", "test://run")
-        course = Course(
-            Random().searcher(Task(space(), ("max",), 9, None, 1)), None, results.objectives, "training_iteration"
+        course = SearchState(
+            Random().searcher(SearchProblem(space(), ("max",), 9, None, 1)),
+            None,
+            results.objectives,
+            "training_iteration",
         )
         self.limits = Checkpoints(keep_per_trial=1, keep_trials=1)
-        waiting = Patience(patience, clock=self.clock, sleep=self.clock.sleep)
-        monkeypatch.setattr(recorder_module, "Storing", functools.partial(Storing, patience=waiting))
-        begun = Recovered(results, course, ledger_of(results), 0.0)
+        waiting = StoragePatience(patience, clock=self.clock, sleep=self.clock.sleep)
+        monkeypatch.setattr(recorder_module, "RunFolderWriter", functools.partial(RunFolderWriter, patience=waiting))
+        begun = RecoveredSearch(results, course, ledger_of(results), 0.0)
         self.recorder = Recorder(begun, JournalWriter(results.folder), Fifo(), self.limits, self.control, [])
         self.outage = Outage(monkeypatch)
         self.reports = 0
@@ -92,8 +95,8 @@ class Search:
     def successor(self) -> Recorder:
         """Another driver's, after a kill."""
         old = self.recorder
-        begun = Recovered(old.results, old.course, old.ledger, 0.0)
-        return Recorder(begun, JournalWriter(old.results.folder), Fifo(), self.limits, Control(), [])
+        begun = RecoveredSearch(old.results, old.course, old.ledger, 0.0)
+        return Recorder(begun, JournalWriter(old.results.folder), Fifo(), self.limits, SearchControl(), [])
 
     def trained(self, size: int = 0, trial_id: str = "t1") -> dict[str, Any]:
         """What a trial reports, with a checkpoint of ``size`` bytes."""
@@ -287,7 +290,7 @@ def exploit(search: Search, donors: Path) -> tuple[str, list[str]]:
         return made
 
     trials = {"t1": trial("t1", ""), "t2": trial("t2", f"run/ray/t2/{donors.name}")}
-    decisions = Decisions()
+    decisions = SchedulerAdapter()
     decisions.course = SimpleNamespace(  # type: ignore[assignment]
         report=lambda trial_id, step, result: Exploit("t2", {"x": 0.7}), fidelity=lambda number, metrics: number
     )
@@ -352,7 +355,7 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
         results.trial(trial_id).failures.append(failure)
         said.append(f"{failure.kind}: {failure.message}")
 
-    made.control = Control()
+    made.control = SearchControl()
     made.recorder = SimpleNamespace(
         storing=storing,
         results=results,
@@ -364,9 +367,9 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     made._is_examined = lambda trial, exception: False
     made._lacks_room = lambda: False
     made._try_again = lambda trial, exception, micro_batch, after=0.0: said.append("tried again")
-    made._attempts, made._place_of, made._nodes = {}, {}, Nodes()
+    made._attempts, made._place_of, made._nodes = {}, {}, NodeHealth()
     made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
-    made._failure = lambda trial, exception: failure_of(exception)
+    made._failure = lambda trial, exception: classify(exception)
     made._micro_batch = lambda trial: None
     made.plan = SimpleNamespace(spec=SimpleNamespace(failures=Failures()))
     return made  # type: ignore[no-any-return]

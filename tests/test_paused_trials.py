@@ -11,7 +11,7 @@ import pytest
 from tests.spaces import space
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision
-from tuner.search.state import Course
+from tuner.search.state import SearchState
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.hyperopt.spec import HyperOpt
@@ -19,7 +19,7 @@ from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -37,8 +37,8 @@ def all_paused(spec: SearchSpec, sign: int, objectives: int = 1, trials: int = 6
     """What is suggested under promotion while every trial pauses at step 1, and none is resumed or ends."""
     over = space("x: {uniform: [0, 1], prior: 0.1, confidence: high}\ny: {uniform: [0, 1]}")
     objective = tuple(Objective(metric=name, mode="max") for name in ("a", "b")[:objectives])
-    task = Task(over, ("max",) * objectives, trials, 9, 0)
-    course = Course(spec.searcher(task), Asha(variant="promotion", max_t=9).build(task), objective, "epoch")
+    task = SearchProblem(over, ("max",) * objectives, trials, 9, 0)
+    course = SearchState(spec.searcher(task), Asha(variant="promotion", max_t=9).build(task), objective, "epoch")
     suggested = []
     for i in range(trials):
         configuration = course.suggest(f"t{i}")
@@ -69,7 +69,7 @@ def test_with_several_objectives_it_learns_from_trials_that_are_paused(name: str
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2", "hyperopt"])
 def test_a_trial_that_runs_again_is_pending_again(name: str) -> None:
     over = space("x: {uniform: [0, 1]}\ny: {uniform: [0, 1]}")
-    searcher = LEARNERS[name].searcher(Task(over, ("max",), 20, 9, 0))
+    searcher = LEARNERS[name].searcher(SearchProblem(over, ("max",), 20, 9, 0))
     for i in range(8):
         searcher.suggest(str(i))
         searcher.observe(str(i), 1, float(i))
@@ -91,7 +91,7 @@ def test_the_parents_of_a_generation_may_run_again(objectives: int) -> None:
     """NSGA-II chooses them once, while they wait, and compares them with their children later; or one may fail."""
     over = space("x: {uniform: [0, 1]}\ny: {uniform: [0, 1]}")
     spec = Optuna(sampler="nsga2", population_size=2)
-    searcher = spec.searcher(Task(over, ("max",) * objectives, 20, 9, 0))
+    searcher = spec.searcher(SearchProblem(over, ("max",) * objectives, 20, 9, 0))
     for i in range(3):
         searcher.suggest(str(i))
         searcher.pause(str(i), 1, (float(i),) * objectives)
@@ -110,7 +110,7 @@ def test_the_parents_of_a_generation_may_run_again(objectives: int) -> None:
 def test_a_sampler_is_shown_no_more_trials_however_many_are_paused(sampler: Any) -> None:
     """Twelve trials get to step 3, which is then modelled, and the others wait at step 1."""
     spec = Optuna(sampler=sampler, max_history=50)
-    searcher: Any = spec.searcher(Task(space("x: {uniform: [0, 1]}"), ("max",), 200, 9, 0))
+    searcher: Any = spec.searcher(SearchProblem(space("x: {uniform: [0, 1]}"), ("max",), 200, 9, 0))
     for i in range(200):
         searcher.suggest(str(i))
         last = 3 if i < 12 else 1

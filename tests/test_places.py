@@ -9,7 +9,7 @@ import pytest
 from ray.air.execution.resources import placement_group
 
 from tuner.execution import placement_groups
-from tuner.execution.placement_groups import KEEP_S, Places
+from tuner.execution.placement_groups import KEEP_S, PlacementGroups
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return clock
 
 
-def acquired(made: Places, group: str) -> Any:
+def acquired(made: PlacementGroups, group: str) -> Any:
     made._acquired_pgs.add(group)  # type: ignore[arg-type]
     made._pg_to_request[group] = None  # type: ignore[index]
     return SimpleNamespace(placement_group=group)
 
 
 def test_what_nobody_keeps_is_freed_at_the_next_sweep(freed: list[Any], clock: SimpleNamespace) -> None:
-    made = Places()
+    made = PlacementGroups()
     made.free_resources(acquired(made, "a"))
     assert freed == []
     made.sweep()
@@ -47,7 +47,7 @@ def test_what_is_kept_is_freed_when_the_next_attempt_has_its_place(
     first: str, freed: list[Any], clock: SimpleNamespace
 ) -> None:
     """Ray tells of a process that died after it gave its place back, of an exception before."""
-    made = Places()
+    made = PlacementGroups()
     place = acquired(made, "a")
     steps = [made.keep, made.free_resources]
     for step in steps if first == "keep" else reversed(steps):
@@ -60,7 +60,7 @@ def test_what_is_kept_is_freed_when_the_next_attempt_has_its_place(
 
 
 def test_no_place_is_kept_for_long(freed: list[Any], clock: SimpleNamespace) -> None:
-    made = Places()
+    made = PlacementGroups()
     place = acquired(made, "a")
     made.keep(place)
     made.free_resources(place)
@@ -74,6 +74,6 @@ def test_no_place_is_kept_for_long(freed: list[Any], clock: SimpleNamespace) -> 
 
 
 def test_a_place_that_is_kept_while_its_process_runs_is_not_idle(clock: SimpleNamespace) -> None:
-    made = Places()
+    made = PlacementGroups()
     made.keep(acquired(made, "a"))
     assert made.kept == 0

@@ -14,10 +14,10 @@ from ray.tune.experiment import Trial as RayTrial
 
 from tuner.execution import placement
 from tuner.execution.placement import PlacedTrials
-from tuner.execution.placement_groups import Places
+from tuner.execution.placement_groups import PlacementGroups
 from tuner.plan.cluster import Node
 from tuner.runs.failure import Failure
-from tuner.search.node_health import Nodes, Sick
+from tuner.search.node_health import NodeHealth, SickNode
 
 BROKEN = Failure("exception", "RuntimeError: GPU is lost")
 
@@ -27,7 +27,7 @@ class Loop(PlacedTrials):
 
     def __init__(self, *alive: str) -> None:
         self.plan = SimpleNamespace(fits_on=bool)  # type: ignore[assignment]
-        self._nodes, self._next_look = Nodes(), math.inf
+        self._nodes, self._next_look = NodeHealth(), math.inf
         self._alive = {name: Node(name, {"CPU": 1}) for name in alive}
         self._plain = self._usual = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], strategy="SPREAD")
         self.told: list[str] = []
@@ -60,11 +60,11 @@ def test_a_trial_asks_for_other_nodes_than_those_where_it_failed_while_there_are
 def test_no_trial_asks_for_a_node_that_is_put_aside_unless_it_is_the_last() -> None:
     loop = Loop("a", "b")
     loop._put_aside(None)
-    loop._put_aside(Sick("a", 3, "RuntimeError: GPU is lost"))
+    loop._put_aside(SickNode("a", 3, "RuntimeError: GPU is lost"))
     told = "3 trials in a row failed on node host-a soon after their start (RuntimeError: GPU is lost)"
     assert loop.told == [f"{told}, and not elsewhere: no trial of this search starts there any more"]
     assert loop.avoids("t") == "!in(a)"
-    loop._put_aside(Sick("b", 4, "RuntimeError: GPU is lost"))
+    loop._put_aside(SickNode("b", 4, "RuntimeError: GPU is lost"))
     assert loop.told[1].endswith(": it is used nevertheless, as no other node has room for a trial")
     assert loop.avoids("t") == "!in(a)"
     loop._alive = {"a": Node("a", {"CPU": 1})}
@@ -83,7 +83,7 @@ def test_a_trial_that_is_held_back_is_queued_when_its_time_has_come(monkeypatch:
     now, queued = [100.0], []
     loop: Any = object.__new__(PlacedTrials)
     loop._held, loop._next_look = {"a": 130.0, "b": 160.0}, math.inf
-    loop._places = Places()
+    loop._places = PlacementGroups()
     loop._set_trial_status = lambda trial, status: queued.append((trial, status))
     monkeypatch.setattr(TuneController, "on_step_begin", lambda loop: None)
     monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])

@@ -17,7 +17,7 @@ from tuner.schedulers.population.exploit import Population, PopulationSpec
 from tuner.schedulers.population.pb2 import Pb2, PopulationBandit
 from tuner.schedulers.population.pbt import Pbt, multiplied
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Domain, Float, Integer, Normal, Space
 from tuner.spec.space.constraints import read_constraint
 
@@ -42,7 +42,7 @@ fixed: 3
 def build(spec: PopulationSpec, over: Space, trials: int, mode: Any = "max", seed: int = 0) -> Population:
     """The driver's steps are of the kind that a checkpoint brings along."""
     spec = spec.model_copy(update={"time_attr": "epoch"})
-    built = spec.build(Task(over, (mode,), trials, spec.max_t, seed))
+    built = spec.build(SearchProblem(over, (mode,), trials, spec.max_t, seed))
     assert isinstance(built, Population)
     return built
 
@@ -367,7 +367,7 @@ def test_pb2_learns_where_the_gain_is() -> None:
 def test_pb2_measures_a_gain_over_the_steps_that_the_trial_itself_made(time_attr: str, donors: int) -> None:
     """Every step gains 1; after a copy an interval of five of the trial's own steps is recorded, and no shorter one."""
     spec = Pb2(max_t=60, perturbation_interval=5, time_attr=time_attr)
-    bandit = spec.build(Task(LINE, ("max",), 4, spec.max_t, 0))
+    bandit = spec.build(SearchProblem(LINE, ("max",), 4, spec.max_t, 0))
     assert isinstance(bandit, PopulationBandit)
     for name, step in (("a", donors), ("b", 5), ("c", 5), ("d", 10)):
         bandit.add(name, {"x": 0.5})

@@ -15,7 +15,7 @@ from tests.tracking.made_up import made_up_run
 from tuner import cli
 from tuner.cli.output import echo, print_json
 from tuner.display.dashboard import _text
-from tuner.display.terminal import Screen
+from tuner.display.terminal import TerminalCapture
 from tuner.errors import EnvironmentFailure
 from tuner.printable import printable
 from tuner.runs.failure import Failure
@@ -74,7 +74,7 @@ def test_the_screen_and_the_live_view_are_printable(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_up_run(tmp_path).folder.create()
-    with Screen() as screen:
+    with TerminalCapture() as screen:
         screen.say(HOSTILE)
         above: list[str] = []
         screen.above = above.append

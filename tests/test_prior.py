@@ -21,7 +21,7 @@ from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Draw, PriorShare, Random
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import (
     Choice,
     Constant,
@@ -196,7 +196,7 @@ def believing(value: float | None) -> Space:
 
 def best(spec: SearchSpec, space: Space, seed: int, trials: int = 60) -> float:
     """The smallest distance from the optimum at 0.7 (squared) that a search finds."""
-    searcher = spec.build(Task(space, ("min",), trials, None, seed))
+    searcher = spec.build(SearchProblem(space, ("min",), trials, None, seed))
     found = math.inf
     for i in range(trials):
         configuration = searcher.suggest(str(i))
@@ -218,7 +218,7 @@ def test_a_right_prior_helps_and_a_wrong_one_costs_little(spec: SearchSpec) -> N
 
 def test_the_share_of_the_prior_follows_its_results() -> None:
     def share(results: list[tuple[bool, tuple[float, ...] | None]], mode: Mode = "min") -> float:
-        share = PriorShare(Task(believing(0.5), (mode,), 20, None, 0))
+        share = PriorShare(SearchProblem(believing(0.5), (mode,), 20, None, 0))
         for from_prior, values in results:
             share.judge(Draw(from_prior), 1, values)
         return share.value
@@ -231,14 +231,14 @@ def test_the_share_of_the_prior_follows_its_results() -> None:
 
 
 def test_a_trial_that_a_scheduler_let_go_on_counts_as_the_better_one() -> None:
-    share = PriorShare(Task(believing(0.5), ("min",), 20, 9, 0))
+    share = PriorShare(SearchProblem(believing(0.5), ("min",), 20, 9, 0))
     for i in range(20):
         share.judge(Draw(i % 2 == 0), 9 if i % 2 == 0 else 1, (0.5 if i % 2 == 0 else 0.4,))
     assert share.value > 0.8
 
 
 def test_a_trial_that_pauses_is_judged_there_and_anew_at_its_next_rung() -> None:
-    share = PriorShare(Task(believing(0.5), ("min",), 20, 9, 0))
+    share = PriorShare(SearchProblem(believing(0.5), ("min",), 20, 9, 0))
     good, others = Draw(True), [Draw(i % 2 == 0) for i in range(10)]
     for draw in (*others, good):
         share.judge(draw, 1, (0.1 if draw is good else 0.4,))
@@ -256,7 +256,7 @@ def test_a_trial_that_pauses_is_judged_there_and_anew_at_its_next_rung() -> None
 
 def test_a_search_with_priors_goes_on_after_pickling() -> None:
     space = believing(0.2)
-    searcher = Random(sequence="sobol").build(Task(space, ("min",), 20, None, 1))
+    searcher = Random(sequence="sobol").build(SearchProblem(space, ("min",), 20, None, 1))
     for i in range(7):
         searcher.suggest(str(i))
         searcher.end(str(i), 1, (float(i),))
@@ -275,7 +275,7 @@ def test_a_sobol_sequence_covers_the_space_evenly() -> None:
     first, again, other = (
         [
             searcher.suggest(str(i))
-            for searcher in [Random(sequence="sobol").build(Task(space, ("min",), 8, None, seed))]
+            for searcher in [Random(sequence="sobol").build(SearchProblem(space, ("min",), 8, None, seed))]
             for i in range(8)
         ]
         for seed in (0, 0, 1)
@@ -287,7 +287,7 @@ def test_a_sobol_sequence_covers_the_space_evenly() -> None:
 
 def test_a_sobol_sequence_of_nothing_to_draw() -> None:
     space = read("a: 1\nb: {grid_search: [1, 2]}")
-    searcher = Random(sequence="sobol").build(Task(space, ("min",), 8, None, 0))
+    searcher = Random(sequence="sobol").build(SearchProblem(space, ("min",), 8, None, 0))
     assert [searcher.suggest(str(i)) for i in range(3)] == [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 1}]
 
 
@@ -300,7 +300,7 @@ SEARCHES = [Random(), Random(sequence="sobol"), Bohb(), HyperOpt(), Optuna(), Op
 @pytest.mark.parametrize("spec", SEARCHES, ids=lambda spec: f"{spec.kind} {getattr(spec, 'sampler', '')}")
 def test_the_mode_of_the_priors_runs_first(spec: SearchSpec) -> None:
     space = read("x: {loguniform: [1e-4, 1], prior: 1e-2}\nn: {randint: [1, 9], prior: 3}\nfree: {uniform: [0, 1]}\n")
-    task = Task(space, ("min",), 20, 9, 5)
+    task = SearchProblem(space, ("min",), 20, 9, 5)
     first = spec.searcher(task).suggest("a")
     assert first is not None
     assert (first["x"], first["n"]) == (pytest.approx(1e-2), 3)
@@ -318,14 +318,14 @@ def test_the_mode_of_the_priors_that_a_constraint_forbids_does_not_run() -> None
     for rule, found in (("y > x", True), ("x > 4", False)):
         constraint = read_constraint(rule, [parameter.path for parameter in space.parameters], {})
         constrained = replace(space, constraints=(constraint,))
-        first = Random().searcher(Task(constrained, ("min",), 20, 9, 0)).suggest("a")
+        first = Random().searcher(SearchProblem(constrained, ("min",), 20, 9, 0)).suggest("a")
         assert first is not None
         assert (first["x"] == 3) == found
 
 
 def test_grid_search_runs_each_combination_once_whatever_is_believed() -> None:
     space = read("x: {randint: [1, 4], prior: 2}\n")
-    grid = Grid().searcher(Task(space, ("min",), 3, 9, 0))
+    grid = Grid().searcher(SearchProblem(space, ("min",), 3, 9, 0))
     assert [grid.suggest(str(i)) for i in range(4)] == [{"x": 1}, {"x": 2}, {"x": 3}, None]
 
 
@@ -335,7 +335,7 @@ def test_a_prior_is_not_spent_by_trials_that_are_stopped_at_once(spec: SearchSpe
 
     def near(steps: int) -> int:
         space = read("x: {uniform: [0, 1], prior: 0.9, confidence: high}\ny: {uniform: [0, 1]}\n")
-        searcher = spec.build(Task(space, ("min",), 300, 100, 0))
+        searcher = spec.build(SearchProblem(space, ("min",), 300, 100, 0))
         found = 0
         for i in range(260):
             configuration = searcher.suggest(str(i))

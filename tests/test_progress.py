@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.test_results import new_run, report, trial
-from tuner.display.plain import Lines
+from tuner.display.plain import PlainProgress
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
 from tuner.visualization.text_tables import headline
@@ -18,7 +18,7 @@ def said_at_the_end_of(results: ResultSet, *ended: int) -> list[str]:
     """The line for each of these trials' ends, by number, without its time."""
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None)
-    view = Lines(screen)  # type: ignore[arg-type]
+    view = PlainProgress(screen)  # type: ignore[arg-type]
     results.provenance |= {"trials": 4, "slots": 1, "seed": 0}
     running = [results.trials[number - 1] for number in ended]
     statuses = [one.status for one in running]
@@ -80,7 +80,7 @@ def test_who_led_before_a_resume_still_leads(tmp_path: Path) -> None:
     trial(results, 0.9)
     said: list[str] = []
     screen = SimpleNamespace(say=said.append, take=lambda results: None)
-    view = Lines(screen)  # type: ignore[arg-type]
+    view = PlainProgress(screen)  # type: ignore[arg-type]
     results.provenance |= {"trials": 4, "slots": 1, "seed": 0}
     view.started(results)
     for value in (0.5, 0.95):

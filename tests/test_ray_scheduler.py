@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tuner.errors import InputError
 from tuner.schedulers.ray import RayScheduler
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -34,7 +34,7 @@ def test_builds_rays_object() -> None:
 
 def test_a_simulator_cannot_drive_it() -> None:
     with pytest.raises(InputError, match="acts on trials of Ray"):
-        RayScheduler(class_path=MEDIAN).build(Task(SPACE, ("max",), trials=4, max_t=None, seed=0))
+        RayScheduler(class_path=MEDIAN).build(SearchProblem(SPACE, ("max",), trials=4, max_t=None, seed=0))
 
 
 def test_a_class_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,20 +15,20 @@ from tests.journals import read_journal
 from tests.tables import space
 from tuner.errors import InputError
 from tuner.runs.events import Event
-from tuner.runs.history import History
+from tuner.runs.history import EventApplier
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import at_a_glance, load_run
+from tuner.runs.loading import load_run, load_summary
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.runs.trial import Report, Segment
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.emitted_events import reported
-from tuner.search.recovery import recover, take_stock
+from tuner.search.recovery import read_stored_search, recover
 from tuner.search.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
-from tuner.search.state import Course
+from tuner.search.state import SearchState
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Objective
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
 
 EPOCHS, TRIALS = 9, 14
@@ -70,10 +70,10 @@ class Search:
         self.search = TypeAdapter(AnySearch).validate_python(search)
         self.scheduler = TypeAdapter(AnyScheduler).validate_python(scheduler)
 
-    def new_course(self) -> Course:
-        task = Task(SPACE, ("max",), TRIALS, EPOCHS, 3)
+    def new_course(self) -> SearchState:
+        task = SearchProblem(SPACE, ("max",), TRIALS, EPOCHS, 3)
         objectives = (Objective(metric="score", mode="max"),)
-        return Course(self.search.searcher(task), self.scheduler.build(task), objectives, "epoch")
+        return SearchState(self.search.searcher(task), self.scheduler.build(task), objectives, "epoch")
 
     def begin(self) -> Search:
         self.folder.create()
@@ -88,7 +88,7 @@ class Search:
         return self
 
     def resume(self) -> Search:
-        found = recover(take_stock(load_run(self.folder)), self.new_course)
+        found = recover(read_stored_search(load_run(self.folder)), self.new_course)
         self.results, self.course, self.notices = found.results, found.course, found.notices
         return self
 
@@ -98,7 +98,7 @@ class Search:
         return snapshot.number
 
     def go_on(self, until: int | None = None, save_after: int | None = None) -> Search:
-        self.journal, self.history = JournalWriter(self.folder), History(self.results)
+        self.journal, self.history = JournalWriter(self.folder), EventApplier(self.results)
         self.until, self.save_after = until, save_after
         try:
             for trial_id in sorted(self.course.stopping):
@@ -247,7 +247,7 @@ def test_a_resume_asks_an_object_store_for_each_segment_once_or_twice(
     assert segments > 100
     counted = Counted(store)
     folder = RunFolder(counted, "run", "store://run")
-    recovered = recover(take_stock(at_a_glance(folder)), search.new_course)
+    recovered = recover(read_stored_search(load_summary(folder)), search.new_course)
     assert outcome(recovered.results) == outcome(search.results)
     assert recovered.ledger.epochs == sum(trial.steps for trial in search.results.trials)
     assert segments < counted.opened < (2 if save_after is None else 1) * segments + 20
@@ -356,9 +356,9 @@ def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_somethin
     lines = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
     lines[8] = b"x" + lines[8]
     (tmp_path / "journal.jsonl").write_bytes(b"".join(lines))
-    suggest = Course.suggest
+    suggest = SearchState.suggest
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Course, "suggest", lambda course, trial_id: {**suggest(course, trial_id), "x": 0.123})
+        patch.setattr(SearchState, "suggest", lambda course, trial_id: {**suggest(course, trial_id), "x": 0.123})
         again = Search(RunFolder.at(tmp_path), pair).resume()
     assert any("event 9 is lost" in text for text in again.notices)
     assert any("its further draws are others" in text for text in again.notices)
@@ -370,7 +370,7 @@ def test_a_repeated_report_replaces_and_decides_nothing(tmp_path: Path) -> None:
     config = search.course.suggest("a")
     assert config is not None
     search.course.add("a", config)
-    history = History(search.results)
+    history = EventApplier(search.results)
     history.suggested("a", config)
     for step, score in [(1, 0.1), (2, 0.5), (3, 0.4), (2, 0.3), (3, 0.6)]:
         assert search.course.report("a", step, {"epoch": step, "score": score}) is Decision.CONTINUE
@@ -387,5 +387,5 @@ def test_a_journal_that_nothing_explains_stays_as_it_is(tmp_path: Path) -> None:
     rest = file.read_bytes().partition(b"\n")[2]
     file.write_bytes(b"damaged\n" + rest)
     with pytest.raises(InputError, match=r"neither its journal nor experiment\.yaml tells what was searched"):
-        take_stock(ResultSet(search.folder, {}, {}))
+        read_stored_search(ResultSet(search.folder, {}, {}))
     assert file.read_bytes() == b"damaged\n" + rest

@@ -15,7 +15,7 @@ from tuner.jobs.client import _storage
 from tuner.jobs.cluster_address import ClusterFile
 from tuner.redaction import PASSWORD, has_secret, redacted, redacted_argv, with_password, without_secrets
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.spec.document import dump_yaml
 from tuner.storage.folder import RunFolder
@@ -160,7 +160,7 @@ def test_a_run_that_an_earlier_version_recorded_with_a_password_is_read_without(
     journal = JournalWriter(results.folder)
     journal.append("began", spec=results.spec, provenance=results.provenance | {"command": ["x=s3://K:TOPSECRET@b"]})
     journal.close()
-    assert last_known(results.folder).spec["tracking"]["mlflow"]["uri"] == "postgresql://user@host/db"
+    assert load_latest(results.folder).spec["tracking"]["mlflow"]["uri"] == "postgresql://user@host/db"
     results.folder.write(EXPERIMENT, dump_yaml(results.spec, []))
     results.save()
     done = CliRunner().invoke(cli, ["report", str(results.folder.local_path)])

@@ -20,7 +20,7 @@ from ray.train._internal import session as tune_session
 from tests.cli.test_command_line import tuner
 from tuner import load_run, run
 from tuner.actions.replay import Replay, find_trial, replay
-from tuner.actions.replay_comparison import measures, same
+from tuner.actions.replay_comparison import equal_as_recorded, is_process_metric
 from tuner.errors import InputError, Interrupted
 from tuner.runs.provenance import surroundings
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
@@ -354,7 +354,7 @@ def test_other_packages_and_another_place_explain_a_difference(toy: Path) -> Non
     ],
 )
 def test_values_are_the_same_when_all_their_bits_are(here: Any, there: Any, equal: bool) -> None:
-    assert same(here, there) is equal
+    assert equal_as_recorded(here, there) is equal
 
 
 def test_names_that_measure_the_process() -> None:
@@ -362,8 +362,8 @@ def test_names_that_measure_the_process() -> None:
         "images_per_second pid_ pid step_time time_total_s eval_ms latency_ms memory_gib train/seconds hostname wait_s"
     )
     computed = "loss val_loss accuracy epoch lr steps losses times_seen class mse msle timeliness rms"
-    assert [name for name in measured.split() if not measures(name)] == []
-    assert [name for name in computed.split() if measures(name)] == []
+    assert [name for name in measured.split() if not is_process_metric(name)] == []
+    assert [name for name in computed.split() if is_process_metric(name)] == []
 
 
 @pytest.mark.processes

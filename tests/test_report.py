@@ -20,7 +20,7 @@ from tuner.cli import cli
 from tuner.errors import TunerError
 from tuner.runs.failure import Failure
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.runs.results import EXPERIMENT, PROVENANCE, REPORT, REPORTS, TRIALS, ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial
 from tuner.spec.document import dump_yaml
@@ -32,7 +32,7 @@ from tuner.visualization.html import page, write_report
 from tuner.visualization.importance import LEAST_TRIALS, importance
 from tuner.visualization.parameters import MOST_DOTS, dotted
 from tuner.visualization.style import view
-from tuner.visualization.summary import ranked, state, verdict
+from tuner.visualization.summary import ranked, state, summarize
 
 SECTIONS = ["summary", "configuration", "incumbent", "curves", "importance", "parallel", "slices", "contour"]
 SECTIONS += ["timeline", "trials", "failures", "provenance", "again"]
@@ -307,7 +307,7 @@ def test_an_exploded_loss_does_not_flatten_the_others() -> None:
 
 
 def said(results: ResultSet) -> str:
-    return " ".join(verdict(results))
+    return " ".join(summarize(results))
 
 
 def test_a_lead_within_what_the_values_move_is_a_tie(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_with_a_journal_nothing_is_lost_with_a_file(saved: ResultSet, file: str,
     text, err = report(folder)
     assert f"NOTICE: {folder}: {file} " in err
     assert f"{file} " in text.split("<section")[0]
-    known = last_known(saved.folder, partial=True)
+    known = load_latest(saved.folder, partial=True)
     assert [len(trial.reports) for trial in known.trials] == [4] * 6
     assert "came to its end" in section(text, "summary")
 
@@ -421,7 +421,7 @@ def test_a_journal_that_is_damaged_in_the_middle_is_said(saved: ResultSet) -> No
     (folder / REPORTS).unlink()
     text, err = report(folder)
     assert f"the journal: 1 damaged line; event {at + 1} is lost" in err
-    assert sum(len(trial.reports) for trial in last_known(saved.folder, partial=True).trials) == 6 * 4 - 1
+    assert sum(len(trial.reports) for trial in load_latest(saved.folder, partial=True).trials) == 6 * 4 - 1
     assert figures(text)["curves"]["data"]
 
 

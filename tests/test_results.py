@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.execution.metrics import flat_metrics
-from tuner.runs.history import History
+from tuner.runs.history import EventApplier
 from tuner.runs.loading import find_run, load_run
 from tuner.runs.results import BEST, EXPERIMENT, PROVENANCE, REPORTS, TRIALS, ResultSet, new_run_name, write_json
 from tuner.runs.trial import Report, Trial
@@ -237,7 +237,7 @@ def test_the_host_of_a_trial_is_the_one_where_it_ran_last(tmp_path: Path) -> Non
     results = new_run(tmp_path / "r")
     trial(results, 0.1)
     for host in ("left", "right"):
-        History(results).apply({"what": "started", "trial": "id1", "host": host})
+        EventApplier(results).apply({"what": "started", "trial": "id1", "host": host})
     results.save()
     assert load_run(tmp_path / "r").trials[0].host == "right"
 
@@ -245,7 +245,7 @@ def test_the_host_of_a_trial_is_the_one_where_it_ran_last(tmp_path: Path) -> Non
 def test_a_run_of_the_time_before_hosts_were_known_is_read(tmp_path: Path) -> None:
     results = new_run(tmp_path / "r")
     trial(results, 0.1)
-    History(results).apply({"what": "started", "trial": "id1"})
+    EventApplier(results).apply({"what": "started", "trial": "id1"})
     results.save()
     table = tmp_path / "r" / TRIALS
     rows = list(csv.DictReader(io.StringIO(table.read_text())))

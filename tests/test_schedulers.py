@@ -18,7 +18,7 @@ from tuner.schedulers.hyperband import Brackets
 from tuner.schedulers.ray import RayScheduler
 from tuner.searchers import AnySearch
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Float, Parameter, Space
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -48,7 +48,7 @@ def scheduler_of(spec: SchedulerSpec, mode: Mode, trials: int = 40, seed: int = 
     max_t = None
     if spec.fidelity:  # the driver's steps are of the kind that a checkpoint brings along
         max_t, spec = spec.fidelity[1], spec.model_copy(update={"time_attr": "epoch"})
-    return spec.build(Task(SPACE, (mode,), trials, max_t, seed))
+    return spec.build(SearchProblem(SPACE, (mode,), trials, max_t, seed))
 
 
 def driver_of(spec: SchedulerSpec, mode: Mode = "max", trials: int = 40, slots: int = 4, **options: Any) -> Driver:

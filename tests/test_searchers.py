@@ -17,14 +17,14 @@ from pydantic import TypeAdapter
 from tests.spaces import space
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.constrained import REFUSALS, Guarded
+from tuner.searchers.constrained import MAX_REJECTIONS, ConstrainedSearcher
 from tuner.searchers.grid import Grid
 from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space, space_from_param_space
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -98,7 +98,7 @@ def build(
 ) -> Searcher:
     spec = example if isinstance(example, SearchSpec) else TypeAdapter(AnySearch).validate_python(example)
     assert spec.complaints(over) == []
-    return spec.searcher(Task(space=over, modes=(mode,), trials=20, max_t=max_t, seed=seed))
+    return spec.searcher(SearchProblem(space=over, modes=(mode,), trials=20, max_t=max_t, seed=seed))
 
 
 def score(configuration: Configuration) -> float:
@@ -236,10 +236,10 @@ class Recorder(Searcher):
 
 
 class TestGuarded:
-    def guarded(self, *constraints: str) -> tuple[Recorder, Guarded]:
+    def guarded(self, *constraints: str) -> tuple[Recorder, ConstrainedSearcher]:
         over = space("x: {randint: [0, 1000]}", *constraints)
         recorder = Recorder()
-        return recorder, Guarded(recorder, Task(over, ("min",), 20, 3, 0))
+        return recorder, ConstrainedSearcher(recorder, SearchProblem(over, ("min",), 20, 3, 0))
 
     def test_a_forbidden_suggestion_has_failed_and_another_is_asked_for(self) -> None:
         recorder, guarded = self.guarded("x >= 2")
@@ -254,12 +254,12 @@ class TestGuarded:
     def test_after_some_refusals_the_last_suggestion_is_repaired(self) -> None:
         over = space("x: {randint: [0, 1000]}\ny: {randint: [0, 1000]}\nz: {uniform: [0, 1]}", "x + y >= 1000")
         recorder = Recorder()
-        guarded = Guarded(recorder, Task(over, ("min",), 20, 3, 0))
+        guarded = ConstrainedSearcher(recorder, SearchProblem(over, ("min",), 20, 3, 0))
         recorder.suggestion = {"x": 400, "y": 300, "z": 0.1}
         repaired = [guarded.suggest(str(i)) for i in range(20)]
         assert all(over.contains(c) for c in repaired)
         assert all({c["x"], c["y"], c["z"]} & {400, 300, 0.1} for c in repaired), "nothing is left of the suggestion"
-        assert len(recorder.asked) == 20 * REFUSALS
+        assert len(recorder.asked) == 20 * MAX_REJECTIONS
         assert list(recorder.adopted.values()) == repaired
         guarded.end("19", 3, (0.25,))
         assert recorder.told[-1] == (list(recorder.adopted)[-1], 3, (0.25,))
@@ -433,7 +433,7 @@ def test_libraries_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_stopped_trials_of_several_objectives_count_with_their_last_values() -> None:
     over = space("x: {uniform: [0, 1]}")
-    searcher = Optuna().searcher(Task(over, ("min", "max"), 20, 3, 0))
+    searcher = Optuna().searcher(SearchProblem(over, ("min", "max"), 20, 3, 0))
     searcher.suggest("a")
     searcher.observe("a", 1, 0.5)
     searcher.end("a", 1, (0.5, 2.0))
@@ -453,7 +453,7 @@ def test_stopped_trials_of_several_objectives_count_with_their_last_values() -> 
 )
 def test_several_objectives_in_a_conditional_space(spec: Optuna) -> None:
     assert spec.max_objectives == math.inf
-    searcher = spec.searcher(Task(CONDITIONAL, ("min", "max"), 20, 3, 0))
+    searcher = spec.searcher(SearchProblem(CONDITIONAL, ("min", "max"), 20, 3, 0))
     for i in range(12):
         configuration = searcher.suggest(str(i))
         assert CONDITIONAL.contains(configuration)
@@ -466,7 +466,7 @@ def test_a_search_with_two_objectives_approaches_the_front(spec: Optuna) -> None
     over = space("x: {uniform: [-5, 5]}\ny: {uniform: [-5, 5]}")
     late = []
     for seed in range(3):
-        searcher = spec.searcher(Task(over, ("min", "max"), 80, None, seed))
+        searcher = spec.searcher(SearchProblem(over, ("min", "max"), 80, None, seed))
         for i in range(80):
             c = searcher.suggest(str(i))
             searcher.end(str(i), 1, (c["x"] ** 2 + c["y"] ** 2, -((c["x"] - 1) ** 2) - c["y"] ** 2))

@@ -9,19 +9,19 @@ import pytest
 
 from tests.test_results import new_run
 from tuner.experiment.spec import Checkpoints
-from tuner.runs.history import History
+from tuner.runs.history import EventApplier
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Segment, Trial
 from tuner.search import checkpoint_retention as shelf_module
-from tuner.search.checkpoint_retention import GIB, Shelf, copy_name, superfluous
-from tuner.search.control import Control
-from tuner.search.storing import Storing
+from tuner.search.checkpoint_retention import GIB, CheckpointRetention, copy_name, deletable
+from tuner.search.control import SearchControl
+from tuner.search.storing import RunFolderWriter
 
 KIB = 1024
 
 
-def storing(results: ResultSet) -> Storing:
-    return Storing(results.folder, Control())
+def storing(results: ResultSet) -> RunFolderWriter:
+    return RunFolderWriter(results.folder, SearchControl())
 
 
 class Run:
@@ -30,9 +30,9 @@ class Run:
     def __init__(self, folder: Path, **limits: float) -> None:
         self.said: list[str] = []
         self.results: ResultSet = new_run(folder)
-        self.history = History(self.results)
+        self.history = EventApplier(self.results)
         self.limits = Checkpoints.model_validate(limits)
-        self.shelf = Shelf(self.results, self.limits, self.said.append, storing(self.results))
+        self.shelf = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
         self.folder = folder
 
     def add(self, *values: float) -> Trial:
@@ -54,14 +54,14 @@ class Run:
         self.shelf.reported(trial, report, replaced)
         return report
 
-    def again(self) -> Shelf:
+    def again(self) -> CheckpointRetention:
         """Of the search that is resumed after a kill: its reports name all checkpoints that they came with."""
         for trial in self.results.trials:
             folders = {int(name.split("_")[1]): name for name in self.folders(trial) if name.startswith("checkpoint")}
             trial.reports = [
                 replace(r, checkpoint=r.checkpoint or f"ray/{trial.id}/{folders.get(r.step)}") for r in trial.reports
             ]
-        shelf = Shelf(self.results, self.limits, self.said.append, storing(self.results))
+        shelf = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
         shelf.take_stock()
         return shelf
 
@@ -99,8 +99,8 @@ def test_of_equals_the_later_stays(tmp_path: Path) -> None:
 def test_superfluous_knows_the_mode(tmp_path: Path) -> None:
     results = new_run(tmp_path / "r", "min")
     held = [Report("t", step, 0.0, 0.0, {"acc": value}, f"c{step}") for step, value in enumerate([3, 1, 4, 2, 5], 1)]
-    assert [r.step for r in superfluous(held, results, 1, ended=False)] == [1, 3]
-    assert [r.step for r in superfluous(held, results, 1, ended=True)] == [1, 3, 4]
+    assert [r.step for r in deletable(held, results, 1, ended=False)] == [1, 3]
+    assert [r.step for r in deletable(held, results, 1, ended=True)] == [1, 3, 4]
 
 
 def test_only_the_best_ended_trials_keep_theirs(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch:
         (True, False),
         (False, True),
     ]
-    assert Shelf(run.results, Checkpoints(min_free_gib=0), print, storing(run.results)).lacks_room() == ""
+    assert CheckpointRetention(run.results, Checkpoints(min_free_gib=0), print, storing(run.results)).lacks_room() == ""
 
 
 def test_what_an_end_costs_does_not_grow_with_the_trials_that_ended_before(

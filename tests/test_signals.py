@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tuner.execution.local_cluster import _without_hangups
-from tuner.search.control import STOPPING, Control
+from tuner.search.control import STOPPING, SearchControl
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def send(*numbers: int) -> Control:
+def send(*numbers: int) -> SearchControl:
     """To this process, one after the other, while a search runs."""
-    control, said = Control(), list[str]()
+    control, said = SearchControl(), list[str]()
     with control.on_interrupt(said.append):
         for number in numbers:
             os.kill(os.getpid(), number)
@@ -54,7 +54,7 @@ def test_a_terminal_that_is_gone_says_so_more_than_once() -> None:
 def test_nohup_is_obeyed() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        control = Control()
+        control = SearchControl()
         with control.on_interrupt(lambda text: None):
             os.kill(os.getpid(), signal.SIGHUP)
         assert not control.interrupted
@@ -63,7 +63,7 @@ def test_nohup_is_obeyed() -> None:
 
 
 def test_a_process_that_ray_starts_outlives_the_terminal_and_nothing_is_lost_meanwhile() -> None:
-    control = Control()
+    control = SearchControl()
     with control.on_interrupt(lambda text: None):
         with _without_hangups():
             child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -27,7 +27,7 @@ from tuner.searchers.random import Random
 from tuner.simulator import Event, Table, Trace, simulate
 from tuner.simulator.comparison import Contender, Limits, compare, full_time, normalised_regret
 from tuner.simulator.figures import figure, page, png, regrets_since_reports
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 
 def hand_table(durations: list[list[float]], values: list[list[float]]) -> Table:
@@ -222,12 +222,12 @@ def test_schedulers_that_a_table_cannot_serve_are_refused(scheduler: SchedulerSp
 
 
 def test_the_task_is_that_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Task] = []
+    seen: list[SearchProblem] = []
     monkeypatch.setattr(Random, "build", lambda self, task: seen.append(task) or Told())
     table = hand_table([[1], [1]], [[0.1], [0.2]])
     simulate(Random(), Asha(time_attr="epoch", max_t=9), table, "min", seed=5, trials=3)
     simulate(Random(), Fifo(), table, "max", seed=6, trials=3)
-    assert seen == [Task(table.space, ("min",), 3, 9, 5), Task(table.space, ("max",), 3, None, 6)]
+    assert seen == [SearchProblem(table.space, ("min",), 3, 9, 5), SearchProblem(table.space, ("max",), 3, None, 6)]
 
 
 # --- comparison ---

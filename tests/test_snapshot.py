@@ -11,10 +11,10 @@ import pytest
 
 from tuner.runs.trial import Report, Trial
 from tuner.search.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
-from tuner.search.state import Course
+from tuner.search.state import SearchState
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import key_file, why_unused
 
@@ -27,8 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     folder = RunFolder.at(tmp_path / "run")
     folder.create()
-    task = Task(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
-    course = Course(Random().searcher(task), None, (Objective(metric="score", mode="max"),), "training_iteration")
+    task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
+    course = SearchState(Random().searcher(task), None, (Objective(metric="score", mode="max"),), "training_iteration")
     trials = [Trial(f"t{i}", i, {"x": i}, reports=[Report(f"t{i}", 1, 1.0, 1.0, {"score": 1})]) for i in range(1201)]
     write_snapshot(folder, Snapshot(7, 1.5, course, lambda: trials))
     return folder

@@ -23,7 +23,7 @@ from pyarrow.fs import FileSelector, FileSystem
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.actions.run import _write_page
 from tuner.cli import cli
-from tuner.display.terminal import Screen
+from tuner.display.terminal import TerminalCapture
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import EXPERIMENT, LOG, PROVENANCE, REPORT, ResultSet, how_to_resume, write_json
 from tuner.spec.document import dump_yaml
@@ -225,7 +225,7 @@ def test_a_log_goes_to_a_file_of_the_run_and_nowhere_else(
     run: ResultSet, precious: Path, place: Callable[[Path, Path], None]
 ) -> None:
     place(run.folder.local_path / LOG, precious)
-    with Screen() as screen, pytest.raises(EnvironmentFailure, match=r"run\.log: a link or no regular file"):
+    with TerminalCapture() as screen, pytest.raises(EnvironmentFailure, match=r"run\.log: a link or no regular file"):
         screen.take(run)
     assert precious.read_text() == "precious"
 

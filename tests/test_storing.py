@@ -11,9 +11,9 @@ import pytest
 
 from tuner.errors import EnvironmentFailure, LockLost
 from tuner.search import storage_patience
-from tuner.search.control import Control
-from tuner.search.storage_patience import FIRST_S, LONGEST_S, Patience, is_of_a_full_disk, probe
-from tuner.search.storing import Storing
+from tuner.search.control import SearchControl
+from tuner.search.storage_patience import FIRST_S, LONGEST_S, StoragePatience, is_of_a_full_disk, probe
+from tuner.search.storing import RunFolderWriter
 from tuner.storage.folder import RunFolder
 
 
@@ -64,7 +64,7 @@ def clock() -> Clock:
 
 def test_it_is_tried_again_ever_more_rarely(clock: Clock) -> None:
     store = Store(clock, clock.now + 100)
-    assert Patience(600, clock=clock, sleep=clock.sleep).insist(store.use) == "x"
+    assert StoragePatience(600, clock=clock, sleep=clock.sleep).insist(store.use) == "x"
     assert clock.slept[:4] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S]
     assert max(clock.slept) == LONGEST_S
     assert clock.now < 1100 + LONGEST_S
@@ -73,7 +73,7 @@ def test_it_is_tried_again_ever_more_rarely(clock: Clock) -> None:
 def test_it_is_given_up_after_its_time_and_not_before(clock: Clock) -> None:
     store = Store(clock, clock.now + 1e9)
     with pytest.raises(OSError, match="Stale"):
-        Patience(60, clock=clock, sleep=clock.sleep).insist(store.use)
+        StoragePatience(60, clock=clock, sleep=clock.sleep).insist(store.use)
     assert clock.now == 1060
     assert store.calls == 1 + len(clock.slept)  # the last time at the very end
 
@@ -81,12 +81,14 @@ def test_it_is_given_up_after_its_time_and_not_before(clock: Clock) -> None:
 def test_what_will_not_end_by_itself_is_not_waited_for(clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "trials.csv" / "x").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        Patience(600, clock=clock, sleep=clock.sleep).insist(lambda: RunFolder.at(tmp_path).write("trials.csv", b""))
+        StoragePatience(600, clock=clock, sleep=clock.sleep).insist(
+            lambda: RunFolder.at(tmp_path).write("trials.csv", b"")
+        )
     assert clock.slept == []
 
 
 def test_time_is_counted_anew_once_it_worked(clock: Clock) -> None:
-    waiting = Patience(60, clock=clock, sleep=clock.sleep)
+    waiting = StoragePatience(60, clock=clock, sleep=clock.sleep)
     for _ in range(3):
         waiting.insist(Store(clock, clock.now + 50).use)
     assert waiting.error is None
@@ -96,26 +98,26 @@ def test_time_is_counted_anew_once_it_worked(clock: Clock) -> None:
 
 
 @pytest.fixture
-def control(tmp_path: Path) -> Control:
+def control(tmp_path: Path) -> SearchControl:
     said: list[str] = []
-    control = Control(storage_patience=600.0, say=said.append)
+    control = SearchControl(storage_patience=600.0, say=said.append)
     control.said = said  # type: ignore[attr-defined]
     return control
 
 
 @pytest.fixture
-def storing(tmp_path: Path, control: Control, clock: Clock) -> Storing:
+def storing(tmp_path: Path, control: SearchControl, clock: Clock) -> RunFolderWriter:
     folder = RunFolder.at(tmp_path / "run")
     folder.create()
-    return Storing(folder, control, Patience(600, clock=clock, sleep=clock.sleep))
+    return RunFolderWriter(folder, control, StoragePatience(600, clock=clock, sleep=clock.sleep))
 
 
-def said(control: Control) -> list[str]:
+def said(control: SearchControl) -> list[str]:
     return control.said  # type: ignore[attr-defined,no-any-return]
 
 
 def test_what_fails_for_a_while_is_told_twice_and_not_waited_for(
-    storing: Storing, control: Control, clock: Clock, tmp_path: Path
+    storing: RunFolderWriter, control: SearchControl, clock: Clock, tmp_path: Path
 ) -> None:
     store = Store(clock, clock.now + 100)
     for _ in range(3000):
@@ -134,7 +136,7 @@ def test_what_fails_for_a_while_is_told_twice_and_not_waited_for(
 
 
 def test_what_fails_for_longer_ends_the_search_which_can_be_resumed(
-    storing: Storing, control: Control, clock: Clock, tmp_path: Path
+    storing: RunFolderWriter, control: SearchControl, clock: Clock, tmp_path: Path
 ) -> None:
     store = Store(clock, clock.now + 1e9)
 
@@ -152,7 +154,7 @@ def test_what_fails_for_longer_ends_the_search_which_can_be_resumed(
     assert control.interrupted
 
 
-def test_what_can_wait_is_done_later_and_in_order(storing: Storing, clock: Clock) -> None:
+def test_what_can_wait_is_done_later_and_in_order(storing: RunFolderWriter, clock: Clock) -> None:
     store = Store(clock, clock.now + 100)
     storing.later(store.doing("delete a"))
     storing.later(store.doing("delete b"))
@@ -164,7 +166,7 @@ def test_what_can_wait_is_done_later_and_in_order(storing: Storing, clock: Clock
 
 
 def test_somebody_who_could_not_write_is_believed_only_if_nobody_can(
-    storing: Storing, control: Control, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    storing: RunFolderWriter, control: SearchControl, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert storing.answers()
     assert not list((tmp_path / "run").iterdir())
@@ -174,7 +176,7 @@ def test_somebody_who_could_not_write_is_believed_only_if_nobody_can(
     assert len(said(control)) == 1
 
 
-def test_once_the_run_is_another_ones_nothing_is_done(storing: Storing, control: Control) -> None:
+def test_once_the_run_is_another_ones_nothing_is_done(storing: RunFolderWriter, control: SearchControl) -> None:
     def lost() -> None:
         raise LockLost("process 4711 has it")
 

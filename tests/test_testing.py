@@ -26,7 +26,7 @@ from tuner.schedulers import (
     SchedulerSpec,
     TimedSpec,
 )
-from tuner.searchers import Grid, HyperOpt, Optuna, Searcher, SearchSpec, Space, Task
+from tuner.searchers import Grid, HyperOpt, Optuna, Searcher, SearchProblem, SearchSpec, Space
 from tuner.searchers import Random as RandomSearch
 from tuner.spec.configuration import Configuration
 from tuner.testing import check_scheduler, check_searcher
@@ -71,7 +71,7 @@ def test_built_in_schedulers_pass(spec: SchedulerSpec) -> None:
 class Broken(SearchSpec):
     fault: str = ""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         return BrokenSearcher(task, self.fault)
 
 
@@ -79,7 +79,7 @@ _FRESH = itertools.count()
 
 
 class BrokenSearcher(Searcher):
-    def __init__(self, task: Task, fault: str) -> None:
+    def __init__(self, task: SearchProblem, fault: str) -> None:
         from numpy.random import default_rng
 
         self.space: Space = task.space
@@ -131,7 +131,7 @@ def test_faults_of_a_searcher_are_found(fault: str, error: type[Exception], mess
 class Odd(TimedSpec):
     fault: str = ""
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         return OddScheduler(self.fault)
 
     def rungs(self) -> tuple[int, ...]:

@@ -16,14 +16,14 @@ from tests.tables import EPOCHS, by_formula, space
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.schedulers.asha.adaptive import AdaptiveStopping
-from tuner.schedulers.asha.first_rung import Trust, possible_ladders, possible_rungs, starting_rung
+from tuner.schedulers.asha.first_rung import FirstRungSelector, possible_ladders, possible_rungs, starting_rung
 from tuner.schedulers.asha.spec import Asha
 from tuner.schedulers.base import Decision
 from tuner.searchers.random import Random
 from tuner.simulator import Table, simulate
 from tuner.simulator.comparison import normalised_regret
 from tuner.storage.folder import RunFolder
-from tuner.visualization.text_tables import trust
+from tuner.visualization.text_tables import first_rung_line
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -50,7 +50,7 @@ def crossing(turn: int) -> Curve:
     return lambda quality, step: quality if step >= turn else -quality
 
 
-def searched(curve: Curve, trials: int = 150, max_t: int = 50, eta: float = 3, seed: int = 0) -> Trust:
+def searched(curve: Curve, trials: int = 150, max_t: int = 50, eta: float = 3, seed: int = 0) -> FirstRungSelector:
     """The trust after ``trials`` random trials, one after the other."""
     scheduler, generator = AdaptiveStopping(max_t, eta, 1, True), random.Random(seed)
     for i in range(trials):
@@ -81,26 +81,26 @@ def test_possible_rungs(eta: float, max_t: int) -> None:
 
 @pytest.mark.parametrize(("max_t", "start"), [(1, 1), (9, 1), (27, 1), (50, 2), (81, 3), (100, 3), (1000, 54)])
 def test_where_a_search_begins(max_t: int, start: int) -> None:
-    trust = Trust(3, max_t)
-    assert trust.first_rung == start
-    assert trust.rungs[:1] == ((start,) if start < max_t else ())
+    first_rung_line = FirstRungSelector(3, max_t)
+    assert first_rung_line.first_rung == start
+    assert first_rung_line.rungs[:1] == ((start,) if start < max_t else ())
 
 
 @pytest.mark.parametrize("max_t", [50, 200])
 @pytest.mark.parametrize("eta", [2, 3, 4])
 def test_informative_ranks_bring_the_first_rung_to_1(eta: float, max_t: int) -> None:
-    trust = searched(informative, trials=300, max_t=max_t, eta=eta)
-    assert Trust(eta, max_t).first_rung > 1
-    assert trust.first_rung == 1
-    assert trust.rungs == possible_ladders(eta, max_t)[0]
+    first_rung_line = searched(informative, trials=300, max_t=max_t, eta=eta)
+    assert FirstRungSelector(eta, max_t).first_rung > 1
+    assert first_rung_line.first_rung == 1
+    assert first_rung_line.rungs == possible_ladders(eta, max_t)[0]
 
 
 @pytest.mark.parametrize("curve", [says_nothing, noise])
 def test_ranks_that_say_nothing_are_no_rung(curve: Curve) -> None:
     last = {"says_nothing": 1, "noise": 2}[curve.__name__]
-    trust = searched(curve, trials=300)
-    assert trust.first_rung > last
-    untrusted = [recall for recall in trust.recalls() if recall.level <= last]
+    first_rung_line = searched(curve, trials=300)
+    assert first_rung_line.first_rung > last
+    untrusted = [recall for recall in first_rung_line.recalls() if recall.level <= last]
     assert all(recall.share < 0.6 and recall.elites for recall in untrusted)
 
 
@@ -113,17 +113,17 @@ def test_a_plateau_longer_than_the_starting_rung_is_left_behind(last: int, diver
         chance = 0.0 if diverged and quality < 0.1 else 0.1
         return chance if step <= last else quality
 
-    trust = searched(plateau, trials=300)
-    assert trust.first_rung > last
-    assert len(trust.qualities[50]) >= 20
+    first_rung_line = searched(plateau, trials=300)
+    assert first_rung_line.first_rung > last
+    assert len(first_rung_line.qualities[50]) >= 20
 
 
 @pytest.mark.parametrize("turn", [5, 15, 30])
 def test_ranks_that_mislead_raise_the_first_rung_above_the_crossing(turn: int) -> None:
     """Though trials that were cut never show how they would have continued."""
-    trust = searched(crossing(turn), trials=300)
-    assert trust.first_rung == min(level for level in trust.levels if level >= turn)
-    assert all((recall.share < 0.3) == (recall.level < turn) for recall in trust.recalls())
+    first_rung_line = searched(crossing(turn), trials=300)
+    assert first_rung_line.first_rung == min(level for level in first_rung_line.levels if level >= turn)
+    assert all((recall.share < 0.3) == (recall.level < turn) for recall in first_rung_line.recalls())
 
 
 def test_trust_is_lost_and_won_again() -> None:
@@ -138,11 +138,11 @@ def test_trust_is_lost_and_won_again() -> None:
 
 
 def test_nothing_is_measured_of_a_first_trial() -> None:
-    trust = Trust(3, 50)
-    for level in trust.levels:
-        trust.record("a", level, 1.0)
-    assert all(recall.elites == 0 for recall in trust.recalls())
-    assert [recall.share for recall in trust.recalls()] == [pytest.approx(1 / 3)] + [1.0] * 6
+    first_rung_line = FirstRungSelector(3, 50)
+    for level in first_rung_line.levels:
+        first_rung_line.record("a", level, 1.0)
+    assert all(recall.elites == 0 for recall in first_rung_line.recalls())
+    assert [recall.share for recall in first_rung_line.recalls()] == [pytest.approx(1 / 3)] + [1.0] * 6
 
 
 @pytest.mark.parametrize(("max_t", "share"), [(9, (1 + 1) / (2 + 1)), (50, (1 + 3 / 3) / (2 + 3))])
@@ -151,13 +151,13 @@ def test_a_recall_by_hand(max_t: int, share: float) -> None:
 
     With max_t 9 a search begins at 1, which is believed; with 50 at 2, and 1 is not.
     """
-    trust = Trust(3, max_t)
+    first_rung_line = FirstRungSelector(3, max_t)
     at_1 = dict(zip("abcdefghijkl", range(12, 0, -1), strict=True))
     for level, qualities in ((1, at_1), (3, at_1 | {"e": 11.5, "b": 0.0})):
         for name, quality in qualities.items():
-            trust.rungs = ()  # nobody is cut
-            trust.record(name, level, quality)
-    recall = trust.recalls()[0]
+            first_rung_line.rungs = ()  # nobody is cut
+            first_rung_line.record(name, level, quality)
+    recall = first_rung_line.recalls()[0]
     assert (recall.level, recall.elites) == (1, 2)
     assert recall.share == pytest.approx(share)
 
@@ -166,38 +166,38 @@ def test_of_those_that_were_cut_the_best_of_the_best_count() -> None:
     """The elites of 3 were second and third of 18 at 1: both in the best third, and one in the best ninth."""
     shares = []
     for rungs in ((), (1,)):
-        trust = Trust(3, 9)
+        first_rung_line = FirstRungSelector(3, 9)
         at_1 = {f"t{i}": float(i) for i in range(18)}
         for level, qualities in ((1, at_1), (3, {"t16": 9.0, "t15": 8.0} | {f"t{i}": 0.0 for i in range(4)})):
             for name, quality in qualities.items():
-                trust.rungs = rungs
-                trust.record(name, level, quality)
-        shares.append(trust.recalls()[0].share)
+                first_rung_line.rungs = rungs
+                first_rung_line.record(name, level, quality)
+        shares.append(first_rung_line.recalls()[0].share)
     assert shares == pytest.approx([1, (1 + 1) / (2 + 1)])
 
 
 def test_a_trial_reaches_a_level_once() -> None:
-    trust = Trust(3, 50)
-    assert trust.reached("a", 1) == 1
-    trust.record("a", 1, 0.5)
-    assert trust.reached("a", 1) is None
-    assert trust.reached("a", 5) == 3  # a trial that reports every fifth step
-    trust.record("a", 3, 0.5)
-    assert trust.reached("a", 2) is None  # it continued from an earlier checkpoint
-    assert trust.reached("a", 60) == 50
+    first_rung_line = FirstRungSelector(3, 50)
+    assert first_rung_line.reached("a", 1) == 1
+    first_rung_line.record("a", 1, 0.5)
+    assert first_rung_line.reached("a", 1) is None
+    assert first_rung_line.reached("a", 5) == 3  # a trial that reports every fifth step
+    first_rung_line.record("a", 3, 0.5)
+    assert first_rung_line.reached("a", 2) is None  # it continued from an earlier checkpoint
+    assert first_rung_line.reached("a", 60) == 50
 
 
 def test_trust_is_measured_ever_more_rarely() -> None:
     """So that the cost of a decision does not grow with the number of trials."""
     measured = []
 
-    class Counting(Trust):
+    class Counting(FirstRungSelector):
         def _move(self) -> None:
             measured.append(len(self.qualities[1]))
 
-    trust, generator = Counting(3, 50), random.Random(0)
+    first_rung_line, generator = Counting(3, 50), random.Random(0)
     for i in range(10_000):
-        trust.record(f"t{i}", 1, generator.random())
+        first_rung_line.record(f"t{i}", 1, generator.random())
     assert len(measured) < 20 + math.log(10_000, 1.05)
     assert measured[-1] > 9_000
 
@@ -226,9 +226,11 @@ def test_a_run_tells_where_its_first_rung_came_to_be_and_why() -> None:
         for i, quality in enumerate(generator.random() for _ in range(60))
     ]
     results = finished_run("auto", trials)
-    assert trust(results).startswith("grace_period auto: first rung at training_iteration 9; of the best trials a cut ")
-    assert trust(finished_run(3, trials)) == ""
-    assert trust(finished_run("auto", [])).endswith("; nothing was measured yet")
+    assert first_rung_line(results).startswith(
+        "grace_period auto: first rung at training_iteration 9; of the best trials a cut "
+    )
+    assert first_rung_line(finished_run(3, trials)) == ""
+    assert first_rung_line(finished_run("auto", [])).endswith("; nothing was measured yet")
 
 
 def finished_run(grace_period: int | str, trials: list[list[Report]]) -> ResultSet:

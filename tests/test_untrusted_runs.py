@@ -19,9 +19,9 @@ from tuner.actions.run import run
 from tuner.cli import cli
 from tuner.errors import InputError
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import at_a_glance
+from tuner.runs.loading import load_summary
 from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
-from tuner.search.recovery import take_stock
+from tuner.search.recovery import read_stored_search
 from tuner.search.snapshot import STATE
 from tuner.spec.document import dump_yaml, read_yaml
 from tuner.storage.folder import RunFolder
@@ -103,7 +103,7 @@ def test_with_trust_they_are_opened(storage: Path, tmp_path: Path) -> None:
     shutil.copytree(storage / "run", tmp_path / "copy")
     lines = (tmp_path / "copy/journal.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "copy/journal.jsonl").write_bytes(b"".join(lines[:2]))
-    take_stock(at_a_glance(RunFolder.at(tmp_path / "copy")), trust=True)
+    read_stored_search(load_summary(RunFolder.at(tmp_path / "copy")), trust=True)
     assert (tmp_path / "boom").exists()
 
 
@@ -116,7 +116,7 @@ def test_an_experiment_cannot_smuggle_a_pickle_into_its_journal(tmp_path: Path) 
         journal = JournalWriter(results.folder)
         journal.append("began", spec=results.spec | {"params": params}, provenance={})
         journal.close()
-        stock = take_stock(at_a_glance(results.folder), trust=True)
+        stock = read_stored_search(load_summary(results.folder), trust=True)
         assert stock.results.spec["params"] == {"innocent": {"__pickled__": written}}
     assert not (tmp_path / "boom").exists()
 

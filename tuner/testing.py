@@ -22,7 +22,7 @@ from tuner.spec.algorithm import AlgorithmSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import Document
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space, read_space
 
 MIXED = {
@@ -139,8 +139,8 @@ def _check_pickled(spec: AlgorithmSpec) -> None:
     assert _pickled(spec) == spec, f"{_name(spec)} must be the same when it is unpickled"
 
 
-def _task(space: Space, seed: int = 0, mode: Mode = "min", max_t: int | None = 3) -> Task:
-    return Task(space, (mode,), trials=20, max_t=max_t, seed=seed)
+def _task(space: Space, seed: int = 0, mode: Mode = "min", max_t: int | None = 3) -> SearchProblem:
+    return SearchProblem(space, (mode,), trials=20, max_t=max_t, seed=seed)
 
 
 def _plain(value: Any) -> bool:
@@ -239,7 +239,7 @@ class _Trials:
         self.spec, self.slots, self.steps, self.mode = spec, slots, steps, mode
         self.waiting = [(f"t{number}", space.sample(draws)) for number in range(trials)]
         max_t = spec.fidelity[1] if spec.fidelity else None
-        task = Task(space, (mode,), trials, max_t, seed=0)
+        task = SearchProblem(space, (mode,), trials, max_t, seed=0)
         self.scheduler: Scheduler = spec.scheduler(task)
         self.configurations: dict[str, Configuration] = {}
         self.at: dict[str, int] = {}

@@ -58,7 +58,7 @@ def trial(reported: Path, storage: Path, given: argparse.Namespace, waits: bool)
     """Seconds that a trial takes."""
     report_interceptor.make_durable = make_durable if waits else lambda folder: None
     session = Session(storage)
-    kept = report_interceptor.Saving(session, 1, Fifo())  # type: ignore[arg-type]
+    kept = report_interceptor.ReportInterceptor(session, 1, Fifo())  # type: ignore[arg-type]
     begun = time.perf_counter()
     for epoch in range(given.epochs):
         time.sleep(given.seconds)

@@ -39,7 +39,7 @@ from tuner.schedulers.base import Scheduler, SchedulerSpec  # noqa: E402
 from tuner.searchers import AnySearch  # noqa: E402
 from tuner.searchers.base import Searcher, SearchSpec  # noqa: E402
 from tuner.simulator import Table, simulate  # noqa: E402
-from tuner.spec.problem import Task  # noqa: E402
+from tuner.spec.problem import SearchProblem  # noqa: E402
 
 SIZES = [100, 200, 500, 1000, 2000, 5000, 10_000]
 """Trials before which costs are reported."""
@@ -102,7 +102,7 @@ class TimedSearch(SearchSpec):
     inner: AnySearch
     costs: ClassVar[Costs]
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         built: Searcher = type(self).costs.of(self.inner.searcher(task), ("suggest", "observe", "end"))
         return built
 
@@ -117,7 +117,7 @@ class TimedScheduler(SchedulerSpec):
     def fidelity(self) -> tuple[str, int] | None:
         return self.inner.fidelity
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         built: Scheduler = type(self).costs.of(self.inner.build(task), ("add", "report", "remove", "next"))
         return built
 

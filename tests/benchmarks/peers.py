@@ -24,7 +24,7 @@ from pydantic import ConfigDict
 from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 from tuner.spec.space.domains import Choice, Domain
 from tuner.spec.space.ranges import Float, Integer
@@ -51,7 +51,7 @@ class PeerSearch(SearchSpec):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     peer: Peer
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         return self.peer
 
 
@@ -61,7 +61,7 @@ class PeerScheduler(SchedulerSpec):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     peer: Peer
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         return self.peer
 
 

@@ -111,10 +111,10 @@ def folder_of(path: Path) -> Any:
 def recorder_of(begun: Any, plan: Any) -> Any:
     from tuner.execution.recorder import Recorder
     from tuner.runs.journal import JournalWriter
-    from tuner.search.control import Control
+    from tuner.search.control import SearchControl
 
     journal = JournalWriter(begun.results.folder)
-    made = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, Control(), [])
+    made = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, SearchControl(), [])
     made.hosts._nodes["00"], made.hosts._of_node["node"] = "node", "host"
     return made
 
@@ -135,7 +135,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     from tuner.runs.provenance import resolved_spec
     from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
-    from tuner.search.recovery import Recovered
+    from tuner.search.recovery import RecoveredSearch
     from tuner.search.usage import ledger_of
 
     plan = plan_of(trials)
@@ -144,7 +144,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     results = ResultSet(folder, resolved_spec(plan, {}), {"seed": 1, "slots": WORKERS, "trials": trials})
     write_experiment(results)
     results.save()
-    recorder = recorder_of(Recovered(results, new_course(plan), ledger_of(results), 0.0), plan)
+    recorder = recorder_of(RecoveredSearch(results, new_course(plan), ledger_of(results), 0.0), plan)
     recorder._journal.append("began", spec=results.spec, provenance=results.provenance)
     handled = ("added", "on_trial_start", "on_trial_result", "on_trial_complete", "on_step_end")
     longest = Longest(recorder, handled)
@@ -196,8 +196,8 @@ def search(path: Path, trials: int) -> dict[str, Any]:
 def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     """The recorder of a search that is taken up as `resume` does it, and the seconds of each step."""
     from tuner.execution.fit import new_course
-    from tuner.runs.loading import at_a_glance
-    from tuner.search.recovery import recover, take_stock
+    from tuner.runs.loading import load_summary
+    from tuner.search.recovery import read_stored_search, recover
 
     plan = plan_of(trials)
     spent: dict[str, float] = {}
@@ -208,8 +208,8 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
         spent[name] = time.perf_counter() - begun
         return found
 
-    files = timed("at_a_glance", lambda: at_a_glance(folder))
-    stock = timed("take_stock", lambda: take_stock(files))
+    files = timed("at_a_glance", lambda: load_summary(folder))
+    stock = timed("take_stock", lambda: read_stored_search(files))
     recovered = timed("recover", lambda: recover(stock, lambda: new_course(plan)))
     recorder = recorder_of(recovered, plan)
     timed("begin", recorder.begin)

@@ -20,14 +20,14 @@ available_node_types: {worker: {min_workers: 3}}
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, str]]:
-    """What `tuner.jobs.recover.revive` is called with; it continues all jobs but those of ``/mnt/bad``."""
+    """What `tuner.jobs.recover.resubmit_all` is called with; it continues all jobs but those of ``/mnt/bad``."""
     calls: list[tuple[str, int, str]] = []
 
     def revive(storage: str, nodes: int, address: str) -> bool:
         calls.append((storage, nodes, address))
         return storage != "/mnt/bad"
 
-    monkeypatch.setattr("tuner.jobs.recover.revive", revive)
+    monkeypatch.setattr("tuner.jobs.recover.resubmit_all", revive)
     return calls
 
 

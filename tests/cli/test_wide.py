@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.test_results import new_run, trial
 from tuner.cli import cli, options
 from tuner.runs.results import PROVENANCE, write_json
-from tuner.visualization.text_tables import aligned
+from tuner.visualization.text_tables import format_columns
 
 CONFIG = {f"a_parameter_{k}": 0.125 * k for k in range(20)}
 
@@ -53,7 +53,7 @@ def test_on_a_terminal_a_row_is_a_line(run: str, monkeypatch: pytest.MonkeyPatch
 
 def test_folded_cells_stay_in_their_columns() -> None:
     rows = [["a", "b", "c"], ["1", "one two three four", "x"], ["2", "", "y"]]
-    assert aligned(rows, 16, fold=True).splitlines() == [
+    assert format_columns(rows, 16, fold=True).splitlines() == [
         "a  b           c",
         "1  one two     x",
         "   three four",

@@ -16,7 +16,7 @@ from tests.cluster.hosts import Host, until
 from tests.cluster.launcher import Cluster
 from tests.cluster.store import STORAGE, Store
 from tuner import load_run
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -67,7 +67,7 @@ def number(cluster: Cluster, name: str) -> int:
 
 def used(run: Path) -> set[int]:
     """The hosts that reports came from."""
-    trials = last_known(RunFolder.at(run)).trials
+    trials = load_latest(RunFolder.at(run)).trials
     return {report.metrics["host"] for trial in trials for report in trial.reports}
 
 
@@ -147,7 +147,7 @@ def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
         assert tuner(laptop, "resume stopped").splitlines()[-1] == "stopped"
     until(lambda: reports(run) >= before + 24)
     tuner(laptop, "stop stopped")
-    trials = last_known(RunFolder.at(run)).trials
+    trials = load_latest(RunFolder.at(run)).trials
     assert len(trials) == 8
     for trial in trials:
         assert [report.step for report in trial.reports] == list(range(1, trial.steps + 1))
@@ -186,7 +186,7 @@ def test_a_worker_that_joins_is_used_within_30_s(cluster: Cluster, laptop: Host)
     until(lambda: number(cluster, "worker2") in used(run), 60)
     reported = [
         report.timestamp
-        for trial in last_known(RunFolder.at(run)).trials
+        for trial in load_latest(RunFolder.at(run)).trials
         for report in trial.reports
         if report.metrics["host"] == number(cluster, "worker2")
     ]
@@ -205,7 +205,7 @@ def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> 
     records = run.parent / ".jobs"
     assert [path.name for path in records.iterdir()] == ["headless"]
     cluster.head.kill()
-    before = [trial for trial in last_known(RunFolder.at(run)).trials if trial.status == "completed"]
+    before = [trial for trial in load_latest(RunFolder.at(run)).trials if trial.status == "completed"]
     cluster.head.boot()
     assert "job headless continues: the cluster lost its head while it ran" in cluster.up()
     assert cluster.head.run("python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml") == ""  # it runs

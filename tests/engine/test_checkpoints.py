@@ -19,7 +19,7 @@ from tuner.runs.trial import Report, Trial
 from tuner.search import checkpoint_retention
 from tuner.storage import manifest
 from tuner.storage.folder import RunFolder
-from tuner.storage.manifest import damage
+from tuner.storage.manifest import find_damage
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_or_to_the_beginning(t
     for trial in results.trials:
         present = {f"ray/{trial.id}/{path.name}" for path in (tmp_path / "run/ray" / trial.id).glob("checkpoint_*")}
         assert present == set(folders(trial))
-        assert all(damage(RunFolder.at(tmp_path / "run" / name)) == "" for name in present)
+        assert all(find_damage(RunFolder.at(tmp_path / "run" / name)) == "" for name in present)
 
 
 def test_the_process_that_goes_on_from_a_checkpoint_reads_it_and_not_the_driver(

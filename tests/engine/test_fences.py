@@ -19,12 +19,12 @@ from tuner.execution.trial_process import trainable_class
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.runs.results import EXPERIMENT
 from tuner.schedulers.fifo import Fifo
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK
-from tuner.storage.manifest import damage
+from tuner.storage.manifest import find_damage
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ray_session")]
 
@@ -49,7 +49,7 @@ def test_a_search_whose_run_was_taken_over_ends_and_writes_nothing_more(tmp_path
     assert not (folder / "best").exists()
     with pytest.raises(Interrupted):
         resume(folder, say=lambda text: None, listeners=[At(5, press_ctrl_c)])
-    assert [report.step for report in last_known(RunFolder.at(folder)).trials[0].reports][:6] == [1, 2, 3, 4, 5, 6]
+    assert [report.step for report in load_latest(RunFolder.at(folder)).trials[0].reports][:6] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_partitioned_attempt_writes_beside_its_successor(tmp_path: Path) -> None:
@@ -81,6 +81,6 @@ def test_a_partitioned_attempt_writes_beside_its_successor(tmp_path: Path) -> No
     later = reports(elder, 5)
     assert not set(written) & set(later)
     assert [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in written] == before
-    assert [damage(RunFolder.at(folder)) for folder in written] == [""] * 3
+    assert [find_damage(RunFolder.at(folder)) for folder in written] == [""] * 3
     for process in (elder, successor):
         ray.kill(process)

@@ -21,7 +21,7 @@ def test_a_search_of_30_trials_fits_on_the_screen_and_leaves_it_clean(
     monkeypatch.setattr(live_module, "REDRAW_S", 0.02)
     screens: list[list[str]] = []
 
-    class Watched(live_module.Live):
+    class Watched(live_module.LiveProgress):
         def tick(self) -> None:
             super().tick()
             screens.append(terminal.lines)

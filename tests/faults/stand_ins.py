@@ -30,7 +30,7 @@ from ray.tune.result import (
 from tuner.execution.failure_classifier import DamagedCheckpoint
 from tuner.execution.retrying_controller import ActorManager
 from tuner.storage.folder import RunFolder
-from tuner.storage.manifest import contents, damage, seal
+from tuner.storage.manifest import contents, find_damage, seal
 
 EPOCHS = 9
 
@@ -49,7 +49,7 @@ class Trial:
 
     def restore(self, result: _TrainingResult) -> None:
         path = result.checkpoint.path
-        if problem := damage(RunFolder(result.checkpoint.filesystem, path, path)):  # as a trial's process does
+        if problem := find_damage(RunFolder(result.checkpoint.filesystem, path, path)):  # as a trial's process does
             raise DamagedCheckpoint(problem)
         with result.checkpoint.filesystem.open_input_stream(f"{result.checkpoint.path}/state.json") as stream:
             self.epoch = json.loads(stream.read())

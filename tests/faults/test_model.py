@@ -37,7 +37,7 @@ from tuner.runs.results import ResultSet
 from tuner.search.checkpoint_retention import copy_name
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
-from tuner.storage.manifest import damage
+from tuner.storage.manifest import find_damage
 
 TRIALS = 8
 TOY = Path(__file__).parent / "toy.py"
@@ -268,9 +268,9 @@ def sequence(seed: int) -> str:
 
 
 def _known(place: Place) -> ResultSet:
-    from tuner.runs.loading import last_known
+    from tuner.runs.loading import load_latest
 
-    return last_known(place.folder)
+    return load_latest(place.folder)
 
 
 def _check_nothing_needed_is_gone(place: Place, told: str) -> None:
@@ -280,7 +280,7 @@ def _check_nothing_needed_is_gone(place: Place, told: str) -> None:
         if trial.segments and trial.segments[-1].after == trial.steps and not trial.has_ended:
             needed.append(f"ray/{trial.id}/{copy_name(trial.segments[-1])}")
         for checkpoint in needed:
-            assert damage(place.folder / str(checkpoint)) == "", f"{told}: {checkpoint}"
+            assert find_damage(place.folder / str(checkpoint)) == "", f"{told}: {checkpoint}"
 
 
 def _check_nothing_superfluous_is_left(place: Place, results: ResultSet, told: str) -> None:

@@ -15,13 +15,13 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from tests.hostile.damage import damaged_file
 from tuner.errors import EnvironmentFailure, TunerError
 from tuner.execution.fit import new_course
-from tuner.jobs.record import JOBS, Job, Submitter, kept, list_code, recorded
+from tuner.jobs.record import JOBS, Job, Submitter, list_code, recorded, stored_jobs
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runs.journal import JournalReader
-from tuner.runs.loading import at_a_glance, last_known
+from tuner.runs.loading import load_latest, load_summary
 from tuner.runs.provenance import experiment_of
-from tuner.search.recovery import recover, take_stock
+from tuner.search.recovery import read_stored_search, recover
 from tuner.storage.folder import RunFolder
 
 NO_RAY = "this is as far as a search comes without Ray"
@@ -54,9 +54,9 @@ def on_a_store(storage: Path, rng: random.Random) -> str:
             file.unlink()  # a store holds no links and no pipes
     folder = RunFolder(SubTreeFileSystem(str(storage), LocalFileSystem()), "victim", "test://victim")
     with contextlib.suppress(TunerError):
-        last_known(folder)
+        load_latest(folder)
     try:
-        stock = take_stock(at_a_glance(folder))
+        stock = read_stored_search(load_summary(folder))
         recover(stock, lambda: new_course(make_plan(experiment_of(stock.results), this_machine())))
     except TunerError:
         return ""
@@ -111,7 +111,7 @@ def as_jobs(storage: Path, rng: random.Random) -> str:
         for name in recorded(str(storage)):
             with tempfile.TemporaryDirectory() as folder:
                 with contextlib.suppress(TunerError):
-                    kept(str(storage), name).unpack(Path(folder) / "code")
+                    stored_jobs(str(storage), name).unpack(Path(folder) / "code")
                 if found := [path.name for path in Path(folder).iterdir() if path.name != "code"]:
                     return f"its code was unpacked to {found}"
     return ""

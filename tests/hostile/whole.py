@@ -16,11 +16,11 @@ from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runs.failure import Failure
 from tuner.runs.journal import JournalWriter, last_event
-from tuner.runs.loading import at_a_glance
+from tuner.runs.loading import load_summary
 from tuner.runs.provenance import experiment_of
 from tuner.runs.results import ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial
-from tuner.search.recovery import recover, take_stock
+from tuner.search.recovery import read_stored_search, recover
 from tuner.search.snapshot import Snapshot, write_snapshot
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import contents, seal
@@ -134,7 +134,7 @@ def _journal(results: ResultSet) -> None:
 
 def _snapshot(folder: RunFolder) -> None:
     """Writes one of the search as its journal tells it, signed by this user."""
-    stock = take_stock(at_a_glance(folder))
+    stock = read_stored_search(load_summary(folder))
     plan = make_plan(experiment_of(stock.results), this_machine())
     recovered = recover(stock, lambda: new_course(plan))
     event = last_event(folder)

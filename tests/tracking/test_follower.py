@@ -13,12 +13,12 @@ from tests.tracking.held import children, held, parent, recorded
 from tests.tracking.made_up import made_up_run
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import Tracking
-from tuner.runs.history import History
+from tuner.runs.history import EventApplier
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import last_known
+from tuner.runs.loading import load_latest
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
-from tuner.tracking.follower import Delivery, Follower, follow
+from tuner.tracking.follower import JournalFollower, Outbox, follow
 from tuner.tracking.process import TrackingProcess
 
 
@@ -44,7 +44,7 @@ def started(journal: JournalWriter, trial: str) -> None:
 def test_it_sends_what_happens_as_it_happens(journal: JournalWriter, tmp_path: Path, database: str) -> None:
     said: list[str] = []
     folder = made_up_run(tmp_path).folder
-    follower = Follower(folder, said.append)
+    follower = JournalFollower(folder, said.append)
     started(journal, "a")
     follower.step()
     assert [run.info.status for run in children(database).values()] == ["RUNNING"]
@@ -55,7 +55,7 @@ def test_it_sends_what_happens_as_it_happens(journal: JournalWriter, tmp_path: P
     journal.append("ended", trial="a", status="completed", reason="", rung=None)
     follower.step()
     assert {name: run.info.status for name, run in children(database).items()} == {"a": "FINISHED", "b": "RUNNING"}
-    assert held(database) == recorded(last_known(folder))
+    assert held(database) == recorded(load_latest(folder))
     assert said == []
 
 
@@ -68,14 +68,14 @@ def test_a_killed_search_leaves_no_run_running(journal: JournalWriter, tmp_path:
     assert (children(database)["a"].info.status, parent(database).info.status) == ("KILLED", "KILLED")
     journal.append("started", trial="a")
     reported(journal, "a", 2, 0.6)
-    follower = Follower(made_up_run(tmp_path).folder, print)
+    follower = JournalFollower(made_up_run(tmp_path).folder, print)
     follower.step()
     assert (children(database)["a"].info.status, parent(database).info.status) == ("RUNNING", "RUNNING")
-    assert held(database) == recorded(last_known(made_up_run(tmp_path).folder))
+    assert held(database) == recorded(load_latest(made_up_run(tmp_path).folder))
 
 
 def test_what_a_damaged_journal_lost_is_passed_over(journal: JournalWriter, tmp_path: Path, database: str) -> None:
-    follower = Follower(made_up_run(tmp_path).folder, print)
+    follower = JournalFollower(made_up_run(tmp_path).folder, print)
     journal.append("started", trial="lost")
     reported(journal, "lost", 1, 0.5)
     started(journal, "a")
@@ -117,8 +117,8 @@ def test_what_a_mirror_missed_is_sent_when_it_is_back(
     said: list[str] = []
     mirror = Away()
     results = made_up_run(tmp_path)
-    history = History(results)
-    delivery = Delivery(mirror, said.append)
+    history = EventApplier(results)
+    delivery = Outbox(mirror, said.append)
 
     def happens(**event: Any) -> None:
         clock[0] += 1
@@ -146,9 +146,9 @@ def test_a_mirror_that_stays_away_is_told_in_the_end(tmp_path: Path, monkeypatch
     monkeypatch.setattr("tuner.tracking.follower.time.sleep", lambda seconds: None)
     mirror = Away()
     mirror.is_away = True
-    assert Delivery(mirror, lambda text: None).close(made_up_run(tmp_path)) == "the mirror is away"
+    assert Outbox(mirror, lambda text: None).close(made_up_run(tmp_path)) == "the mirror is away"
     mirror.is_away = False
-    assert Delivery(mirror, lambda text: None).close(made_up_run(tmp_path)) == ""
+    assert Outbox(mirror, lambda text: None).close(made_up_run(tmp_path)) == ""
 
 
 def test_a_follower_that_dies_does_not_hurt_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,16 +171,16 @@ def test_a_storage_that_fails_for_a_while_does_not_end_what_follows(
     journal: JournalWriter, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started(journal, "a")
-    over, steps, step = threading.Event(), [0], Follower.step
+    over, steps, step = threading.Event(), [0], JournalFollower.step
 
-    def stepped(follower: Follower) -> None:
+    def stepped(follower: JournalFollower) -> None:
         steps[0] += 1
         if steps[0] == 1:
             raise OSError("503 SlowDown")
         step(follower)
         over.set()
 
-    monkeypatch.setattr(Follower, "step", stepped)
+    monkeypatch.setattr(JournalFollower, "step", stepped)
     monkeypatch.setattr("tuner.tracking.follower._EVERY_S", 0.01)
     assert follow(made_up_run(tmp_path).folder, over, print) == ""
     assert children(database).keys() == {"a"}

@@ -18,7 +18,7 @@ from tuner.experiment.tracking import MlflowTracking
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
-from tuner.tracking.backends.mlflow import MlflowMirror
+from tuner.tracking.backends.mlflow import MlflowBackend
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def results(tmp_path: Path) -> ResultSet:
     return made_up_run(tmp_path)
 
 
-def mirror(results: ResultSet, **options: Any) -> MlflowMirror:
+def mirror(results: ResultSet, **options: Any) -> MlflowBackend:
     """One in a process of its own: it knows nothing but what MLflow says."""
-    made = MlflowMirror(MlflowTracking.model_validate(options), results)
+    made = MlflowBackend(MlflowTracking.model_validate(options), results)
     made.open(results)
     return made
 

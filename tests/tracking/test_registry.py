@@ -19,7 +19,7 @@ from tuner.plan.planner import make_plan
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.storage.folder import RunFolder
-from tuner.tracking.backends.mlflow import MlflowMirror
+from tuner.tracking.backends.mlflow import MlflowBackend
 
 USER = """
 import torch
@@ -76,7 +76,7 @@ def test_the_best_model_is_registered_once_and_loads_without_the_user_s_code(
     results.add(Trial("a", 1, {"width": 3}, "completed", reports=[best], best=best))
     results.save_best()
     for _ in range(2):
-        mirror = MlflowMirror(MlflowTracking.model_validate({"register": "winner"}), results)
+        mirror = MlflowBackend(MlflowTracking.model_validate({"register": "winner"}), results)
         mirror.open(results)
         mirror.close(results)
     (version,) = MlflowClient(database).search_model_versions("name='winner'")

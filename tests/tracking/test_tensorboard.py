@@ -13,7 +13,7 @@ from tuner.errors import InputError
 from tuner.experiment.tracking import TensorboardTracking, Tracking
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
-from tuner.tracking import mirrors_of
+from tuner.tracking import backends_of
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_trial_has_one_file_whatever_process_wrote_it(results: ResultSet, tmp_
     made_up_trial(results, status="pending")
     folder = tmp_path / "run" / "tensorboard" / "trial_0001_id1"
     for more in (3, 4):
-        (mirror,) = mirrors_of(Tracking(tensorboard=TensorboardTracking()), results)
+        (mirror,) = backends_of(Tracking(tensorboard=TensorboardTracking()), results)
         mirror.open(results)
         mirror.send(results, results.trials)
         report(trial, more, 0.1 * more)
@@ -73,7 +73,7 @@ def test_the_hparams_plugin_has_configuration_and_status(
     results: ResultSet, tmp_path: Path, status: str, told: int
 ) -> None:
     made_up_trial(results, 0.1, 0.2, status=status)
-    (mirror,) = mirrors_of(Tracking(tensorboard=TensorboardTracking()), results)
+    (mirror,) = backends_of(Tracking(tensorboard=TensorboardTracking()), results)
     mirror.open(results)
     mirror.send(results, results.trials)
     mirror.close(results)
@@ -90,4 +90,4 @@ def test_an_object_store_is_refused(results: ResultSet) -> None:
 
     folder = RunFolder(SubTreeFileSystem("/tmp", LocalFileSystem()), "x", "s3://x")
     with pytest.raises(InputError, match=r"tracking.tensorboard: s3://x is no local folder"):
-        mirrors_of(Tracking(tensorboard=TensorboardTracking()), ResultSet(folder, results.spec, {}))
+        backends_of(Tracking(tensorboard=TensorboardTracking()), ResultSet(folder, results.spec, {}))

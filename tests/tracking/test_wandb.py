@@ -11,8 +11,8 @@ import pytest
 
 from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.experiment.tracking import Tracking, WandbTracking
-from tuner.tracking import mirrors_of
-from tuner.tracking.backends.base import Mirror
+from tuner.tracking import backends_of
+from tuner.tracking.backends.base import TrackingBackend
 
 BLOCK = 32768
 
@@ -40,12 +40,12 @@ def values(items: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def mirror(tmp_path: Path) -> Mirror:
-    (made,) = mirrors_of(Tracking(wandb=WandbTracking(mode="offline")), made_up_run(tmp_path))
+def mirror(tmp_path: Path) -> TrackingBackend:
+    (made,) = backends_of(Tracking(wandb=WandbTracking(mode="offline")), made_up_run(tmp_path))
     return made
 
 
-def test_a_trial_is_one_run_through_a_resume(tmp_path: Path, mirror: Mirror) -> None:
+def test_a_trial_is_one_run_through_a_resume(tmp_path: Path, mirror: TrackingBackend) -> None:
     from wandb import teardown
 
     results = made_up_run(tmp_path)

@@ -26,16 +26,16 @@ from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
 from tuner.runs.events import Compared
-from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, History
+from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, EventApplier
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import at_a_glance
+from tuner.runs.loading import load_summary
 from tuner.runs.provenance import experiment_of
 from tuner.runs.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
-from tuner.search.control import Control
+from tuner.search.control import SearchControl
 from tuner.search.emitted_events import ending, reported
-from tuner.search.recovery import Recovered, recover, take_stock
+from tuner.search.recovery import RecoveredSearch, read_stored_search, recover
 from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import Lock, locked
@@ -78,13 +78,13 @@ class AskTell:
         3
     """
 
-    def __init__(self, plan: Plan, recovered: Recovered, lock: Lock, held: contextlib.ExitStack) -> None:
+    def __init__(self, plan: Plan, recovered: RecoveredSearch, lock: Lock, held: contextlib.ExitStack) -> None:
         self.results = recovered.results
         self._plan, self._held = plan, held
         self._course, self._ledger = recovered.course, recovered.ledger
-        self._history = History(self.results)
+        self._history = EventApplier(self.results)
         self._journal = JournalWriter(self.results.folder, lock)
-        self._control = Control(elapsed_before=recovered.elapsed)
+        self._control = SearchControl(elapsed_before=recovered.elapsed)
         self._compared = Compared.by(self.results.spec)
         spec = plan.spec
         self._budget = BudgetStopper(spec.budget, spec.scheduler, 0, self.results, self._ledger, self._control)
@@ -287,7 +287,7 @@ def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:
     """Continues a search that `begin` began. Raises InputError if it came to its end, or was begun otherwise."""
     with contextlib.ExitStack() as held:
         lock = held.enter_context(locked(folder))
-        stock = take_stock(at_a_glance(folder), trust)
+        stock = read_stored_search(load_summary(folder), trust)
         known = stock.results
         if known.spec.get("trainable") != REFERENCE:
             raise InputError(f"{folder.shown} has a trainable: continue it with resume()")

@@ -17,7 +17,7 @@ from tuner.actions.intervals import Interval, interval
 from tuner.actions.retraining import SEED, Retraining, retraining
 from tuner.actions.run import Say, run
 from tuner.errors import InputError, NoUsableResult
-from tuner.runs.loading import begun, last_known
+from tuner.runs.loading import load_latest, run_exists
 from tuner.runs.restore import restore_best
 from tuner.runs.results import ResultSet, how_to_resume, write_json
 from tuner.runs.trial import Trial
@@ -137,7 +137,7 @@ def confirm(
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     parent, name = posixpath.split(f"{results.folder.shown.rstrip('/')}-confirm")
     folder = RunFolder.at(parent) / name
-    if begun(folder):
+    if run_exists(folder):
         again = _finished(folder, plan)
     else:
         again = run(plan.experiment, name=name, storage=parent, address=address, listeners=listeners, say=say)
@@ -148,7 +148,7 @@ def confirm(
 
 def _finished(folder: RunFolder, plan: Retraining) -> ResultSet:
     """What was trained again before. Raises InputError where that is something else, or not complete."""
-    known = last_known(folder)
+    known = load_latest(folder)
     points = [dict(point) for point in plan.experiment.spec.search.points_to_evaluate]
     if known.section("search").get("points_to_evaluate") != points:
         raise InputError(

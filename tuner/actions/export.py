@@ -14,7 +14,7 @@ from tuner.runs.provenance import experiment_of
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.space import Choice, Computed, Constant, Domain, Float, Integer, Normal, Parameter, at
-from tuner.spec.values import identity, is_number, show
+from tuner.spec.values import is_number, to_inline_yaml, value_key
 
 if TYPE_CHECKING:
     import optuna
@@ -57,12 +57,12 @@ def optuna_study(results: ResultSet, storage: str | None = None, name: str | Non
     Raises InputError where the URL is wrong or another study has that name, EnvironmentFailure where the database
     cannot be used.
     """
-    from tuner.searchers.optuna.searcher import quiet
+    from tuner.searchers.optuna.searcher import silence_optuna
 
     space = experiment_of(results).spec.search_space
     columns = [_column(p, results.trials) for p in space.parameters if not isinstance(p.domain, Constant)]
     trials = [_frozen(results, trial, columns) for trial in results.trials]
-    with quiet(), _database(storage) as opened:
+    with silence_optuna(), _database(storage) as opened:
         study = _emptied(results, opened, name or results.name)
         study.set_user_attr(NOTICES, [f"{column.name}: {column.remark}" for column in columns if column.remark])
         study.add_trials(trials)
@@ -171,7 +171,7 @@ def _column(parameter: Parameter, trials: Sequence[Trial]) -> _Column:
             values[trial.id] = at(trial.config, parameter.path)
     if isinstance(domain, Computed):
         remark = f"computed from the others: the user attribute config.{parameter.name} of each trial"
-        told = {trial: value if _is_plain(value) else show(value) for trial, value in values.items()}
+        told = {trial: value if _is_plain(value) else to_inline_yaml(value) for trial, value in values.items()}
         return _Column(parameter.name, told, None, remark)
     if isinstance(domain, Choice) or not all(map(is_number, values.values())):
         return _categorical(parameter, values)
@@ -189,11 +189,11 @@ def _categorical(parameter: Parameter, values: dict[str, Any]) -> _Column:
 
     domain = parameter.domain
     known = [*(domain.categories if isinstance(domain, Choice) else ()), *values.values()]
-    choices = list({identity(value): value for value in known}.values())
+    choices = list({value_key(value): value for value in known}.values())
     if all(map(_is_plain, choices)) and len(set(choices)) == len(choices):
         return _Column(parameter.name, values, CategoricalDistribution(choices))
-    texts = {trial: show(value) for trial, value in values.items()}
-    choices = list(dict.fromkeys(map(show, choices)))
+    texts = {trial: to_inline_yaml(value) for trial, value in values.items()}
+    choices = list(dict.fromkeys(map(to_inline_yaml, choices)))
     return _Column(parameter.name, texts, CategoricalDistribution(choices), "its values become text")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import InputError, did_you_mean
 from tuner.runs.results import ResultSet
-from tuner.spec.quantities import seconds
+from tuner.spec.quantities import parse_duration
 
 RETRY = "retry --failed"
 """The request by which all failed trials run again."""
@@ -38,24 +38,28 @@ def extension(
     scheduler, budget = results.section("scheduler"), results.section("budget")
     found = []
     if trials is not None:
-        found.append(f"budget.trials={_longer('--trials', trials, budget.get('trials'), whole=True)}")
+        found.append(f"budget.trials={_parse_limit('--trials', trials, budget.get('trials'), whole=True)}")
     if max_t is not None:
         if "max_t" not in scheduler:
             raise InputError(
                 f"--max-t: scheduler {scheduler.get('kind')} has no max_t: its trials end with their function; "
                 f"give more epochs by a parameter of the trainable, in a new run"
             )
-        found.append(f"scheduler.max_t={_longer('--max-t', max_t, scheduler['max_t'], whole=True)}")
+        found.append(f"scheduler.max_t={_parse_limit('--max-t', max_t, scheduler['max_t'], whole=True)}")
     if wall_clock is not None:
-        found.append(f"budget.wall_clock={_longer('--wall-clock', wall_clock, budget.get('wall_clock'), whole=False)}")
+        found.append(
+            f"budget.wall_clock={_parse_limit('--wall-clock', wall_clock, budget.get('wall_clock'), whole=False)}"
+        )
     return found
 
 
-def _longer(option: str, text: str | float, before: float | None, whole: bool) -> str:
+def _parse_limit(option: str, text: str | float, before: float | None, whole: bool) -> str:
     written = str(text).strip()
     added = written.startswith("+")
     try:
-        value = int(written) if whole else seconds(float(written) if _is_number(written) else written.lstrip("+"))
+        value = (
+            int(written) if whole else parse_duration(float(written) if _is_number(written) else written.lstrip("+"))
+        )
     except ValueError as error:
         raise InputError(f"{option}: {text!r} is not a {'whole number' if whole else 'duration'}: {error}") from None
     if added and before is None:
@@ -70,7 +74,7 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"\+?\d+(\.\d+)?", text) is not None
 
 
-def survivors(results: ResultSet, higher: bool) -> list[str]:
+def resumable_trials(results: ResultSet, higher: bool) -> list[str]:
     """Ended trials that may continue in a longer search: ``higher``, those that were complete; those out of budget."""
     return [
         trial.id

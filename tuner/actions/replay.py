@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.actions.replay_comparison import Difference, measures, same
+from tuner.actions.replay_comparison import Difference, equal_as_recorded, is_process_metric
 from tuner.errors import InputError, Interrupted, did_you_mean
-from tuner.execution.failure_classifier import BadReport, MissingMetric, failure_of, user_error
-from tuner.execution.in_process import run_here
-from tuner.execution.trial_context import TrialTask
+from tuner.execution.failure_classifier import BadReport, MissingMetric, classify, user_error
+from tuner.execution.in_process import run_in_process
+from tuner.execution.trial_context import TrialContext
 from tuner.runs.provenance import experiment_of, surroundings
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
@@ -130,7 +130,7 @@ def replay(
         return step < last or follows_to_its_end
 
     try:
-        error = run_here(
+        error = run_in_process(
             _task(results),
             trial.config,
             take,
@@ -164,10 +164,10 @@ def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
             raise InputError(f"{results.folder.shown}: provenance.json has no {key!r}: the trial cannot be replayed")
 
 
-def _task(results: ResultSet) -> TrialTask:
+def _task(results: ResultSet) -> TrialContext:
     provenance, experiment = results.provenance, experiment_of(results)
     spec = experiment.spec
-    return TrialTask(
+    return TrialContext(
         trainable=spec.trainable,
         roots=experiment.roots,
         working_directory=Path(provenance["working_directory"]),
@@ -212,16 +212,16 @@ class _Comparison:
         for name in dict.fromkeys([*here, *recorded.metrics]):
             self._seen.add(name)
             mine, theirs = here.get(name), recorded.metrics.get(name)
-            if not same(mine, theirs):
+            if not equal_as_recorded(mine, theirs):
                 found.append(Difference(name, step, mine, theirs, self._measures(name)))
                 self._first.setdefault(name, found[-1])
         return found
 
     def _measures(self, name: str) -> bool:
-        return name not in {o.metric for o in self.results.objectives} and measures(name)
+        return name not in {o.metric for o in self.results.objectives} and is_process_metric(name)
 
     def result(self, error: BaseException | None, *, followed: bool, last: int) -> Replay:
-        failure = "" if error is None else failure_of(user_error(error) if fails_by_itself(error) else error).message
+        failure = "" if error is None else classify(user_error(error) if fails_by_itself(error) else error).message
         trial = self.trial
         if not self.ending:
             as_recorded = trial.status == "failed" and trial.reason == failure and self.reports == trial.steps

@@ -33,12 +33,12 @@ class Difference:
         return f"{self.metric} {_shown(self.here)} here, {_shown(self.recorded)} recorded"
 
 
-def measures(metric: str) -> bool:
+def is_process_metric(metric: str) -> bool:
     """Whether a metric of this name tells how a process ran, so that it is another one each time."""
     return bool(_MEASURES.search(metric))
 
 
-def same(here: Any, recorded: Any) -> bool:
+def equal_as_recorded(here: Any, recorded: Any) -> bool:
     """Whether a value is the recorded one, as a run folder keeps it.
 
     There NaN and None are absent, whole numbers may have become floats beside others, and a column of mixed kinds is

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.actions.extend import extension, failed_trials, requested, retried, survivors
+from tuner.actions.extend import extension, failed_trials, requested, resumable_trials, retried
 from tuner.actions.run import Say, prepare, search, write_experiment
 from tuner.errors import InputError
 from tuner.execution.crash import in_one_line
@@ -18,7 +18,7 @@ from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import at_a_glance, find_run
+from tuner.runs.loading import find_run, load_summary
 from tuner.runs.provenance import pickles_of, resolved_spec, roots
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import STORAGE
@@ -30,7 +30,7 @@ from tuner.trainable.trainable import pickle_function
 if TYPE_CHECKING:
     from tuner.execution.recorder import Listener
     from tuner.plan.cluster import Cluster
-    from tuner.search.recovery import Stock
+    from tuner.search.recovery import StoredSearch
 
 
 def resume(
@@ -51,9 +51,9 @@ def resume(
     in place of the working directory that the search began in. ``trainable``: the function again, in place of the one
     that was pickled into the run folder. Raises as `run` does, and InputError if nothing is left to do.
     """
-    with _reopened(run, storage, address, trust, trainable, listeners, say) as found:
+    with _reopen(run, storage, address, trust, trainable, listeners, say) as found:
         if project is not None:
-            move(found.known, Path(project))
+            relocate(found.known, Path(project))
         if found.known.provenance.get("interrupted") is False:
             raise InputError(f"{found.known.folder.shown}: nothing to resume: the search came to its end")
         return _resumed(found)
@@ -85,14 +85,14 @@ def extend(
     Raises InputError where nothing becomes longer, and as `run` does.
     """
     request = requested(trials, max_t, wall_clock, overrides)
-    with _reopened(run, storage, address, trust, trainable, listeners, say) as found:
+    with _reopen(run, storage, address, trust, trainable, listeners, say) as found:
         if found.stock.request == request:
             return _asked_again(found)
         known = found.known
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
             raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
-        return _changed(found, request, survivors(known, higher=max_t is not None), found.experiment(changes))
+        return _changed(found, request, resumable_trials(known, higher=max_t is not None), found.experiment(changes))
 
 
 def retry(
@@ -115,13 +115,13 @@ def retry(
     Raises InputError if none failed, or one of ``trials`` did not, and as `run` does.
     """
     request = retried(trials)
-    with _reopened(run, storage, address, trust, trainable, listeners, say) as found:
+    with _reopen(run, storage, address, trust, trainable, listeners, say) as found:
         if found.stock.request == request:
             return _asked_again(found)
         return _changed(found, request, failed_trials(found.known, trials), found.experiment())
 
 
-def move(results: ResultSet, project: Path) -> None:
+def relocate(results: ResultSet, project: Path) -> None:
     """What was below the working directory of a run is below ``project`` now. Raises InputError where that is none."""
     project = project.resolve()
     if not project.is_dir():
@@ -132,10 +132,10 @@ def move(results: ResultSet, project: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Reopened:
+class _ReopenedRun:
     """A run that no other process works on, and what its search continues with."""
 
-    stock: Stock
+    stock: StoredSearch
     pickles: tuple[Pickled, ...]
     cluster: Cluster
     lock: Lock
@@ -153,7 +153,7 @@ class _Reopened:
 
 
 @contextlib.contextmanager
-def _reopened(
+def _reopen(
     run: str | Path | ResultSet,
     storage: str,
     address: str | None,
@@ -161,16 +161,16 @@ def _reopened(
     trainable: Callable[..., Any] | None,
     listeners: Sequence[Listener],
     say: Say,
-) -> Iterator[_Reopened]:
+) -> Iterator[_ReopenedRun]:
     """Within: no other process works on ``run``, and the cluster is connected to."""
-    from tuner.search.recovery import take_stock
+    from tuner.search.recovery import read_stored_search
 
     folder = run.folder if isinstance(run, ResultSet) else find_run(run, storage)
     with locked(folder) as lock, cluster_at(address) as cluster, in_one_line(folder, lock):
-        stock = take_stock(at_a_glance(folder), trust)
+        stock = read_stored_search(load_summary(folder), trust)
         if trainable is not None:
             replace_pickled(stock.results, trainable)
-        yield _Reopened(stock, pickles_of(stock.results, trust), cluster, lock, listeners, say)
+        yield _ReopenedRun(stock, pickles_of(stock.results, trust), cluster, lock, listeners, say)
 
 
 def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
@@ -184,24 +184,24 @@ def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
     pickle_function(trainable, reference.rpartition(":")[0]).write(results.folder)
 
 
-def _resumed(run: _Reopened) -> ResultSet:
+def _resumed(run: _ReopenedRun) -> ResultSet:
     """Continues the run with its own experiment."""
     plan = make_plan(run.experiment(), run.cluster)
     params, _ = prepare(plan, run.known.folder, run.say)
     return _continued(run, plan, params)
 
 
-def _asked_again(run: _Reopened) -> ResultSet:
+def _asked_again(run: _ReopenedRun) -> ResultSet:
     """Continues the run, which has what is asked for already."""
     again = f"`{run.stock.request}` was given before, and the search has not come to its end since"
     run.say(f"NOTICE: {run.known.folder.shown}: {again}: it continues, and nothing is added once more")
     return _resumed(run)
 
 
-def _changed(run: _Reopened, request: str, trials: Sequence[str], experiment: Experiment) -> ResultSet:
+def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment: Experiment) -> ResultSet:
     """Continues the run with ``experiment`` in place of its own, and with ``trials`` that had ended.
 
-    One event of the journal is the whole change: after a kill `Stock.request` tells whether it was made.
+    One event of the journal is the whole change: after a kill `StoredSearch.request` tells whether it was made.
     """
     known = run.known
     plan = make_plan(experiment, run.cluster)
@@ -215,10 +215,10 @@ def _changed(run: _Reopened, request: str, trials: Sequence[str], experiment: Ex
     return _continued(run, plan, params, anew=True)
 
 
-def _continued(run: _Reopened, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
+def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
     """Continues what is left of a search, from its journal."""
     from tuner.execution.fit import new_course, task_of
-    from tuner.search.control import Control
+    from tuner.search.control import SearchControl
     from tuner.search.recovery import recover
 
     known = run.known
@@ -228,7 +228,7 @@ def _continued(run: _Reopened, plan: Plan, params: dict[str, Any], anew: bool = 
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal
     for notice in recovered.notices:
         run.say(f"NOTICE: {notice}")
-    control = Control(elapsed_before=recovered.elapsed)
+    control = SearchControl(elapsed_before=recovered.elapsed)
     task = task_of(plan, params, Path(known.provenance["working_directory"]))
     followers = [TrackingProcess(run.say)] if plan.spec.tracking.anywhere else []
     return search(plan, task, recovered, control, [*run.listeners, *followers], run.say, run.lock)

@@ -16,7 +16,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import Configuration
 from tuner.spec.space import Choice, Condition, Parameter, Space, at
 from tuner.spec.space import Path as KeyPath
-from tuner.spec.values import contains, identity
+from tuner.spec.values import contains, value_key
 from tuner.trainable.trainable import Trainable
 
 SEED = "seed"
@@ -39,8 +39,8 @@ class Retraining:
 
     def candidate(self, trial: Trial) -> Trial | None:
         """Whose configuration ``trial`` of the experiment has."""
-        own = identity(_without_seed(trial.config))
-        return next((c for c in self.candidates if identity(_without_seed(c.config)) == own), None)
+        own = value_key(_without_seed(trial.config))
+        return next((c for c in self.candidates if value_key(_without_seed(c.config)) == own), None)
 
 
 def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
@@ -98,7 +98,7 @@ def _candidates(results: ResultSet, top: int) -> tuple[Trial, ...]:
     """Of equal configurations (but for their seed) the best one."""
     different: dict[Any, Trial] = {}
     for trial in results.rank(results.trials):
-        different.setdefault(identity(_without_seed(trial.config)), trial)
+        different.setdefault(value_key(_without_seed(trial.config)), trial)
     return tuple(different.values())[:top]
 
 
@@ -157,5 +157,5 @@ def _values(configs: Sequence[Configuration], path: KeyPath) -> tuple[Any, ...]:
             value = at(config, path)
         except KeyError:
             continue
-        found.setdefault(identity(value), value)
+        found.setdefault(value_key(value), value)
     return tuple(found.values())

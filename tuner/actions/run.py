@@ -25,11 +25,11 @@ from tuner.execution.crash import in_one_line
 from tuner.execution.session import cluster_at, ray_log, ray_up
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.spec import check_name
-from tuner.plan.cluster import describe
+from tuner.plan.cluster import format_resources
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
 from tuner.runs.journal import JournalWriter
-from tuner.runs.loading import begun
+from tuner.runs.loading import run_exists
 from tuner.runs.provenance import provenance, resolved_spec
 from tuner.runs.results import (
     EXPERIMENT,
@@ -52,9 +52,9 @@ from tuner.visualization.html import write_report
 
 if TYPE_CHECKING:
     from tuner.execution.recorder import Listener, Recorder
-    from tuner.execution.trial_context import TrialTask
-    from tuner.search.control import Control
-    from tuner.search.recovery import Recovered
+    from tuner.execution.trial_context import TrialContext
+    from tuner.search.control import SearchControl
+    from tuner.search.recovery import RecoveredSearch
 
 Say = Callable[[str], None]
 
@@ -95,7 +95,7 @@ def run(
 def free_folder(storage: str | Path, name: str) -> RunFolder:
     """The folder of a new run. Raises InputError if there is one of that ``name``."""
     folder = RunFolder.at(storage) / name
-    if begun(folder):
+    if run_exists(folder):
         raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
     return folder
 
@@ -110,16 +110,16 @@ def _begin(
     lock: Lock,
 ) -> ResultSet:
     from tuner.execution.fit import task_of
-    from tuner.search.control import Control
+    from tuner.search.control import SearchControl
 
-    begun = record_start(plan, params, notices, folder)
-    return search(plan, task_of(plan, params, Path.cwd()), begun, Control(), listeners, say, lock)
+    run_exists = record_start(plan, params, notices, folder)
+    return search(plan, task_of(plan, params, Path.cwd()), run_exists, SearchControl(), listeners, say, lock)
 
 
-def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> Recovered:
+def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> RecoveredSearch:
     """Writes the first event and the files of a new run: a search that has seen nothing."""
     from tuner.execution.fit import new_course
-    from tuner.search.recovery import Recovered
+    from tuner.search.recovery import RecoveredSearch
     from tuner.search.usage import ledger_of
 
     spec = resolved_spec(plan, params)
@@ -131,7 +131,7 @@ def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder:
     journal.close()
     write_experiment(results)
     results.save()
-    return Recovered(results, new_course(plan), ledger_of(results), 0.0)
+    return RecoveredSearch(results, new_course(plan), ledger_of(results), 0.0)
 
 
 def write_experiment(results: ResultSet) -> None:
@@ -208,9 +208,9 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
 
 def search(
     plan: Plan,
-    task: TrialTask,
-    begun: Recovered,
-    control: Control,
+    task: TrialContext,
+    run_exists: RecoveredSearch,
+    control: SearchControl,
     listeners: list[Listener],
     say: Say,
     lock: Lock,
@@ -219,15 +219,15 @@ def search(
     from tuner.execution.fit import fit
     from tuner.execution.recorder import Recorder
 
-    results = begun.results
+    results = run_exists.results
     control.say = say
     control.storage_patience = plan.spec.failures.storage_patience
     if plan.waits_for:
-        need = describe(plan.request)
+        need = format_resources(plan.request)
         say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
     told = [_named(listener) for listener in listeners]
-    recorder = Recorder(begun, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
+    recorder = Recorder(run_exists, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
 
     def died(process: str) -> None:
         go_on = how_to_resume(results.folder)
@@ -256,7 +256,9 @@ def search(
     return _outcome(results, control, say)
 
 
-def _leave(recorder: Recorder, results: ResultSet, control: Control, listeners: list[Listener], lock: Lock) -> None:
+def _leave(
+    recorder: Recorder, results: ResultSet, control: SearchControl, listeners: list[Listener], lock: Lock
+) -> None:
     """Completes the run folder, however the search ended; of several errors the first one counts."""
 
     def attempt(step: Callable[[], None]) -> None:
@@ -281,7 +283,7 @@ def _leave(recorder: Recorder, results: ResultSet, control: Control, listeners: 
         attempt(functools.partial(listener.finished, results))
 
 
-def _outcome(results: ResultSet, control: Control, say: Say) -> ResultSet:
+def _outcome(results: ResultSet, control: SearchControl, say: Say) -> ResultSet:
     """``results``, where the search came to its end with one. Raises as `run` does."""
     resume = how_to_resume(results.folder)
     if control.fatal:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tuner.actions.run import Say
 from tuner.display.notebook import NotebookProgress, in_notebook
-from tuner.display.terminal import Screen
+from tuner.display.terminal import TerminalCapture
 from tuner.experiment.reader import Experiment
 from tuner.runs.results import ResultSet
 
@@ -31,7 +31,7 @@ def with_progress(
     if in_notebook():
         below = NotebookProgress()
         return search([below, *callbacks], below.say)
-    with Screen() as screen:
+    with TerminalCapture() as screen:
         return search([screen.progress(experiment()), *callbacks], screen.say)
 
 

@@ -11,8 +11,8 @@ from tuner.actions.run import Say
 from tuner.api.progress import Show, with_progress
 from tuner.errors import TunerError
 from tuner.experiment.reader import Experiment
-from tuner.runs.diagnose import standing
-from tuner.runs.loading import find_run, last_known
+from tuner.runs.diagnose import run_state
+from tuner.runs.loading import find_run, load_latest
 from tuner.runs.provenance import experiment_of
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
@@ -59,7 +59,7 @@ class Run:
     @property
     def state(self) -> str:
         """``running``, ``silent``, ``dead``, ``interrupted`` or ``finished``."""
-        return standing(self.results)[0]
+        return run_state(self.results)[0]
 
     @property
     def trials(self) -> list[Trial]:
@@ -239,12 +239,12 @@ class Run:
         return load(self.folder)
 
     def __str__(self) -> str:
-        return overview(self.results, standing(self.results)[1])
+        return overview(self.results, run_state(self.results)[1])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return notebook.overview(self.results, standing(self.results)[1])
+        return notebook.overview(self.results, run_state(self.results)[1])
 
     def _continued(
         self, verb: Callable[..., ResultSet], callbacks: Sequence[Listener], progress: Show, **options: Any
@@ -271,7 +271,7 @@ def load(run: str | Path, *, storage: str = STORAGE) -> Run:
         InputError: If there is no such run.
         EnvironmentFailure: If the folder cannot be read.
     """
-    return Run(last_known(find_run(run, storage), partial=True))
+    return Run(load_latest(find_run(run, storage), partial=True))
 
 
 def run_of(

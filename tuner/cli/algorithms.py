@@ -50,7 +50,7 @@ def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool 
 def _pairings(searches: list[SearchSpec], schedulers: list[SchedulerSpec]) -> str:
     """A row a search, a column a scheduler, and below them why some do not go together."""
     from tuner.plan.compatibility import kind, label, variant
-    from tuner.visualization.text_tables import aligned
+    from tuner.visualization.text_tables import format_columns
 
     notes: dict[str, str] = {}
     rows = [["search", *map(kind, schedulers)], ["", *map(variant, schedulers)]]
@@ -66,7 +66,7 @@ def _pairings(searches: list[SearchSpec], schedulers: list[SchedulerSpec]) -> st
             notes.setdefault(same, f"({chr(ord('a') + len(notes))}) {note}")
             cells.append(notes[same][:3])
         rows.append([label(search), *cells])
-    return "\n".join(["Search by scheduler:", "", aligned(rows), "", *map(_note, notes.values()), ""])
+    return "\n".join(["Search by scheduler:", "", format_columns(rows), "", *map(_note, notes.values()), ""])
 
 
 def _note(text: str) -> str:
@@ -91,7 +91,7 @@ def _can(search: SearchSpec) -> dict[str, Any]:
 
 def _abilities(searches: list[SearchSpec]) -> str:
     """A row a search, and what it can do."""
-    from tuner.visualization.text_tables import aligned
+    from tuner.visualization.text_tables import format_columns
 
     rows = [["search", "objectives", "conditions", "priors", "domains that it refuses"]]
     for search in searches:
@@ -102,4 +102,4 @@ def _abilities(searches: list[SearchSpec]) -> str:
         count, conditions, priors, refused = can
         yes = ["yes" if able else "no" for able in (conditions, priors)]
         rows.append([name, "any" if count is None else str(count), *yes, ", ".join(refused) or "none"])
-    return "\n".join(["What each search can do:", "", aligned(rows)])
+    return "\n".join(["What each search can do:", "", format_columns(rows)])

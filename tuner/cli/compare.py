@@ -29,11 +29,11 @@ def command(
     Example:
       tuner compare runs/asha runs/random -o compare.html
     """
-    from tuner.runs.loading import find_run, last_known
-    from tuner.visualization.run_comparison import columns, page, race, reading
+    from tuner.runs.loading import find_run, load_latest
+    from tuner.visualization.run_comparison import columns, footnotes, page, race
     from tuner.visualization.text_tables import table
 
-    found = race([last_known(find_run(run, storage), partial=True) for run in runs], target)
+    found = race([load_latest(find_run(run, storage), partial=True) for run in runs], target)
     for entrant in found.entrants:
         for notice in (*entrant.results.notices, *entrant.results.unreadable):
             echo(f"NOTICE: {entrant.results.name}: {notice}", err=True)
@@ -46,5 +46,5 @@ def command(
         print_json({"objective": objective, "target": found.target, "unit": found.unit, "runs": rows})
         return
     echo(table(columns(found), *options.fit(wide)))
-    for line in reading(found):
+    for line in footnotes(found):
         echo(line, err=True)

@@ -52,12 +52,12 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
     """
     from tuner.actions.confirm import confirm
     from tuner.actions.retraining import retraining
-    from tuner.display.terminal import Screen
-    from tuner.runs.loading import find_run, last_known
+    from tuner.display.terminal import TerminalCapture
+    from tuner.runs.loading import find_run, load_latest
 
-    results = last_known(find_run(run_, storage))
+    results = load_latest(find_run(run_, storage))
     experiment = retraining(results, top, seeds).experiment
-    with Screen() as screen:
+    with TerminalCapture() as screen:
         listeners = [screen.progress(experiment)]
         found = confirm(results, top=top, seeds=seeds, test=test, address=address, listeners=listeners, say=screen.say)
     if as_json:
@@ -69,20 +69,22 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
 def _lines(found: Confirmation) -> Iterator[str]:
     """What a terminal shows."""
     from tuner.actions.confirm import over_seeds
-    from tuner.spec.values import number
-    from tuner.visualization.text_tables import aligned
+    from tuner.spec.values import format_number
+    from tuner.visualization.text_tables import format_columns
 
     confirmed, seeds = found.configurations, ", ".join(map(str, found.seeds))
     yield f"{found.objective}: mean ± 95 % interval over seeds {seeds}, which the search did not use"
     head = ["trial", "search", "best report", "last report", f"behind #{found.winner.number}"]
     columns = [[_words(over_seeds(values), found) for values in (c.best, c.last)] for c in confirmed]
     rows = zip(confirmed, columns, strict=True)
-    yield aligned([head, *([f"#{c.number}", number(c.searched), *means, _standing(c, found)] for c, means in rows)])
+    yield format_columns(
+        [head, *([f"#{c.number}", format_number(c.searched), *means, _standing(c, found)] for c, means in rows)]
+    )
     if metrics := list(found.winner.test):
         yield ""
         tested = [[_words(over_seeds(c.test.get(metric, {})), found) for metric in metrics] for c in confirmed]
         rows = zip(confirmed, tested, strict=True)
-        yield aligned([["trial", *metrics], *([f"#{c.number}", *means] for c, means in rows)])
+        yield format_columns([["trial", *metrics], *([f"#{c.number}", *means] for c, means in rows)])
     yield ""
     yield "best report: its epoch is chosen on validation data, as in the search; last report: it is not;"
     yield "test: of the best report; nothing was chosen by it, so that this is the number for new data"
@@ -102,7 +104,7 @@ def _standing(confirmed: Confirmed, found: Confirmation) -> str:
 
 
 def _verdict(found: Confirmation) -> Iterator[str]:
-    from tuner.spec.values import number
+    from tuner.spec.values import format_number
 
     searched, winner = found.searched, found.winner
     optimism = found.optimism(searched)
@@ -110,9 +112,8 @@ def _verdict(found: Confirmation) -> Iterator[str]:
         way = "worse" if optimism.mean >= 0 else "better"
         amount = dataclasses.replace(optimism, mean=abs(optimism.mean))
         doubt = ": that may be chance" if optimism.holds_zero else ": the search was too optimistic" * (way == "worse")
-        said = (
-            f"the search said {number(searched.searched)} for trial #{searched.number} (step {searched.searched_step})"
-        )
+        value, step = format_number(searched.searched), searched.searched_step
+        said = f"the search said {value} for trial #{searched.number} (step {step})"
         yield f"optimism: {said}; with fresh seeds it is {amount} {way}{doubt}"
     others = [c for c in found.configurations if c is not winner and c.best]
     ties = [f"#{c.number}" for c in others if found.ties(c)]

@@ -48,9 +48,9 @@ def command(run_: str, url: str | None, study: str | None, table: str | None, st
 def _write_study(run: str, url: str, study: str | None, storage: str, as_json: bool) -> None:
     from tuner.actions.export import NOTICES, optuna_study
     from tuner.redaction import redacted
-    from tuner.runs.loading import find_run, last_known
+    from tuner.runs.loading import find_run, load_latest
 
-    exported = optuna_study(last_known(find_run(run, storage)), url, study)
+    exported = optuna_study(load_latest(find_run(run, storage)), url, study)
     states = Counter(trial.state.name for trial in exported.get_trials(deepcopy=False))
     notices = exported.user_attrs[NOTICES]
     if as_json:

@@ -42,11 +42,11 @@ def command(
     """
     from tuner.actions.resume import extend
     from tuner.cli.run import on_screen
-    from tuner.runs.loading import find_run, last_known
+    from tuner.runs.loading import find_run, load_latest
     from tuner.runs.provenance import experiment_of
 
     on_screen(
-        experiment_of(last_known(find_run(run_, storage)), trust),
+        experiment_of(load_latest(find_run(run_, storage)), trust),
         as_json,
         lambda listeners, say: extend(
             run_,

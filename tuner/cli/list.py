@@ -25,9 +25,9 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
       tuner list
     """
     from tuner.runs.loading import runs
-    from tuner.spec.values import number
+    from tuner.spec.values import format_number
     from tuner.storage.folder import RunFolder
-    from tuner.visualization.text_tables import aligned, shortened
+    from tuner.visualization.text_tables import format_columns, shortened
 
     rows = [_row(folder) for folder in runs(RunFolder.at(storage))]
     rows.sort(key=lambda row: row["started"], reverse=True)
@@ -39,7 +39,7 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
         return
     width = None if wide else options.width()
     head = [name for name in rows[0] if name != "note"]
-    lines = aligned([head, *([number(row[name]) for name in head] for row in rows)]).splitlines()
+    lines = format_columns([head, *([format_number(row[name]) for name in head] for row in rows)]).splitlines()
     notes = ["", *(row["note"] for row in rows)]
     for line, note in zip(lines, notes, strict=True):
         echo(shortened(line, width))
@@ -49,21 +49,21 @@ def command(storage: str, wide: bool, as_json: bool) -> None:
 
 def _row(folder: RunFolder) -> dict[str, Any]:
     from tuner.errors import EnvironmentFailure
-    from tuner.runs.diagnose import standing
-    from tuner.runs.loading import at_a_glance, last_known
+    from tuner.runs.diagnose import run_state
+    from tuner.runs.loading import load_latest, load_summary
     from tuner.runs.results import REPORTS
     from tuner.visualization.text_tables import objectives_line
 
     empty = {"state": "damaged", "trials": "", "best": "", "metric": "", "started": ""}
-    results = at_a_glance(folder)
+    results = load_summary(folder)
     if results.unreadable:
         try:
-            results = last_known(folder, partial=True)
+            results = load_latest(folder, partial=True)
         except EnvironmentFailure as error:
             return {"run": results.name, **empty, "note": str(error).removeprefix(f"{folder.shown}: ")}
     elif not folder.exists(REPORTS):
         results.unreadable.append(f"{REPORTS} is missing: the run folder is damaged")
-    state, _ = standing(results)
+    state, _ = run_state(results)
     front = [trial.best for trial in results.front if trial.best]
     value = results.value(front[0]) if front else None
     ended_by, interrupted_by = results.provenance.get("ended_by"), results.provenance.get("interrupted_by")

@@ -20,16 +20,16 @@ def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
     Example:
       tuner report runs/quickstart-20260101-120000 -o quickstart.html
     """
-    from tuner.runs.loading import find_run, last_known
+    from tuner.runs.loading import find_run, load_latest
     from tuner.runs.results import REPORT
     from tuner.visualization.html import page
-    from tuner.visualization.summary import verdict
+    from tuner.visualization.summary import summarize
 
-    results = last_known(find_run(run_, storage), partial=True)
+    results = load_latest(find_run(run_, storage), partial=True)
     target = output or (results.folder / REPORT).shown
     for notice in (*results.notices, *results.unreadable):
         echo(f"NOTICE: {notice}", err=True)
-    said = verdict(results)
+    said = summarize(results)
     written = page(results).encode()
     if output:
         options.write_output(output, written)

@@ -70,17 +70,17 @@ def command(
     if as_job:
         _as_job(run_, storage if options.given("storage") else None, jobs_address, cluster, exclude, include, as_json)
         return
-    from tuner.actions.resume import move, resume
+    from tuner.actions.resume import relocate, resume
     from tuner.cli.run import on_screen
-    from tuner.runs.loading import at_a_glance, find_run, last_known
+    from tuner.runs.loading import find_run, load_latest, load_summary
     from tuner.runs.provenance import experiment_of
 
     folder = find_run(run_, storage)
-    known = at_a_glance(folder)  # what the screen needs: `resume` reads the journal itself
+    known = load_summary(folder)  # what the screen needs: `resume` reads the journal itself
     if known.unreadable:
-        known = last_known(folder)
+        known = load_latest(folder)
     if project is not None:
-        move(known, Path(project))
+        relocate(known, Path(project))
     on_screen(
         experiment_of(known, trust),
         as_json,
@@ -99,11 +99,11 @@ def _as_job(
     include: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    from tuner.jobs.client import resumed, submit
+    from tuner.jobs.client import prepare_resume, submit
     from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
     launched = ClusterFile.read(cluster) if cluster else None
     with jobs_api(address, launched) as client:
-        submission = resumed(client, name, storage, exclude, launched, include)
+        submission = prepare_resume(client, name, storage, exclude, launched, include)
         submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)

@@ -57,9 +57,9 @@ def command(
 
 def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
     """Runs ``search`` with its progress on the terminal, and prints its result."""
-    from tuner.display.terminal import Screen
+    from tuner.display.terminal import TerminalCapture
 
-    with Screen() as screen:
+    with TerminalCapture() as screen:
         try:
             search([screen.progress(experiment)], screen.say)
         finally:

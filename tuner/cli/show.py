@@ -26,12 +26,12 @@ def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
     its width; elsewhere long lines are folded at 120 columns. --wide does neither.
     """
     from tuner.cli.run import summary
-    from tuner.runs.diagnose import standing
-    from tuner.runs.loading import find_run, last_known
+    from tuner.runs.diagnose import run_state
+    from tuner.runs.loading import find_run, load_latest
     from tuner.visualization.text_tables import overview
 
-    results = last_known(find_run(run_, storage), partial=True)
-    state, words = standing(results)
+    results = load_latest(find_run(run_, storage), partial=True)
+    state, words = run_state(results)
     if as_json:
         trials = [
             {

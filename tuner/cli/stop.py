@@ -55,11 +55,11 @@ def _run(name: str, storage: str, cluster: str | None) -> RunFolder | None:
 
 def _stop_run(folder: RunFolder, as_json: bool) -> None:
     from tuner.actions.stop import stop
-    from tuner.runs.diagnose import standing
-    from tuner.runs.loading import at_a_glance
+    from tuner.runs.diagnose import run_state
+    from tuner.runs.loading import load_summary
 
     was_running = stop(folder, lambda text: echo(text, err=True))
-    state, words = standing(at_a_glance(folder))
+    state, words = run_state(load_summary(folder))
     if as_json:
         print_json({"run": folder.shown, "was_running": was_running, "state": state})
     echo(f"{folder.shown}: {'stopped; it is' if was_running else 'nothing to stop: it is'} {words}", err=True)

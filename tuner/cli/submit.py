@@ -47,7 +47,7 @@ def command(
     Example:
       tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml
     """
-    from tuner.jobs.client import prepared, submit
+    from tuner.jobs.client import prepare_submission, submit
     from tuner.jobs.cluster_address import ClusterFile, jobs_api
     from tuner.jobs.code_bundle import code_of
 
@@ -56,7 +56,7 @@ def command(
         return
     address, cluster = options.place(address, cluster)
     launched = ClusterFile.read(cluster) if cluster else None
-    submission = prepared(file, overrides, name, storage, exclude, launched, include)
+    submission = prepare_submission(file, overrides, name, storage, exclude, launched, include)
     with jobs_api(address, launched) as client:
         submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)

@@ -22,11 +22,11 @@ def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
     Example:
       tuner sync runs/quickstart-20260101-120000 --mlflow http://localhost:5000
     """
-    from tuner.runs.loading import find_run, last_known
-    from tuner.tracking.sync import send
+    from tuner.runs.loading import find_run, load_latest
+    from tuner.tracking.sync import sync_run
 
-    results = last_known(find_run(run_, storage))
-    places = send(results, uri)
+    results = load_latest(find_run(run_, storage))
+    places = sync_run(results, uri)
     reports = sum(len(trial.reports) for trial in results.trials)
     if as_json:
         sent = {"run": results.name, "trials": len(results.trials), "reports": reports}

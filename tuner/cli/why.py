@@ -23,14 +23,14 @@ def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
       tuner status runs/quickstart-20260101-120000
     """
     from tuner.runs.diagnose import explain
-    from tuner.runs.loading import find_run, last_known
-    from tuner.visualization.text_tables import aligned
+    from tuner.runs.loading import find_run, load_latest
+    from tuner.visualization.text_tables import format_columns
 
-    verdict = explain(last_known(find_run(run_, storage)))
+    verdict = explain(load_latest(find_run(run_, storage)))
     if as_json:
         told = [{"trial": trial.id, "number": trial.number, "why": why} for trial, why in verdict.trials]
         print_json(asdict(verdict) | {"trials": told})
         return
     echo(f"run: {verdict.run}\nlast event: {verdict.last_event}")
     if verdict.trials:
-        echo(aligned([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials], *options.fit(wide)))
+        echo(format_columns([[f"#{trial.number}", trial.id, why] for trial, why in verdict.trials], *options.fit(wide)))

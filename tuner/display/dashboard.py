@@ -16,9 +16,9 @@ from tuner.printable import printable
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
-from tuner.spec.quantities import duration
-from tuner.spec.values import metrics_line, number
-from tuner.visualization.text_tables import aligned, config_line, counts, failed_attempts
+from tuner.spec.quantities import format_duration
+from tuner.spec.values import format_number, metrics_line
+from tuner.visualization.text_tables import config_line, counts, failed_attempts, format_columns
 
 if TYPE_CHECKING:
     from tuner.experiment.spec import Budget, ExperimentSpec
@@ -45,7 +45,7 @@ class _Part:
     style: str = ""
 
 
-def view(
+def render(
     results: ResultSet,
     spec: ExperimentSpec,
     causes: Sequence[str],
@@ -118,9 +118,10 @@ def _budget(results: ResultSet, budget: Budget) -> Iterator[str]:
     yield f"trials {started}, {total - started} left"
     if results.used is None:
         return
-    yield f"time {duration(results.used.elapsed)}{_left(budget.wall_clock, results.used.elapsed, duration)}"
+    elapsed = results.used.elapsed
+    yield f"time {format_duration(elapsed)}{_left(budget.wall_clock, elapsed, format_duration)}"
     if budget.epochs is not None:
-        yield f"epochs {results.used.epochs:g}{_left(budget.epochs, results.used.epochs, number)}"
+        yield f"epochs {results.used.epochs:g}{_left(budget.epochs, results.used.epochs, format_number)}"
     hours = results.provenance.get("trial_resources", {}).get("GPU", 0) * results.used.held_seconds / 3600
     if hours:
         yield f"GPU hours {hours:.2f}{_left(budget.gpu_hours, hours, '{:.2f}'.format)}"
@@ -166,15 +167,15 @@ def _running(results: ResultSet, spec: ExperimentSpec, running: Sequence[Trial],
     head += ["rung"] * bool(spec.scheduler.rungs()) + [results.metric, "best", "s/report"]
     head += ["ETA"] * bool(fidelity) + ["configuration"]
     shown = running if len(running) <= rows else running[: max(0, rows - 1)]
-    table = aligned([head, *(_row(results, spec, trial, now) for trial in shown)]).splitlines()
+    table = format_columns([head, *(_row(results, spec, trial, now) for trial in shown)]).splitlines()
     more = [f"and {len(running) - len(shown)} more"] * (len(shown) < len(running))
     return [*table, *more][: rows + 1]
 
 
 def _row(results: ResultSet, spec: ExperimentSpec, trial: Trial, now: float) -> list[str]:
     epoch = _epoch(trial, spec)
-    last = number(results.value(trial.reports[-1])) if trial.reports else ""
-    best = number(results.value(trial.best)) if trial.best else ""
+    last = format_number(results.value(trial.reports[-1])) if trial.reports else ""
+    best = format_number(results.value(trial.best)) if trial.best else ""
     pace = _seconds_a_report(trial)
     cells = [f"#{trial.number}", f"{epoch:g}"]
     if rungs := spec.scheduler.rungs():
@@ -202,4 +203,4 @@ def _eta(trial: Trial, spec: ExperimentSpec, pace: float, now: float) -> str:
     if epochs <= 0:  # it continued from another trial's checkpoint
         return ""
     left = (spec.scheduler.fidelity[1] - _epoch(trial, spec)) / epochs * pace
-    return duration(max(0.0, left - (now - trial.reports[-1].timestamp)))
+    return format_duration(max(0.0, left - (now - trial.reports[-1].timestamp)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live as Display
 
-from tuner.display.dashboard import view
+from tuner.display.dashboard import render
 from tuner.display.gpus import Gpus
 from tuner.display.progress import Progress
 from tuner.runs.failure import Failure
@@ -17,7 +17,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 
 if TYPE_CHECKING:
-    from tuner.display.terminal import Screen
+    from tuner.display.terminal import TerminalCapture
     from tuner.experiment.spec import ExperimentSpec
 
 REDRAW_S = 0.5
@@ -32,10 +32,10 @@ BEGIN_SYNCHRONIZED, END_SYNCHRONIZED = "\x1b[?2026h", "\x1b[?2026l"
 """A terminal shows all that comes between them at once, without flicker; one that does not know them ignores them."""
 
 
-class Live(Progress):
+class LiveProgress(Progress):
     """A screenful that redraws in place; messages stay above it."""
 
-    def __init__(self, screen: Screen, spec: ExperimentSpec) -> None:
+    def __init__(self, screen: TerminalCapture, spec: ExperimentSpec) -> None:
         super().__init__(screen)
         self._spec = spec
         self._next = 0.0
@@ -84,7 +84,7 @@ class Live(Progress):
         size = self._size()
         if (size.columns, size.lines) != self._console.size:
             self._resize(size)
-        shown = view(self._results, self._spec, self._causes, self._gpus.read(), size, time.time())
+        shown = render(self._results, self._spec, self._causes, self._gpus.read(), size, time.time())
         file.write(BEGIN_SYNCHRONIZED)
         self._display.update(shown, refresh=True)
         file.write(END_SYNCHRONIZED)

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
-from tuner.spec.quantities import duration
+from tuner.spec.quantities import format_duration
 from tuner.spec.values import metrics_line
 from tuner.visualization.notebook import table
 from tuner.visualization.text_tables import config_line, counts
@@ -87,7 +87,7 @@ class NotebookProgress:
         results = self._results
         if results is None:
             return "<br>".join(lines)
-        total, took = results.provenance.get("trials"), duration(time.monotonic() - self._begun)
+        total, took = results.provenance.get("trials"), format_duration(time.monotonic() - self._begun)
         begun = f"{len(results.trials)} of {total} trials begun"
         lines.append(f"<b>{escape(results.name)}</b>: {begun}, {counts(results) or 'none yet'}; {took}")
         best = results.best

@@ -12,7 +12,7 @@ from tuner.spec.values import metrics_line
 from tuner.visualization.text_tables import config_line
 
 
-class Lines(Progress):
+class PlainProgress(Progress):
     """One line an event that matters."""
 
     _ended = 0

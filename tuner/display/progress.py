@@ -9,17 +9,17 @@ from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.objective import dominates
-from tuner.spec.quantities import duration
-from tuner.visualization.text_tables import headline, trust
+from tuner.spec.quantities import format_duration
+from tuner.visualization.text_tables import first_rung_line, headline
 
 if TYPE_CHECKING:
-    from tuner.display.terminal import Screen
+    from tuner.display.terminal import TerminalCapture
 
 
 class Progress:
     """What both views share: the clock, the incumbent, and the last words."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: TerminalCapture) -> None:
         self._screen = screen
         self._begun = time.monotonic()
         self._results: ResultSet | None = None
@@ -51,8 +51,8 @@ class Progress:
 
     def finished(self, results: ResultSet) -> None:
         self._screen.release()
-        lines = [*headline(results), *filter(None, [trust(results)])]
-        for line in [*lines, f"run: {results.folder.shown} ({duration(time.monotonic() - self._begun)})"]:
+        lines = [*headline(results), *filter(None, [first_rung_line(results)])]
+        for line in [*lines, f"run: {results.folder.shown} ({format_duration(time.monotonic() - self._begun)})"]:
             self._screen.say(line)
         kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]
         if kept:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
-from tuner.display.live import Live
-from tuner.display.plain import Lines
+from tuner.display.live import LiveProgress
+from tuner.display.plain import PlainProgress
 from tuner.display.progress import Progress
 from tuner.printable import printable
 from tuner.runs.results import LOG, ResultSet
@@ -23,7 +23,7 @@ PLAIN = ("CI", "JPY_PARENT_PID")
 """Environment variables of places whose terminals only collect text: continuous integration, and notebooks."""
 
 
-class Screen:
+class TerminalCapture:
     """Holds the user's terminal during a run: all other output, C code's too, goes to the run folder's log."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Screen:
         """Shows a line above what redraws in place, while something does."""
         self._afterwards: list[Callable[[], None]] = []
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> TerminalCapture:
         _flush()
         self._out, self._err = os.dup(1), os.dup(2)
         self._terminal = _Terminal(os.dup(2), "w")
@@ -71,8 +71,8 @@ class Screen:
         """The listener that shows a run of ``experiment`` here: in place on a terminal, else line by line."""
         plain = not self.file.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown")
         if plain or any(os.environ.get(name) for name in PLAIN):
-            return Lines(self)
-        return Live(self, experiment.spec)
+            return PlainProgress(self)
+        return LiveProgress(self, experiment.spec)
 
     def take(self, results: ResultSet) -> None:
         """From now on other output goes to the log of ``results``."""

@@ -30,7 +30,7 @@ from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
-from tuner.spec.quantities import duration, size
+from tuner.spec.quantities import format_bytes, format_duration
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable
@@ -111,7 +111,7 @@ def _data(plan: Plan) -> Finding:
     notices = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     if notices:
         return Finding("warning", "data", "; ".join(notices), "a search would continue so: mend params if unwanted")
-    return _fine("data", f"prepared in {duration(time.monotonic() - begun)}")
+    return _fine("data", f"prepared in {format_duration(time.monotonic() - begun)}")
 
 
 def _tracking(plan: Plan, storage: str) -> Finding:
@@ -182,19 +182,19 @@ def _failed(results: ResultSet | None, error: str) -> Finding:
         remedy = "its output ended with:" + "".join(f"\n    {line}" for line in lines) if lines else ""
         return _wrong("trial", trial.reason or error, remedy, InputError.exit_status)
     remedy = "have the trainable report more often: nothing can be stopped, saved or compared before its first report"
-    return Finding("warning", "trial", f"no report within {duration(LIMIT_S)}", remedy)
+    return Finding("warning", "trial", f"no report within {format_duration(LIMIT_S)}", remedy)
 
 
 def _course(plan: Plan, trial: Trial, first_s: float) -> Finding:
     times = [report.seconds for report in trial.reports]
     steps = [f"{after - before:.2f}" for before, after in zip([0.0, *times], times, strict=False)]
     found = (
-        f"{len(steps)} report{'s' * (len(steps) != 1)}; Ray and the first after {duration(first_s)}; "
+        f"{len(steps)} report{'s' * (len(steps) != 1)}; Ray and the first after {format_duration(first_s)}; "
         f"seconds a step: {', '.join(steps)}"
     )
     if trial.status == "stopped":
         remedy = f"a search of {plan.trials} trials takes that many times as long"
-        return Finding("warning", "trial", f"{found}; ended after {duration(LIMIT_S)}", remedy)
+        return Finding("warning", "trial", f"{found}; ended after {format_duration(LIMIT_S)}", remedy)
     return _fine("trial", found)
 
 
@@ -205,7 +205,7 @@ def _checkpoints(plan: Plan, results: ResultSet, trial: Trial, storage: str) -> 
         remedy = "pass checkpoint= to ray.tune.report: without one nothing can be restored, paused or resumed"
         return Finding("warning", "checkpoint", "none was reported", remedy)
     one = size_of(results.folder / kept)
-    found = f"{size(one)}; at most {plan.checkpoints} on disk: {size(one * plan.checkpoints)}"
+    found = f"{format_bytes(one)}; at most {plan.checkpoints} on disk: {format_bytes(one * plan.checkpoints)}"
     target = RunFolder.at(storage)
     if target.is_local and disk(target, needed=one * plan.checkpoints + DISK_ERROR).level == "error":
         remedy = "lower checkpoints.keep_trials, make room, or choose another folder with --storage"

@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.doctor.finding import Finding
 from tuner.errors import EnvironmentFailure
-from tuner.spec.quantities import size
+from tuner.spec.quantities import format_bytes
 
 TORCH_TIMEOUT_S = 120
 
@@ -64,7 +64,9 @@ def judge_gpu(driver: Driver | None, torch: dict[str, Any]) -> Finding:
         remedy = "install the torch build for this GPU, see https://pytorch.org/get-started/locally"
         return Finding("error", "gpu", f"{has} cannot compute on this GPU: {torch['broken']}", remedy)
     if torch["available"]:
-        listed = [f"{name}, {size(free)} free" for name, free in zip(torch["names"], torch["free"], strict=True)]
+        listed = [
+            f"{name}, {format_bytes(free)} free" for name, free in zip(torch["names"], torch["free"], strict=True)
+        ]
         return Finding("ok", "gpu", f"{len(listed)} for {has}: {'; '.join(listed)}")
     if driver is None:
         return Finding("ok", "gpu", f"none, no NVIDIA driver; {has} trains on the CPU")

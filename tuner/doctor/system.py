@@ -16,8 +16,8 @@ from pathlib import Path
 from tuner.doctor.finding import Finding, Level
 from tuner.errors import InputError
 from tuner.execution.auth import TOKEN, open_to_others
-from tuner.plan.cluster import describe, this_machine
-from tuner.spec.quantities import size
+from tuner.plan.cluster import format_resources, this_machine
+from tuner.spec.quantities import format_bytes
 from tuner.storage.folder import RunFolder
 
 GIB = 2**30
@@ -31,7 +31,7 @@ CLOCK_SKEW_S = 5.0
 def processor_and_memory() -> Finding:
     """What trials may use of this machine, as `run` counts it."""
     resources = this_machine().nodes[0].resources
-    found = f"for trials: {describe({name: resources[name] for name in ('CPU', 'memory')})}"
+    found = f"for trials: {format_resources({name: resources[name] for name in ('CPU', 'memory')})}"
     if resources["memory"] < MEMORY_WARNING:
         remedy = "a process that imports torch and Ray takes 0.5 GiB: set resources.max_concurrent_trials: 1"
         return Finding("warning", "cpu, memory", found, remedy)
@@ -45,7 +45,7 @@ def disk(folder: RunFolder, needed: float = DISK_ERROR) -> Finding:
     free = shutil.disk_usage(_existing(folder.local_path)).free
     level: Level = "error" if free < needed else "warning" if free < DISK_WARNING else "ok"
     remedy = "" if level == "ok" else "make room, or choose another folder with --storage"
-    return Finding(level, "disk", f"{size(free)} free at {folder.shown}", remedy)
+    return Finding(level, "disk", f"{format_bytes(free)} free at {folder.shown}", remedy)
 
 
 def _existing(path: Path) -> Path:
@@ -74,7 +74,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
     if not folder.is_dir():
         return Finding("ok", "shared memory", f"no {folder} on this system: Ray uses files")
     room = shutil.disk_usage(folder)
-    found = f"{size(room.free)} of {size(room.total)} free in {folder}"
+    found = f"{format_bytes(room.free)} of {format_bytes(room.total)} free in {folder}"
     if room.free < SHARED_MEMORY_WARNING:
         remedy = "data loaders with workers die without it, and Ray writes files: docker run --shm-size=2g, or free it"
         return Finding("warning", "shared memory", found, remedy)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ray import nodes
 
 
-class Place(NamedTuple):
+class ActorLocation(NamedTuple):
     """A process of Ray's."""
 
     node: str
@@ -18,7 +18,7 @@ class Place(NamedTuple):
     """At which other processes of Ray reach it."""
 
 
-def whereabouts(actor_id: str) -> Place:
+def locate_actor(actor_id: str) -> ActorLocation:
     """Of an actor, also of one that has died.
 
     From Ray's control store: the process itself may be beyond answering, and may not have reported yet.
@@ -28,7 +28,7 @@ def whereabouts(actor_id: str) -> Place:
     return _place(state.actors(actor_id) or {})
 
 
-def owned_by(owner: Place) -> list[Place]:
+def owned_by(owner: ActorLocation) -> list[ActorLocation]:
     """The living actors that the process of ``owner`` has started."""
     from ray._private import state
 
@@ -36,7 +36,7 @@ def owned_by(owner: Place) -> list[Place]:
     return [_place(actor) for actor in alive if _address(actor.get("OwnerAddress", {})) == owner.address]
 
 
-def death_of(actor_id: str) -> str:
+def cause_of_death(actor_id: str) -> str:
     """What Ray's control store says of how an actor died; empty while it believes it alive."""
     from ray._private import state
 
@@ -44,16 +44,16 @@ def death_of(actor_id: str) -> str:
     return (str(known.get("DeathCause")) or "unknown") if known.get("State") == "DEAD" else ""
 
 
-def _place(known: dict[str, Any]) -> Place:
+def _place(known: dict[str, Any]) -> ActorLocation:
     address = known.get("Address", {})
-    return Place(str(address.get("NodeID", "")), int(known.get("Pid", 0)), _address(address))
+    return ActorLocation(str(address.get("NodeID", "")), int(known.get("Pid", 0)), _address(address))
 
 
 def _address(address: dict[str, Any]) -> tuple[str, int]:
     return str(address.get("IPAddress", "")), int(address.get("Port", 0))
 
 
-class Hosts:
+class ActorHosts:
     """Names of hosts; each process and each node is asked for once, as neither moves."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Hosts:
     def node(self, actor_id: str) -> str:
         """Ray's id of the node; empty where it knows no more of the process."""
         if actor_id not in self._nodes:
-            self._nodes[actor_id] = whereabouts(actor_id).node
+            self._nodes[actor_id] = locate_actor(actor_id).node
         return self._nodes[actor_id]
 
     def of_node(self, node: str) -> str:

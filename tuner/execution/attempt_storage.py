@@ -16,7 +16,7 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import Checkpoint
 
 from tuner.execution.failure_classifier import StorageFails
-from tuner.search.storage_patience import FULL, Patience, in_words, probe
+from tuner.search.storage_patience import FULL, StoragePatience, in_words, probe
 from tuner.storage.folder import RunFolder
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class AttemptStorage(StorageContext):  # type: ignore[misc]
     def insist(self, operation: Callable[[], T]) -> T:
         """What ``operation`` on the run folder returns. Raises StorageFails."""
         try:
-            return Patience(self._seconds).insist(operation)
+            return StoragePatience(self._seconds).insist(operation)
         except OSError as error:
             raise self._fails(error) from error
 

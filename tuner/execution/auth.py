@@ -21,12 +21,12 @@ def require_token() -> None:
     _set("token")
 
 
-def show_none() -> None:
+def send_no_token() -> None:
     """From now on Ray asks for none, and shows none, in this process and those that it starts."""
     _set("disabled")
 
 
-def show_token() -> None:
+def send_token() -> None:
     """Shows it to clusters where there is one here, unless the environment says otherwise.
 
     Ray 2.60 asks for it by default, and its clients show none by default.

@@ -10,9 +10,9 @@ from ray.tune import Stopper
 from tuner.experiment.spec import Budget
 from tuner.runs.results import ResultSet
 from tuner.schedulers.base import SchedulerSpec
-from tuner.search.control import Control
-from tuner.search.usage import Ledger
-from tuner.spec.quantities import duration
+from tuner.search.control import SearchControl
+from tuner.search.usage import UsageTracker
+from tuner.spec.quantities import format_duration
 
 
 class BudgetStopper(Stopper):  # type: ignore[misc]
@@ -27,8 +27,8 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         scheduler: SchedulerSpec,
         gpus_per_trial: float,
         results: ResultSet,
-        ledger: Ledger,
-        control: Control,
+        ledger: UsageTracker,
+        control: SearchControl,
     ) -> None:
         self._budget = budget
         self._scheduler = scheduler
@@ -67,7 +67,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         if wall_clock is None or self._control.elapsed + first < wall_clock:
             return False
         if not running:
-            self._end(f"budget.wall_clock {duration(wall_clock)}: too little is left for another trial")
+            self._end(f"budget.wall_clock {format_duration(wall_clock)}: too little is left for another trial")
         return True
 
     def _end(self, reason: str) -> None:
@@ -103,7 +103,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
             price = f" ({self._gpu_hours():.3g} GPU hours)" if limit.startswith("budget.cost") else ""
             return f"{limit} is used up{price}"
         if budget.wall_clock is not None and self._control.elapsed >= budget.wall_clock:
-            return f"budget.wall_clock {duration(budget.wall_clock)} is used up"
+            return f"budget.wall_clock {format_duration(budget.wall_clock)} is used up"
         if budget.target is not None and self._ledger.has_seen(budget.target):
             best = self._results.best  # it may lack the checkpoint of that report
             if best is not None and best.best is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 
 from tuner.errors import EnvironmentFailure
-from tuner.execution.auth import require_token, show_none, token_header
+from tuner.execution.auth import require_token, send_no_token, token_header
 
 CONNECT_S, ANSWER_S = 5.0, 8.0
 
@@ -36,18 +36,18 @@ def check_address(address: str) -> None:
     except (OSError, OverflowError, ValueError) as error:
         message = f"no Ray cluster at --ray-address {address}: {error}; is it running, and is this its address?"
         raise EnvironmentFailure(message) from None
-    if _lets_in(store, {}, given):
-        show_none()
+    if _accepts(store, {}, given):
+        send_no_token()
         return
     require_token()
     header = token_header()
-    if not header or not _lets_in(store, header, given):
+    if not header or not _accepts(store, header, given):
         why = "it knows another token than the one here" if header else "it asks for a token, and there is none here"
         remedy = "put the cluster's (`ray get-auth-token` there) into ~/.ray/auth_token here"
         raise EnvironmentFailure(f"the Ray cluster at --ray-address {given} refuses us: {why}; {remedy}")
 
 
-def _lets_in(store: str, header: dict[str, str], given: str) -> bool:
+def _accepts(store: str, header: dict[str, str], given: str) -> bool:
     """Whether the control store at ``store``, which the user knows as ``given``, answers to who shows ``header``."""
     import grpc
 

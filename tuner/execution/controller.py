@@ -45,16 +45,16 @@ from tuner.execution.budget import BudgetStopper
 from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
 from tuner.execution.prestarted_actors import SameEnvironment
 from tuner.execution.recorder import Recorder
-from tuner.execution.restore_trials import revive
+from tuner.execution.restore_trials import restore_trial
 from tuner.execution.retry_policy import FailureStopper
-from tuner.execution.retrying_controller import ActorManager, FailingTrials
-from tuner.execution.scheduler_adapter import Decisions
-from tuner.execution.slots import Room
-from tuner.execution.status_file import Live
-from tuner.execution.worker_group import Alone
+from tuner.execution.retrying_controller import ActorManager, RetryingController
+from tuner.execution.scheduler_adapter import SchedulerAdapter
+from tuner.execution.slots import SlotTracker
+from tuner.execution.status_file import StatusFile
+from tuner.execution.worker_group import ProcessGroupNotFormed
 from tuner.plan.plan import Plan
 from tuner.runs.results import how_to_resume
-from tuner.search.control import Control
+from tuner.search.control import SearchControl
 from tuner.trainable.old_interfaces import NOTICE, is_known
 
 KEEP_IDLE_S = 60.0
@@ -67,7 +67,7 @@ call of a process costs the driver and the process a millisecond each, whatever 
 
 
 @contextlib.contextmanager
-def replaces_rays(recorder: Recorder, control: Control, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
+def replaces_rays(recorder: Recorder, control: SearchControl, budget: BudgetStopper, plan: Plan) -> Iterator[None]:
     """Within: ``Tuner.fit`` runs on our controller, which continues the trials of ``recorder`` that have not ended.
 
     Recorder and budget reach Ray here and not through ``RunConfig``, which Ray pickles with all that it holds.
@@ -86,10 +86,10 @@ def _no_analysis(**options: Any) -> Any:
     return SimpleNamespace(trials=[])
 
 
-class Controller(FailingTrials):
+class Controller(RetryingController):
     """One search's control loop."""
 
-    control: Control
+    control: SearchControl
     budget: BudgetStopper
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
@@ -100,8 +100,8 @@ class Controller(FailingTrials):
         self._idle_since: dict[Any, float] = {}
         self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
-        self._live = Live(self)
-        self._ours = options["scheduler"] if isinstance(options["scheduler"], Decisions) else None
+        self._live = StatusFile(self)
+        self._ours = options["scheduler"] if isinstance(options["scheduler"], SchedulerAdapter) else None
         if self._ours:
             self._ours.course, self._ours.controller = self.recorder.course, self
         failures = FailureStopper(self.plan.spec.failures, self.recorder.ledger, self.control)
@@ -110,7 +110,7 @@ class Controller(FailingTrials):
         super().__init__(callbacks=[*silent, self.recorder], stopper=limits, **options)
         if self.plan.cluster.address is None:
             self._class_cache = SameEnvironment()
-        self._room = Room(self.plan, self._nodes.aside)
+        self._room = SlotTracker(self.plan, self._nodes.aside)
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)
@@ -150,7 +150,7 @@ class Controller(FailingTrials):
         for trial in results.trials:
             if trial.has_ended:
                 continue
-            revived = self.recorder.storing.insist(functools.partial(revive, trial, results, search))
+            revived = self.recorder.storing.insist(functools.partial(restore_trial, trial, results, search))
             self.add_trial(revived)
             if trial.id in self.recorder.course.paused:
                 self._set_trial_status(revived, RayTrial.PAUSED)
@@ -201,7 +201,7 @@ class Controller(FailingTrials):
         if isinstance(exception, _TuneStopTrialError):  # a searcher's, a listener's or ours: no trial is to blame
             raise exception
         super()._process_trial_failure(trial, exception)
-        missing = raised_in_trial(exception, MissingMetric, Alone)
+        missing = raised_in_trial(exception, MissingMetric, ProcessGroupNotFormed)
         if missing and not any(known.reports for known in self.recorder.results.trials):
             self.give_up(InputError(str(missing)))
 

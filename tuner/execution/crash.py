@@ -41,11 +41,11 @@ def _beneath_ray(error: BaseException) -> BaseException:
 def _in_words(error: BaseException, folder: RunFolder, lock: Lock) -> TunerError:
     from ray.exceptions import RayError
 
-    from tuner.execution.failure_classifier import words_of
+    from tuner.execution.failure_classifier import summarize
 
     raised = (error.__cause__ or error) if isinstance(error, UserCodeRaised) else error
     last = traceback.extract_tb(raised.__traceback__)[-1]
-    words = f"{words_of(raised)} ({last.filename}, line {last.lineno}); {_logged(raised, folder, lock)}"
+    words = f"{summarize(raised)} ({last.filename}, line {last.lineno}); {_logged(raised, folder, lock)}"
     if isinstance(error, UserCodeRaised):
         return Crashed(f"{error.whose} raised {words}")
     if isinstance(error, OSError | RayError):

@@ -97,10 +97,10 @@ def user_error(error: BaseException) -> UserError:
     """
     for link in chain(error):
         if kind := _of_memory(link):
-            return UserError(kind, words_of(link))
+            return UserError(kind, summarize(link))
     if is_of_a_full_disk(error):
-        return UserError("data", f"{words_of(error)} (on node {platform.node()}: a disk there is full)")
-    return UserError("data" if isinstance(error, OSError) else "exception", words_of(error))
+        return UserError("data", f"{summarize(error)} (on node {platform.node()}: a disk there is full)")
+    return UserError("data" if isinstance(error, OSError) else "exception", summarize(error))
 
 
 def print_traceback(error: BaseException) -> None:
@@ -113,7 +113,7 @@ def print_traceback(error: BaseException) -> None:
         traceback.print_exception(type(error), error, trace)
 
 
-def words_of(error: BaseException) -> str:
+def summarize(error: BaseException) -> str:
     """The last line of its traceback: ``ValueError: lr is negative``."""
     lines = str(error).strip().splitlines()
     name = type(error).__name__
@@ -129,7 +129,7 @@ def _of_memory(error: BaseException) -> FailureKind | None:
     return None
 
 
-def failure_of(
+def classify(
     error: BaseException, step: int = 0, *, hung: str = "", memory_was_full: bool = False, log: str = ""
 ) -> Failure:
     """What the error that Ray gives for an attempt means.
@@ -162,7 +162,7 @@ def failure_of(
             kind, message = _of_process(cause, memory_was_full, log)
             return Failure(kind, message, step)
     kind = _of_memory(cause) or kind
-    return Failure(kind, words_of(cause), step)
+    return Failure(kind, summarize(cause), step)
 
 
 def _cause(error: BaseException) -> BaseException:

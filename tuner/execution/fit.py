@@ -12,21 +12,21 @@ from ray import tune
 from tuner.execution.budget import BudgetStopper
 from tuner.execution.controller import replaces_rays
 from tuner.execution.recorder import Recorder
-from tuner.execution.scheduler_adapter import Decisions
-from tuner.execution.searcher_adapter import Suggestions
-from tuner.execution.trial_context import TrialTask
+from tuner.execution.scheduler_adapter import SchedulerAdapter
+from tuner.execution.searcher_adapter import SearcherAdapter
+from tuner.execution.trial_context import TrialContext
 from tuner.execution.trial_process import trainable_class
 from tuner.plan.plan import Plan
 from tuner.runs.results import RAY
 from tuner.schedulers.ray import RayScheduler
-from tuner.search.control import Control
-from tuner.search.state import Course
+from tuner.search.control import SearchControl
+from tuner.search.state import SearchState
 from tuner.storage.folder import RunFolder
 
 
-def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialTask:
+def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> TrialContext:
     """What the trials of the plan have in common; ``params`` as the trainable's ``prepare`` left them."""
-    return TrialTask(
+    return TrialContext(
         trainable=plan.spec.trainable,
         roots=plan.experiment.roots,
         working_directory=working_directory,
@@ -41,15 +41,15 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
     )
 
 
-def new_course(plan: Plan) -> Course:
+def new_course(plan: Plan) -> SearchState:
     """A searcher and a scheduler that have seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.scheduler(task)
-    return Course(spec.search.searcher(task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised)
+    return SearchState(spec.search.searcher(task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised)
 
 
-def fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> None:
+def fit(plan: Plan, task: TrialContext, recorder: Recorder, control: SearchControl) -> None:
     """Hands the plan to Ray Tune, every option explicit, and returns when the search has ended."""
     resources = plan.spec.resources
     gpus = plan.request.get("GPU", 0) * resources.workers
@@ -70,12 +70,12 @@ def fit(plan: Plan, task: TrialTask, recorder: Recorder, control: Control) -> No
         tuner.fit()
 
 
-def _tune_config(plan: Plan, course: Course) -> tune.TuneConfig:
+def _tune_config(plan: Plan, course: SearchState) -> tune.TuneConfig:
     spec = plan.spec
     rays = spec.scheduler if isinstance(spec.scheduler, RayScheduler) else None
     return tune.TuneConfig(
-        search_alg=Suggestions(course),
-        scheduler=rays.build_ray(spec.objective.metric, plan.task.mode) if rays else Decisions(),
+        search_alg=SearcherAdapter(course),
+        scheduler=rays.build_ray(spec.objective.metric, plan.task.mode) if rays else SchedulerAdapter(),
         num_samples=plan.trials,
         max_concurrent_trials=None,  # the controller counts
         reuse_actors=not spec.resources.fresh_process,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from tuner.execution.stacks import ask_for_stacks
-from tuner.spec.quantities import duration
+from tuner.spec.quantities import format_duration
 
 FACTOR = 10
 """``hang_after: auto`` is so many times a trial's median time between reports."""
@@ -59,7 +59,7 @@ class Limit(NamedTuple):
     """The rule that says so, in words."""
 
 
-class Watch:
+class HangDetector:
     """How far running trials have come, and which of them have been silent for too long."""
 
     def __init__(self, hang_after: float | Literal["auto"] | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -120,7 +120,7 @@ class Watch:
         if self._hang_after is None:
             return None
         if self._hang_after != "auto":
-            return Limit(self._hang_after, f"failures.hang_after is {duration(self._hang_after)}")
+            return Limit(self._hang_after, f"failures.hang_after is {format_duration(self._hang_after)}")
         attempt = self._attempts[trial_id]
         if len(attempt.intervals) < FIRST_REPORT - 1:
             return self._limit_by_others(attempt)
@@ -151,18 +151,18 @@ class Watch:
                 continue  # asked at every event of every trial: no median for those that have just reported
             limit = self.limit(trial_id)
             if limit is not None and self._now - attempt.since > limit.seconds:
-                found[trial_id] = f"no report for {duration(self._now - attempt.since)}; {limit.why}"
+                found[trial_id] = f"no report for {format_duration(self._now - attempt.since)}; {limit.why}"
         return found
 
 
 def _auto(seconds: float, reason: str) -> Limit:
-    return Limit(seconds, f"failures.hang_after auto is {duration(seconds)}{reason}")
+    return Limit(seconds, f"failures.hang_after auto is {format_duration(seconds)}{reason}")
 
 
-class Executioner:
+class HungTrialKiller:
     """Kills the processes of trials that hang, each some time after it was asked for its stacks."""
 
-    def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, watch: HangDetector, clock: Callable[[], float] = time.monotonic) -> None:
         self._watch = watch
         self._clock = clock
         self._sentenced: dict[str, tuple[Any, float, str]] = {}

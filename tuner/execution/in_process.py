@@ -1,8 +1,8 @@
 """One trial in this very process, without Ray around it: for a replay and for a debugger.
 
 ``ray.tune.report``, ``get_checkpoint`` and ``get_context`` ask one module of Ray for the session of the process. Ray's
-own cannot be made without a node and a storage, so `Session` stands in its place while the function runs: whatever way
-the user's code imported these names, they find it.
+own cannot be made without a node and a storage, so `InProcessSession` stands in its place while the function runs:
+whatever way the user's code imported these names, they find it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from threadpoolctl import threadpool_limits
 from tuner.errors import TunerError
 from tuner.execution.failure_classifier import BadReport
 from tuner.execution.metrics import flat_metrics
-from tuner.execution.process_reset import Process, threads
-from tuner.execution.trial_context import NO_REPORT, TrialTask, checked, run_function
+from tuner.execution.process_reset import ProcessState, threads
+from tuner.execution.trial_context import NO_REPORT, TrialContext, checked, run_function
 from tuner.runs.results import RAY
 from tuner.trainable.old_interfaces import news
 
@@ -40,10 +40,10 @@ class _Over(SystemExit):
 
 
 @dataclass
-class Session:
+class InProcessSession:
     """What Ray's functions for trials find: the part of Ray's ``_TrainSession`` that they use."""
 
-    task: TrialTask
+    task: TrialContext
     take: Take
     trial_id: str
     trial_resources: Any
@@ -98,8 +98,8 @@ class Session:
             raise _Over
 
 
-def run_here(
-    task: TrialTask,
+def run_in_process(
+    task: TrialContext,
     config: dict[str, Any],
     take: Take,
     *,
@@ -123,11 +123,11 @@ def run_here(
         if not task.request.get("GPU"):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         bundles = tune.PlacementGroupFactory([dict(task.request)])
-        session = Session(task, take, trial_id, bundles, folder)
+        session = InProcessSession(task, take, trial_id, bundles, folder)
         error: BaseException | None = None
         try:
             with _in_place_of_rays(session), _prints_to_stderr():
-                run_function(Process(), task, config, session.report)
+                run_function(ProcessState(), task, config, session.report)
         except _Over:
             error = session.broken
         except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's function may raise anything: it is returned
@@ -140,7 +140,7 @@ def run_here(
 
 
 @contextlib.contextmanager
-def _in_place_of_rays(session: Session) -> Iterator[None]:
+def _in_place_of_rays(session: InProcessSession) -> Iterator[None]:
     before = ray_session._session
     ray_session._session = session
     try:

@@ -48,7 +48,7 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
     try:
         if notice := make_token():
             say(f"NOTICE: {notice}")
-        with _only_what_a_search_uses(), _guarded(), _without_hangups(), _environment(_of_workers(plan)):
+        with _minimal_services(), _token_required(), _without_hangups(), _environment(_of_workers(plan)):
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
                 num_cpus=int(machine["CPU"]),
@@ -82,7 +82,7 @@ def private_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _only_what_a_search_uses() -> Iterator[None]:
+def _minimal_services() -> Iterator[None]:
     """Within: Ray starts without the processes that serve people and autoscalers, for which `ray.init` has no option.
 
     Left out are the dashboard's server (which runs for Ray's usage statistics even when no dashboard is asked for), its
@@ -123,7 +123,7 @@ def _start(start: Callable[..., Any], command: list[str], process_type: str, *ar
 
 
 @contextlib.contextmanager
-def _guarded() -> Iterator[None]:
+def _token_required() -> Iterator[None]:
     """Within: Ray starts so that who knows no token gets nothing from it, whatever the environment says of clusters.
 
     Its servers can be reached from other machines, also where it is asked for 127.0.0.1 (Ray 2.60). With
@@ -176,7 +176,7 @@ def _without_hangups() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Watch(threading.Thread):
+class RayWatchdog(threading.Thread):
     """Looks every `WATCH_EVERY_S` whether Ray's own processes are alive."""
 
     def __init__(self, died: Callable[[str], None], stuck: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ class Watch(threading.Thread):
                 return
 
 
-def bury_ray() -> None:
+def force_shutdown() -> None:
     """Ends what is left of a Ray that cannot be shut down any more: its shutdown would wait for what is gone."""
     import atexit
 

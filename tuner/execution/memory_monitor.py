@@ -42,7 +42,7 @@ def kills_on(node: str) -> Any:
     return ray.remote(kills).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
 
 
-class Kills:
+class OutOfMemoryKills:
     """Whether the kernels of other nodes have killed processes of ours for lack of memory."""
 
     def __init__(self, count: Callable[[str], Any] = kills_on, look: Callable[[list[Any]], Any] | None = None) -> None:
@@ -78,7 +78,7 @@ def _answers(asked: list[Any]) -> bool | None:
     return bool(now > before)
 
 
-class Gauge:
+class MemoryMonitor:
     """Remembers for some seconds how full this machine's memory was: when a death is noticed, it is free again."""
 
     def __init__(

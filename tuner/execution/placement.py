@@ -18,14 +18,14 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.execution.actor_hosts import whereabouts
-from tuner.execution.placement_groups import Places
+from tuner.execution.actor_hosts import locate_actor
+from tuner.execution.placement_groups import PlacementGroups
 from tuner.execution.recorder import Recorder
 from tuner.execution.slots import nodes_by_id
 from tuner.plan.cluster import Node
 from tuner.plan.plan import Plan
 from tuner.runs.failure import Failure
-from tuner.search.node_health import Nodes, Sick
+from tuner.search.node_health import NodeHealth, SickNode
 
 LOOK_EVERY_S = 2.0
 """How often it is asked whether trials that wait for other nodes still have some."""
@@ -40,7 +40,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     plan: Plan
 
     def __init__(self, **options: Any) -> None:
-        self._nodes = Nodes()
+        self._nodes = NodeHealth()
         self._plain: PlacementGroupFactory | None = None
         """What a trial asks for that may be on any node; None before the first trial."""
         self._usual: PlacementGroupFactory | None = None
@@ -53,7 +53,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         """Of each trial that runs: its node, and when its attempt started; None: it has reported since."""
         self._held: dict[RayTrial, float] = {}
         """Trials that are tried again later, and when, on the monotonic clock. To Ray they are paused."""
-        self._places = Places()
+        self._places = PlacementGroups()
         self._place_of: dict[str, PlacementGroupAcquiredResources] = {}
         """Of each trial that runs, and of those that failed and wait: the place of its latest attempt."""
         super().__init__(resource_manager_factory=lambda: self._places, **options)
@@ -90,7 +90,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     def _note_failure(self, trial: RayTrial, exception: BaseException, failure: Failure) -> bool:
         """Returns whether the trial is taken for the cause of the loss of nodes."""
         actor_id = getattr(exception, "actor_id", None)
-        unstarted = whereabouts(actor_id).node if actor_id else "", time.monotonic()
+        unstarted = locate_actor(actor_id).node if actor_id else "", time.monotonic()
         node, since = self._attempts.pop(trial.trial_id, unstarted)
         if not node:
             return False
@@ -118,7 +118,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         self._attempts.pop(trial_id, None)
         self._place_of.pop(trial_id, None)
 
-    def _put_aside(self, sick: Sick | None) -> None:
+    def _put_aside(self, sick: SickNode | None) -> None:
         if sick is None:
             return
         host = self.recorder.hosts.of_node(sick.node) or sick.node

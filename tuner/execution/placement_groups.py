@@ -16,7 +16,7 @@ KEEP_S = 60.0
 """How long the GPUs of an attempt that failed are idle at most, while all other ones of the node are in use."""
 
 
-class Places(PlacementGroupResourceManager):  # type: ignore[misc]
+class PlacementGroups(PlacementGroupResourceManager):  # type: ignore[misc]
     """Ray's, which frees a placement group when `sweep` is called, and not while it is kept."""
 
     def __init__(self, update_interval_s: float = 0.1) -> None:

@@ -60,7 +60,7 @@ def seed_of(run_seed: int, config: dict[str, Any]) -> int:
 
 
 @dataclass
-class Process:
+class ProcessState:
     """What this process was like before and after its first trial."""
 
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))

@@ -10,26 +10,26 @@ from typing import Any, Protocol
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
-from tuner.execution.actor_hosts import Hosts
+from tuner.execution.actor_hosts import ActorHosts
 from tuner.execution.metrics import flat_metrics
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.failure import Failure
-from tuner.runs.history import INTERRUPTED, History
+from tuner.runs.history import INTERRUPTED, EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
-from tuner.search.checkpoint_retention import Shelf, copy_name
-from tuner.search.control import Control
+from tuner.search.checkpoint_retention import CheckpointRetention, copy_name
+from tuner.search.control import SearchControl
 from tuner.search.emitted_events import ending, failed_attempt, reported
-from tuner.search.recovery import Recovered
+from tuner.search.recovery import RecoveredSearch
 from tuner.search.snapshot import Snapshot, write_snapshot
 from tuner.search.storage_patience import probe
-from tuner.search.storing import Storing
+from tuner.search.storing import RunFolderWriter
 from tuner.spec.configuration import flat
-from tuner.spec.values import number
+from tuner.spec.values import format_number
 from tuner.storage.folder import RunFolder
-from tuner.storage.manifest import damage, make_durable
+from tuner.storage.manifest import find_damage, make_durable
 
 SAVE_EVERY_S = 5.0
 """How often a running search writes its tables and the snapshot; at most 2 % of the time goes into it."""
@@ -57,23 +57,23 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        begun: Recovered,
+        begun: RecoveredSearch,
         journal: JournalWriter,
         scheduler: SchedulerSpec,
         checkpoints: Checkpoints,
-        control: Control,
+        control: SearchControl,
         listeners: list[Listener],
     ) -> None:
         self.results = results = begun.results
         self.course = begun.course
         self.ledger = begun.ledger
-        self._history = History(results)
+        self._history = EventApplier(results)
         self._journal = journal
         self._scheduler = scheduler
-        self.storing = Storing(results.folder, control)
-        self.shelf = Shelf(results, checkpoints, self.say, self.storing)
+        self.storing = RunFolderWriter(results.folder, control)
+        self.shelf = CheckpointRetention(results, checkpoints, self.say, self.storing)
         self._control = control
-        self.hosts = Hosts()
+        self.hosts = ActorHosts()
         self._listeners = listeners
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._whole_took = 0.0
@@ -224,7 +224,7 @@ class Recorder(Callback):  # type: ignore[misc]
         donor = self.results.trial(segment.donor)
         before, now = dict(flat(donor.config_at(segment.donor_step))), dict(flat(segment.config))
         changed = [name for name in now if before.get(name) != now[name]]
-        changes = [f"{name} {number(before.get(name))} -> {number(now[name])}" for name in changed]
+        changes = [f"{name} {format_number(before.get(name))} -> {format_number(now[name])}" for name in changed]
         taken = f"it had just taken over the checkpoint of trial {donor.label}, with {', '.join(changes)}"
         remedy = "what shapes the model must not change, leave it out of scheduler.mutate"
         return f" ({taken}: {remedy})" if changes else ""
@@ -306,10 +306,10 @@ class Recorder(Callback):  # type: ignore[misc]
             self.lost(trial, best.checkpoint, problem, "the next best one becomes the best")
 
     def damage_of(self, checkpoint: RunFolder) -> str:
-        """As `tuner.storage.manifest.damage`; a storage that fails for a while damages nothing."""
-        if damage(checkpoint):
+        """As `tuner.storage.manifest.find_damage`; a storage that fails for a while damages nothing."""
+        if find_damage(checkpoint):
             self.storing.insist(lambda: probe(self.results.folder))
-            return damage(checkpoint)
+            return find_damage(checkpoint)
         return ""
 
     def leave(self) -> None:

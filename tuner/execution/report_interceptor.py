@@ -30,7 +30,7 @@ _COUNTED = (TRAINING_ITERATION, TIME_THIS_ITER_S)
 """Ray prefers what a trainable reports under these names to its own count."""
 
 
-class Saving:
+class ReportInterceptor:
     """Takes the place of the session's ``report``."""
 
     def __init__(self, session: _TrainSession, every: int, scheduler: SchedulerSpec) -> None:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tuner.execution.recorder import Recorder
 
 
-def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:
+def restore_trial(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:
     """``trial`` as one that Ray starts from its latest checkpoint, or from the beginning where it has none.
 
-    Call it after `Shelf.take_stock`, which finds the checkpoints that are on the storage.
+    Call it after `CheckpointRetention.read_stored_search`, which finds the checkpoints that are on the storage.
     """
     spec = copy.deepcopy(search._experiment.spec)
     config = trial.segments[-1].config if trial.segments else trial.config
@@ -58,7 +58,7 @@ def revive(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTria
     return revived
 
 
-def passed_over(ray_trial: RayTrial, recorder: Recorder) -> bool:
+def skip_damaged_checkpoints(ray_trial: RayTrial, recorder: Recorder) -> bool:
     """Lets a trial whose process found its checkpoint damaged continue from the one before, or else from its beginning.
 
     A notice names the checkpoint, which is deleted. False where it is whole as seen from here: then it stays.

@@ -12,9 +12,9 @@ from ray.tune import Stopper
 from tuner.execution.failure_classifier import PREEMPTED
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure, FailureKind
-from tuner.search.control import Control
+from tuner.search.control import SearchControl
 from tuner.search.node_health import LOSSES
-from tuner.search.usage import Ledger
+from tuner.search.usage import UsageTracker
 
 MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""
@@ -27,7 +27,7 @@ COUNTED: tuple[FailureKind, ...] = ("exception", "data", "process died", *MEMORY
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RetryDecision:
     """What becomes of a trial."""
 
     action: Literal["retry", "stop", "fail"]
@@ -35,15 +35,15 @@ class Verdict:
     """With which it is tried again; None: as before."""
 
 
-def verdict(
+def decide_retry(
     rules: Failures, failure: Failure, before: Sequence[Failure], micro_batch: int | None, alone: bool = False
-) -> Verdict:
+) -> RetryDecision:
     """What ``rules`` say to ``failure`` of a trial that failed ``before``, in order.
 
     ``micro_batch``: the one that the attempt had; None where the trainable declares none. ``alone``: whether the latest
     nodes that were lost had the trial on them, each one (`tuner.search.node_health`).
     """
-    retry, fail = Verdict("retry"), Verdict("fail")
+    retry, fail = RetryDecision("retry"), RetryDecision("fail")
     before = before[max((i + 1 for i, past in enumerate(before) if past.final), default=0) :]
     match failure.kind:
         case "node lost":
@@ -51,12 +51,12 @@ def verdict(
         case "bad report":
             return fail
         case "NaN":
-            return Verdict("stop") if rules.on_nan == "stop" and failure.step else fail
+            return RetryDecision("stop") if rules.on_nan == "stop" and failure.step else fail
         case "hung":
             return retry if rules.retries and not any(f.kind == "hung" for f in before) else fail
         case "GPU memory" | "host memory" if rules.on_oom == "reduce_batch" and micro_batch is not None:
             if micro_batch > 1:
-                return Verdict("retry", micro_batch // 2)
+                return RetryDecision("retry", micro_batch // 2)
             if any(f.kind in MEMORY for f in _since_reduction(before)):  # the same again, and no way to need less
                 return fail
         case "exception" if before and before[-1] == failure:  # it is the code
@@ -92,7 +92,7 @@ def with_micro_batch(config: dict[str, Any], micro_batch: int | None) -> dict[st
 class FailureStopper(Stopper):  # type: ignore[misc]
     """Ends the whole search when too many trials have failed."""
 
-    def __init__(self, rules: Failures, ledger: Ledger, control: Control) -> None:
+    def __init__(self, rules: Failures, ledger: UsageTracker, control: SearchControl) -> None:
         self._rules = rules
         self._ledger = ledger
         self._control = control

@@ -4,7 +4,7 @@ Ray 2.60 tries every failed trial again alike, tells the scheduler that it ended
 whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that cannot
 be read back). Here what an attempt died of decides (`tuner.execution.retry_policy`), and to scheduler and searcher a
 trial that is tried again never stopped: what it reports a second time is passed over
-(`tuner.search.state.Course.report`).
+(`tuner.search.state.SearchState.report`).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.execution.actor_hosts import death_of, whereabouts
+from tuner.execution.actor_hosts import cause_of_death, locate_actor
 from tuner.execution.failure_classifier import (
     DamagedCheckpoint,
     ProcessLost,
     StorageFails,
     StorageUnseen,
     Unreachable,
-    failure_of,
+    classify,
     raised_in_trial,
 )
-from tuner.execution.hang_detector import Executioner, Watch
-from tuner.execution.memory_monitor import Gauge, Kills
+from tuner.execution.hang_detector import HangDetector, HungTrialKiller
+from tuner.execution.memory_monitor import MemoryMonitor, OutOfMemoryKills
 from tuner.execution.placement import PlacedTrials
-from tuner.execution.restore_trials import passed_over
-from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, back_off, verdict, with_micro_batch
+from tuner.execution.restore_trials import skip_damaged_checkpoints
+from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, back_off, decide_retry, with_micro_batch
 from tuner.execution.scheduler_adapter import reported_checkpoint
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG
@@ -66,20 +66,20 @@ class ActorManager(RayActorManager):  # type: ignore[misc]
         super()._actor_task_failed(tracked_actor_task, exception)
 
 
-class FailingTrials(PlacedTrials):
+class RetryingController(PlacedTrials):
     """Ray's control loop, which tries failed trials again as the experiment's ``failures`` say."""
 
     def __init__(self, **options: Any) -> None:
-        self._watch = Watch(self.plan.spec.failures.hang_after)
-        self._executioner = Executioner(self._watch)
-        self._gauge = Gauge()
+        self._watch = HangDetector(self.plan.spec.failures.hang_after)
+        self._executioner = HungTrialKiller(self._watch)
+        self._gauge = MemoryMonitor()
         self._looked = time.monotonic()
         """When what the processes hold was counted last."""
         self._printed: dict[str, int] = {}
         """Of each trial: size of its log when its latest attempt started."""
         self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
         """Of each trial whose process cannot be reached: the error, and until when the reason is waited for."""
-        self._kills = Kills()
+        self._kills = OutOfMemoryKills()
         self._examined: dict[RayTrial, tuple[RayActorError, Callable[[], bool | None], float]] = {}
         """Of each trial whose process died on another node: the error, whether that node's kernel has killed for lack
         of memory, and until when its answer is waited for."""
@@ -97,7 +97,7 @@ class FailingTrials(PlacedTrials):
         self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
 
         for trial, (error, deadline) in list(self._unreachable.items()):
-            if (cause := death_of(error.actor_id)) or time.monotonic() > deadline:
+            if (cause := cause_of_death(error.actor_id)) or time.monotonic() > deadline:
                 del self._unreachable[trial]
                 self._process_trial_failure(trial, Unreachable(error.actor_id, cause))
         for trial, (died, killed, deadline) in list(self._examined.items()):
@@ -151,7 +151,7 @@ class FailingTrials(PlacedTrials):
         if isinstance(lost, StorageUnseen):
             self._storage_lost(trial, str(lost))
             return
-        if raised_in_trial(exception, DamagedCheckpoint) and passed_over(trial, self.recorder):
+        if raised_in_trial(exception, DamagedCheckpoint) and skip_damaged_checkpoints(trial, self.recorder):
             trial.temporary_state.restoring_from = None
             self._go_on_from_latest(trial)
             return
@@ -168,7 +168,7 @@ class FailingTrials(PlacedTrials):
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
         alone = self._note_failure(trial, exception, failure)
-        found = verdict(rules, failure, ours.failures, reducible, alone)
+        found = decide_retry(rules, failure, ours.failures, reducible, alone)
         if alone and found.action == "fail":
             failure = replace(failure, message=f"{failure.message}; the latest {LOSSES} that were lost had this trial")
         failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")
@@ -189,8 +189,8 @@ class FailingTrials(PlacedTrials):
             return True
         if not isinstance(exception, RayActorError) or trial in self._node_was_full:
             return False
-        node = whereabouts(exception.actor_id).node if exception.actor_id else ""
-        if node in ("", _here()) or failure_of(exception).kind != "process died":
+        node = locate_actor(exception.actor_id).node if exception.actor_id else ""
+        if node in ("", _here()) or classify(exception).kind != "process died":
             return False
         self._examined[trial] = exception, self._kills.died(node), time.monotonic() + ANSWER_S
         return True
@@ -208,8 +208,8 @@ class FailingTrials(PlacedTrials):
     def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:
         full = self._node_was_full.get(trial, False)
         if isinstance(exception, RayActorError) and exception.actor_id:
-            full = full or (whereabouts(exception.actor_id).node == _here() and self._gauge.was_full())
-        return failure_of(
+            full = full or (locate_actor(exception.actor_id).node == _here() and self._gauge.was_full())
+        return classify(
             exception,
             self._watch.step(trial.trial_id),
             hung=self._executioner.killed(trial.trial_id),

@@ -19,7 +19,7 @@ from tuner.execution.report_interceptor import GOES_ON_FROM
 from tuner.execution.retry_policy import with_micro_batch
 from tuner.runs.results import RAY
 from tuner.schedulers.base import Decision, Exploit, Resume
-from tuner.search.state import Course
+from tuner.search.state import SearchState
 
 if TYPE_CHECKING:
     from tuner.execution.controller import Controller
@@ -34,14 +34,14 @@ _RAYS = {
 }
 
 
-class Decisions(TrialScheduler):  # type: ignore[misc]
+class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     """Passes Ray's news on to our scheduler, and carries out what it decides.
 
     `tuner.execution.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs
     to.
     """
 
-    course: Course
+    course: SearchState
     controller: Controller
 
     def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None: ...

@@ -6,13 +6,13 @@ from typing import Any
 
 from ray.tune.search import Searcher as RaySearcher
 
-from tuner.search.state import Course
+from tuner.search.state import SearchState
 
 
-class Suggestions(RaySearcher):  # type: ignore[misc]
+class SearcherAdapter(RaySearcher):  # type: ignore[misc]
     """Passes Ray's question for a configuration on; all news reach the course through `tuner.execution.recorder`."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: SearchState) -> None:
         super().__init__(metric=course.objectives[0].metric, mode=course.objectives[0].mode)
         self._course = course
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tuner.errors import EnvironmentFailure, LockLost
 from tuner.execution.autoscaler import autoscaler
 from tuner.execution.connect import check_address
-from tuner.execution.local_cluster import Watch, bury_ray, start_ray
+from tuner.execution.local_cluster import RayWatchdog, force_shutdown, start_ray
 from tuner.execution.slots import nodes
 from tuner.plan.cluster import Cluster, this_machine
 from tuner.plan.plan import Plan
@@ -75,7 +75,7 @@ def ray_up(
     before = {name: os.environ.get(name) for name in _RAY_SETTINGS}
     os.environ.update(_RAY_SETTINGS)
     ours = not ray.is_initialized()
-    watch = Watch(died, stuck)
+    watch = RayWatchdog(died, stuck)
     try:
         if ours:
             start_ray(plan, say)
@@ -84,7 +84,7 @@ def ray_up(
     finally:
         watch.ended.set()
         if watch.lost:
-            bury_ray()
+            force_shutdown()
         elif ours:
             ray.shutdown()
         for name, value in before.items():

@@ -38,7 +38,7 @@ def nodes_by_id() -> dict[str, Node]:
     }
 
 
-class Room:
+class SlotTracker:
     """The slots of a plan on the nodes that are there now. The Ray that a search starts for itself has one node."""
 
     def __init__(self, plan: Plan, aside: Collection[str]) -> None:

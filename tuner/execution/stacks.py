@@ -12,7 +12,7 @@ import re
 import signal
 from pathlib import Path
 
-from tuner.execution.actor_hosts import Place, owned_by, whereabouts
+from tuner.execution.actor_hosts import ActorLocation, locate_actor, owned_by
 
 STACK_HERE_S, STACK_ELSEWHERE_S = 1.0, 15.0
 """Time for the stacks to be written; on another node a process has to start first, which sends the signal."""
@@ -29,13 +29,13 @@ def ask_for_stacks(actor_id: str) -> float:
 
     Returns the seconds until the stacks are written.
     """
-    place = whereabouts(actor_id)
+    place = locate_actor(actor_id)
     if not place.pid or not hasattr(signal, "SIGUSR1"):
         return 0.0
     return max(_ask(one) for one in (place, *owned_by(place)))
 
 
-def _ask(place: Place) -> float:
+def _ask(place: ActorLocation) -> float:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

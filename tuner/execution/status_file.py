@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WRITE_EVERY_S = 5.0
 
 
-class Live:
+class StatusFile:
     """Writes ``live.json`` every `WRITE_EVERY_S`."""
 
     def __init__(self, controller: Controller) -> None:

@@ -39,7 +39,7 @@ def check_shared(folder: RunFolder) -> None:
         problems = [
             f"{_named(node['NodeManagerHostname'], node['NodeManagerAddress'])}: {problem}"
             for call, node in asked.items()
-            if (problem := _met(call, probe, node))
+            if (problem := _node_result(call, probe, node))
         ]
     finally:
         probe.filesystem.delete_dir(probe.path)
@@ -48,7 +48,7 @@ def check_shared(folder: RunFolder) -> None:
         raise EnvironmentFailure(f"storage {folder.parent.shown!r} is not shared: {'; '.join(problems)}; {remedy}")
 
 
-def check_seen_here(folder: RunFolder) -> None:
+def check_visible_here(folder: RunFolder) -> None:
     """Raises StorageUnseen on a node that does not see the run folder, as it joined after all had been asked."""
     from ray.util import get_node_ip_address
 
@@ -72,7 +72,7 @@ def _reads_and_writes(probe: RunFolder, name: str) -> str:
     return ""
 
 
-def _met(call: object, probe: RunFolder, node: dict[str, str]) -> str:
+def _node_result(call: object, probe: RunFolder, node: dict[str, str]) -> str:
     import ray
 
     try:

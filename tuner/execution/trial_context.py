@@ -19,7 +19,7 @@ from ray.tune.result import DEFAULT_METRIC
 
 from tuner.execution.failure_classifier import BadReport, MissingMetric, NotFinite
 from tuner.execution.metrics import flat_metrics
-from tuner.execution.process_reset import Process, seed_all, seed_of
+from tuner.execution.process_reset import ProcessState, seed_all, seed_of
 from tuner.execution.retry_policy import MICRO_BATCH
 from tuner.spec.configuration import merge
 from tuner.storage.pickled import Pickled
@@ -32,7 +32,7 @@ NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({
 
 
 @dataclass(frozen=True)
-class TrialTask:
+class TrialContext:
     """What all trials of a run have in common."""
 
     trainable: str
@@ -51,8 +51,8 @@ class TrialTask:
 
 
 def run_function(
-    process: Process,
-    task: TrialTask,
+    process: ProcessState,
+    task: TrialContext,
     config: dict[str, Any],
     report: Callable[[dict[str, Any]], None],
     environment: Mapping[str, str] | None = None,
@@ -81,7 +81,7 @@ def run_function(
                 report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
 
 
-def checked(task: TrialTask, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
+def checked(task: TrialContext, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """The ``metrics`` of a trial's report ``number``, those that the experiment compares as plain numbers.
 
     Raises BadReport or MissingMetric where one of these is missing or no number, and NotFinite.

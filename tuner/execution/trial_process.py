@@ -27,17 +27,17 @@ from tuner.execution.failure_classifier import (
     print_traceback,
     user_error,
 )
-from tuner.execution.process_reset import Process, output_to
-from tuner.execution.report_interceptor import Saving
+from tuner.execution.process_reset import ProcessState, output_to
+from tuner.execution.report_interceptor import ReportInterceptor
 from tuner.execution.stacks import answer_signal
-from tuner.execution.storage_check import check_seen_here
-from tuner.execution.trial_context import NO_REPORT, TrialTask, checked, run_function
+from tuner.execution.storage_check import check_visible_here
+from tuner.execution.trial_context import NO_REPORT, TrialContext, checked, run_function
 from tuner.execution.worker_group import check_formed, ranks
 from tuner.runs.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.search.storage_patience import is_of_a_full_disk
 from tuner.storage.folder import RunFolder
-from tuner.storage.manifest import damage
+from tuner.storage.manifest import find_damage
 from tuner.trainable.old_interfaces import NOTICE, news
 
 _RANK_FAILED = "tuner/rank_failed"
@@ -45,7 +45,7 @@ _RANK_FAILED = "tuner/rank_failed"
 
 
 def trainable_class(
-    task: TrialTask, every: int, scheduler: SchedulerSpec, storage_patience: float
+    task: TrialContext, every: int, scheduler: SchedulerSpec, storage_patience: float
 ) -> type[FunctionTrainable]:
     """The class that Ray Tune starts for each trial of ``task``."""
     members = {"task": task, "every": every, "scheduler": scheduler, "storage_patience": storage_patience}
@@ -55,7 +55,7 @@ def trainable_class(
 class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     """A process that runs trials one after the other, each in a thread of its own."""
 
-    task: TrialTask
+    task: TrialContext
     every: int
     """Of the checkpoints that a trial reports, every that many is written."""
     scheduler: SchedulerSpec
@@ -66,13 +66,13 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
 
     def setup(self, config: dict[str, Any]) -> None:
         answer_signal()
-        self._process = Process()
+        self._process = ProcessState()
         self._place = get_current_placement_group()
         self._reports = 0
         self._raised: Exception | None = None
         self._storage = AttemptStorage(self._storage, self.storage_patience)
         super().setup(config)
-        self._saving = Saving(get_session(), self.every, self.scheduler)
+        self._saving = ReportInterceptor(get_session(), self.every, self.scheduler)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Gets ready for another trial; False says that this process has to be replaced."""
@@ -125,14 +125,14 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         """As Ray's. Raises DamagedCheckpoint, here and not in the driver, which would stand still while it reads."""
         self._check_storage()
         checkpoint = checkpoint_result.checkpoint
-        if problem := damage(RunFolder(checkpoint.filesystem, checkpoint.path, checkpoint.path)):
+        if problem := find_damage(RunFolder(checkpoint.filesystem, checkpoint.path, checkpoint.path)):
             raise DamagedCheckpoint(problem)
         super().restore(checkpoint_result)
 
     def _check_storage(self) -> None:
         run_folder = str(Path(self._storage.experiment_fs_path).parent)
         folder = RunFolder(self._storage.storage_filesystem, run_folder, run_folder)
-        self._storage.insist(lambda: check_seen_here(folder))
+        self._storage.insist(lambda: check_visible_here(folder))
 
     def load_checkpoint(self, checkpoint_result: Any) -> None:
         super().load_checkpoint(checkpoint_result)

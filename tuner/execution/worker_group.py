@@ -29,10 +29,10 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tuner.execution.failure_classifier import BadReport, UserError, print_traceback, user_error
-from tuner.execution.process_reset import Process, output_to
+from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.stacks import answer_signal
-from tuner.execution.storage_check import check_seen_here
-from tuner.execution.trial_context import TrialTask, run_function
+from tuner.execution.storage_check import check_visible_here
+from tuner.execution.trial_context import TrialContext, run_function
 from tuner.plan.cluster import free_port
 from tuner.storage.folder import RunFolder
 
@@ -51,15 +51,15 @@ class Rank:
 
     def __init__(self) -> None:
         answer_signal()
-        self._process = Process()
+        self._process = ProcessState()
 
     def address(self, log: Path | None) -> str:
         """The node that it is on. Raises StorageUnseen where that does not see the run folder of ``log``."""
         if log:
-            check_seen_here(RunFolder.at(log.parents[2]))
+            check_visible_here(RunFolder.at(log.parents[2]))
         return str(get_node_ip_address())
 
-    def run(self, task: TrialTask, config: dict[str, Any], environment: dict[str, str], log: Path | None) -> None:
+    def run(self, task: TrialContext, config: dict[str, Any], environment: dict[str, str], log: Path | None) -> None:
         """Calls the user's function; what it prints goes to ``log``. Raises UserError."""
         with output_to(log) if log else contextlib.nullcontext():
             try:
@@ -71,7 +71,7 @@ class Rank:
 
 @contextlib.contextmanager
 def ranks(
-    task: TrialTask,
+    task: TrialContext,
     config: dict[str, Any],
     place: PlacementGroup,
     log: Path | None,
@@ -122,13 +122,13 @@ def check_formed(workers: int) -> None:
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     size = distributed.get_world_size() if distributed and distributed.is_initialized() else 1
     if size != workers:
-        raise Alone(
+        raise ProcessGroupNotFormed(
             f"resources.workers: {workers} processes called the trainable, and it trained in each alone: it must form "
             "one group of them (`with distributed.group() as group`, see tuner.training.distributed), or use workers: 1"
         )
 
 
-class Alone(BadReport):
+class ProcessGroupNotFormed(BadReport):
     """The trainable does not train in several processes: no trial of this run can succeed."""
 
 
@@ -160,7 +160,7 @@ def interface() -> dict[str, str]:
     return {}
 
 
-def _start(task: TrialTask, place: PlacementGroup, rank: int) -> Any:
+def _start(task: TrialContext, place: PlacementGroup, rank: int) -> Any:
     request = dict(task.request)
     return (
         ray.remote(Rank)

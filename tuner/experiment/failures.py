@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tuner.spec.model import Model
-from tuner.spec.quantities import Seconds, duration
+from tuner.spec.quantities import Seconds, format_duration
 
 
 class Failures(Model):
@@ -41,7 +41,7 @@ class Failures(Model):
 
     def described(self, reducible: bool) -> str:
         """In one line, for a trainable that declares ``micro_batch``, or does not."""
-        hang = duration(self.hang_after) if isinstance(self.hang_after, float) else self.hang_after or "never"
+        hang = format_duration(self.hang_after) if isinstance(self.hang_after, float) else self.hang_after or "never"
         words = [f"retries {self.retries} a trial, hang_after {hang}, on_nan {self.on_nan}, on_oom {self.on_oom}"]
         if self.on_oom == "reduce_batch" and not reducible:
             words.append("of no use, as the trainable has no micro_batch: such trials are tried again as they were")

@@ -14,13 +14,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from tuner.errors import InputError, Problem, did_you_mean
-from tuner.experiment.validation_errors import mistakes
+from tuner.experiment.validation_errors import validation_problems
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers import AnySearch
 from tuner.searchers.base import SearchSpec
 from tuner.spec.algorithm import CUSTOM, AlgorithmSpec, spec_as_mapping, without_identity
-from tuner.spec.document import Document, dotted, kind
+from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.user_imports import import_attribute, innermost, no_exit
 
 Roots = tuple[Path, ...]
@@ -131,7 +131,7 @@ def read_plug_in(family: Family, document: Document, roots: Roots, problems: lis
     key = "class_path" if named == CUSTOM else "kind"
     class_path = written.get("class_path", "")
     if named == CUSTOM and not (isinstance(class_path, str) and _CLASS_PATH.fullmatch(class_path)):
-        given = "required, but missing; write" if "class_path" not in written else f"{kind(class_path)} is not"
+        given = "required, but missing; write" if "class_path" not in written else f"{describe_type(class_path)} is not"
         problem(key, f"{given} module:Class or path/to/file.py:Class")
         return None
     try:
@@ -149,7 +149,7 @@ def read_plug_in(family: Family, document: Document, roots: Roots, problems: lis
             spec = found.model_validate(options)
             _ask(spec)
     except ValidationError as error:
-        problems.extend(mistakes(document, error, found, (block,)))
+        problems.extend(validation_problems(document, error, found, (block,)))
         return None
     except Exception as error:  # noqa: BLE001 - a third party's class may raise anything: it is shown, not hidden
         problem(key, f"{found.__qualname__} cannot be used: {innermost(error)}")

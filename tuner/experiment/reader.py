@@ -16,8 +16,8 @@ from tuner import examples
 from tuner.errors import InputError, Place, Problem, did_you_mean
 from tuner.experiment.plug_ins import SCHEDULERS, SEARCHES, read_plug_in
 from tuner.experiment.spec import ExperimentSpec
-from tuner.experiment.validation_errors import mistakes
-from tuner.spec.document import Document, dotted, kind, parse_value, plain, read_yaml
+from tuner.experiment.validation_errors import validation_problems
+from tuner.spec.document import Document, describe_type, dotted, parse_value, plain, read_yaml
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.space import Space, read_space, space_from_param_space
 from tuner.spec.space.constraints import read_constraint
@@ -87,7 +87,11 @@ def load_experiment(
         )
     if not isinstance(document.value, dict):
         raise InputError(
-            [Problem(document.place(()), "", f"an experiment is a mapping of keys, not {kind(document.value)}")]
+            [
+                Problem(
+                    document.place(()), "", f"an experiment is a mapping of keys, not {describe_type(document.value)}"
+                )
+            ]
         )
     problems: list[Problem] = []
     items = [_split(text) for text in overrides] if not isinstance(overrides, Mapping) else list(overrides.items())
@@ -304,5 +308,5 @@ def _validate(
         return ExperimentSpec.model_validate(value)
     except ValidationError as error:
         unread = space is None and "search_space" in value  # its own problems are known already
-        problems.extend(p for p in mistakes(document, error) if not (unread and p.key == "search_space"))
+        problems.extend(p for p in validation_problems(document, error) if not (unread and p.key == "search_space"))
     return None

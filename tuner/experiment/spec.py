@@ -18,7 +18,7 @@ from tuner.searchers import AnySearch
 from tuner.searchers.random import Random
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
-from tuner.spec.quantities import Seconds, duration
+from tuner.spec.quantities import Seconds, format_duration
 from tuner.spec.space import Space
 
 
@@ -60,7 +60,7 @@ class Budget(Model):
         for name, value in self.model_dump(exclude_none=True, exclude={"trials"}).items():
             match name:
                 case "wall_clock":
-                    yield f"{name} {duration(value)}"
+                    yield f"{name} {format_duration(value)}"
                 case "cost":
                     yield f"{name} {value['max']:g} at {value['per_gpu_hour']:g} a GPU hour{idle}"
                 case "gpu_hours":

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from tuner.errors import Problem, did_you_mean
 from tuner.experiment.spec import ExperimentSpec
-from tuner.spec.document import Document, dotted, kind
+from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.document import Path as KeyPath
 
 _REQUIRED = {
@@ -29,7 +29,7 @@ _FORMS = {
 """What the patterns of texts mean, by the last name of their keys."""
 
 
-def mistakes(
+def validation_problems(
     document: Document, error: ValidationError, model: type[BaseModel] = ExperimentSpec, block: KeyPath = ()
 ) -> list[Problem]:
     """One problem a key, however many members of a union complain of it.
@@ -44,7 +44,7 @@ def mistakes(
     for path, errors in by_path.items():
         if len(errors) > 1:
             expected = " or ".join(_expected(e) for e in errors)
-            message = f"must be {expected}, not {kind(errors[0]['input'])}"
+            message = f"must be {expected}, not {describe_type(errors[0]['input'])}"
             problems.append(Problem(document.place(path), dotted(path), message))
         else:
             known = _keys_at(part, path[len(block) : -1], model) if errors[0]["type"] == "extra_forbidden" else []
@@ -54,7 +54,7 @@ def mistakes(
 
 def _problem(document: Document, path: KeyPath, error: ErrorDetails, known: list[str]) -> Problem:
     """``known``: the keys that stand beside an unknown one."""
-    context, given = error.get("ctx", {}), kind(error["input"])
+    context, given = error.get("ctx", {}), describe_type(error["input"])
     match error["type"]:
         case "missing":
             general = dotted(tuple(part for part in path if isinstance(part, str)))

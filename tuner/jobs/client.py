@@ -21,7 +21,7 @@ from tuner.actions.run import checked_name, run_name
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
 from tuner.experiment.reader import load_experiment, shipped_experiment
 from tuner.jobs.cluster_address import ClusterFile
-from tuner.jobs.code_bundle import Code, code_of, copied
+from tuner.jobs.code_bundle import Code, code_of, copy_files
 from tuner.jobs.driver import READY, versions
 from tuner.jobs.record import Job, Submitter, list_code
 from tuner.redaction import redacted
@@ -72,7 +72,7 @@ class Submission:
         return Job(self.name, self.storage, shlex.join(["python", *words]), Submitter(who, versions()))
 
 
-def prepared(
+def prepare_submission(
     file: str,
     overrides: Sequence[str],
     name: str | None,
@@ -110,7 +110,7 @@ def _storage(given: str | None, cluster: ClusterFile | None) -> str | None:
     return None if found is None else without_password(found)
 
 
-def resumed(
+def prepare_resume(
     client: JobSubmissionClient,
     name: str,
     storage: str | None = None,
@@ -157,9 +157,9 @@ def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[s
         say(submission.code.remark)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
-        copied(submission.project, submission.code.files, Path(folder))
+        copy_files(submission.project, submission.code.files, Path(folder))
         list_code(Path(folder), [str(file) for file in submission.code.files])
-        if not hand_over(client, submission.job, folder, submission.attempt):
+        if not submit_job(client, submission.job, folder, submission.attempt):
             raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name")
     say(f"{len(submission.code.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
     known_as = _id(submission.name, submission.attempt)
@@ -195,7 +195,7 @@ def _id(name: str, attempt: int) -> str:
     return name if attempt == 1 else f"{name}{_ATTEMPT}{attempt}"
 
 
-def hand_over(client: JobSubmissionClient, job: Job, code: str, attempt: int = 1) -> bool:
+def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 1) -> bool:
     """Has the cluster run ``job`` with the code in the folder ``code``; False where it knows one of this name.
 
     Raises EnvironmentFailure where it refuses it.

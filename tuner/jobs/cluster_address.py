@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.execution.auth import show_token
+from tuner.execution.auth import send_token
 from tuner.plan.cluster import free_port
 from tuner.redaction import has_secret
 from tuner.spec.document import read_yaml
@@ -219,7 +219,7 @@ def _client(url: str, given: str, deadline: float) -> JobSubmissionClient:
     import ray
     from ray.job_submission import JobSubmissionClient
 
-    show_token()
+    send_token()
     try:
         client = JobSubmissionClient(url)
     except (ConnectionError, RuntimeError, ray.exceptions.AuthenticationError, OSError) as error:

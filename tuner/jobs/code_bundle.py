@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.spec.quantities import size
+from tuner.spec.quantities import format_bytes
 
 MAX_BYTES = 50 * 2**20
 """More than this is hardly code: it would be sent with each change, and unpacked on every node."""
@@ -100,7 +100,7 @@ def code_of(project: Path, exclude: Sequence[str] = (), include: Sequence[str] =
     return Code(tuple(files), left_out)
 
 
-def copied(project: Path, files: Sequence[Path], target: Path) -> None:
+def copy_files(project: Path, files: Sequence[Path], target: Path) -> None:
     """Puts the files below ``target``, with their folders."""
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
@@ -132,10 +132,10 @@ def _check_size(project: Path, files: Sequence[Path]) -> None:
     total = sum(sizes.values())
     if total > MAX_BYTES:
         largest = sorted(sizes, key=lambda file: -sizes[file])[:_SHOWN]
-        shown = ", ".join(f"{file} ({size(sizes[file])})" for file in largest)
+        shown = ", ".join(f"{file} ({format_bytes(sizes[file])})" for file in largest)
         raise InputError(
-            f"{project}: its code is {size(total)}, more than {size(MAX_BYTES)}: is there data in it? The largest: "
-            f"{shown}; put what is not code into .gitignore, or leave it out with --exclude 'data/*'"
+            f"{project}: its code is {format_bytes(total)}, more than {format_bytes(MAX_BYTES)}: is there data in it? "
+            f"The largest: {shown}; put what is not code into .gitignore, or leave it out with --exclude 'data/*'"
         )
 
 

@@ -26,7 +26,7 @@ from types import FrameType
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
 from tuner.runs.journal import last_event
-from tuner.runs.loading import begun, last_known
+from tuner.runs.loading import load_latest, run_exists
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import STALE_AFTER_S, holder, locked
 
@@ -80,11 +80,11 @@ def drive(
                 pass  # a dead process may seem to have it for a while
         common = ["--storage", storage, "--address", _address()]
         sets = [word for text in overrides for word in ("--set", text)]
-        if begun(folder) and last_known(folder).provenance.get("interrupted") is False:
+        if run_exists(folder) and load_latest(folder).provenance.get("interrupted") is False:
             return 0  # killed after its end
         verb = (
             ["resume", name, "--project", ".", "--trust"]
-            if begun(folder)
+            if run_exists(folder)
             else ["run", str(file), "--name", name, *sets]
         )
         status = _call([sys.executable, "-m", "tuner", *verb, *common], interrupted)
@@ -166,16 +166,16 @@ def _begin(job: Job, resume: bool) -> None:
     run = RunFolder.at(job.storage) / job.name
     if resume:
         _check_resumable(run)
-    elif begun(run) or job.is_kept():
+    elif run_exists(run) or job.is_kept():
         raise InputError(f"--name {job.name!r} is taken: there is a run {run.shown}; choose another name")
     job.keep(Path.cwd())
 
 
 def _check_resumable(run: RunFolder) -> None:
     """Raises InputError where there is no such run, it came to its end, or a process works on it."""
-    if not begun(run):
+    if not run_exists(run):
         raise InputError(f"there is no run {run.shown} to resume")
-    if last_known(run).provenance.get("interrupted") is False:
+    if load_latest(run).provenance.get("interrupted") is False:
         raise InputError(f"{run.shown}: nothing to resume: the search came to its end")
     with locked(run, patience=LOCK_S):
         pass  # the record of a job that works on it must not be replaced
@@ -212,9 +212,9 @@ def _until_its_end(job: Job, given: argparse.Namespace) -> int:
     try:
         if given.again is not None:
             _wait_for_nodes(given.again)
-        status = drive(given.file, given.overrides, job.storage, job.name, job.forget)
+        status = drive(given.file, given.overrides, job.storage, job.name, job.delete)
     except KeyboardInterrupt:
-        job.forget()
+        job.delete()
         return Interrupted.exit_status
     except TunerError as error:
         status = _failed(error)
@@ -223,7 +223,7 @@ def _until_its_end(job: Job, given: argparse.Namespace) -> int:
     was_cut_off = status in (CRASHED, EnvironmentFailure.exit_status)
     gone = was_cut_off and _ray_is_gone()
     if _is_over(status, job, gone):
-        job.forget()
+        job.delete()
     if was_cut_off and not gone:
         again = f"python -m tuner resume {job.name} --cluster FILE"
         print(f"NOTICE: from where it was submitted: {again}", file=sys.stderr)

@@ -102,7 +102,7 @@ class Job:
             told = " ".join(str(error).split())
             raise EnvironmentFailure(f"{(self.folder / _CODE).shown} cannot be read: {told}") from None
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """Deletes its record, if there is one."""
         self.folder.parent.delete(self.name)
 
@@ -134,7 +134,7 @@ def recorded(storage: str) -> list[str]:
         raise EnvironmentFailure(f"storage {storage!r}: its jobs cannot be read: {reason(error)}") from None
 
 
-def kept(storage: str, name: str) -> Job:
+def stored_jobs(storage: str, name: str) -> Job:
     """The job of a record. Raises EnvironmentFailure where that cannot be read."""
     folder = RunFolder.at(storage) / JOBS / name
     try:

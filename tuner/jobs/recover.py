@@ -16,12 +16,12 @@ import tempfile
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, TunerError
-from tuner.jobs.client import hand_over
+from tuner.jobs.client import submit_job
 from tuner.jobs.cluster_address import PORT, ClusterFile, jobs_api
-from tuner.jobs.record import kept, recorded
+from tuner.jobs.record import recorded, stored_jobs
 
 
-def revive(storage: str, nodes: int, address: str) -> bool:
+def resubmit_all(storage: str, nodes: int, address: str) -> bool:
     """Submits the jobs again that ``storage`` has records of, and says which continue; whether all do.
 
     They wait for a cluster of ``nodes``. Raises EnvironmentFailure where storage or cluster cannot be used.
@@ -31,9 +31,9 @@ def revive(storage: str, nodes: int, address: str) -> bool:
         for name in recorded(storage):
             with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
                 try:
-                    job = kept(storage, name)
+                    job = stored_jobs(storage, name)
                     job.unpack(Path(folder))
-                    if hand_over(client, dataclasses.replace(job, command=f"{job.command} --again {nodes}"), folder):
+                    if submit_job(client, dataclasses.replace(job, command=f"{job.command} --again {nodes}"), folder):
                         print(f"job {name} continues: the cluster lost its head while it ran", flush=True)
                 except EnvironmentFailure as error:  # of this one; the others may continue
                     print(f"error: job {name}: {error}", file=sys.stderr)
@@ -50,7 +50,7 @@ def recover(cluster: str | None, storage: str | None, address: str | None) -> bo
     storage = storage or (launched.storage if launched else None)
     if storage is None:
         raise InputError("--storage: where the jobs ran whose cluster lost its head, or --cluster FILE that names it")
-    return revive(storage, launched.nodes if launched else 1, address or f"http://127.0.0.1:{PORT}")
+    return resubmit_all(storage, launched.nodes if launched else 1, address or f"http://127.0.0.1:{PORT}")
 
 
 def main() -> None:

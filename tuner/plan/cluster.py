@@ -36,7 +36,7 @@ class NodeType:
     """How many of them it may start."""
 
     def __str__(self) -> str:
-        return f"{self.name} ({describe(self.resources)} each, at most {self.most})"
+        return f"{self.name} ({format_resources(self.resources)} each, at most {self.most})"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Cluster:
 
     def __str__(self) -> str:
         where = f"cluster {self.address}" if self.address else "this machine"
-        return f"{where}: " + "; ".join(describe(node.resources) for node in self.nodes)
+        return f"{where}: " + "; ".join(format_resources(node.resources) for node in self.nodes)
 
 
 def _fits(resources: Mapping[str, float], request: Mapping[str, float]) -> int:
@@ -123,7 +123,7 @@ def _fits(resources: Mapping[str, float], request: Mapping[str, float]) -> int:
     return min(counts, default=0)
 
 
-def describe(resources: Mapping[str, float]) -> str:
+def format_resources(resources: Mapping[str, float]) -> str:
     """``2 CPU, 1 GPU, 23.5 GiB memory``."""
     first = [name for name in ("CPU", "GPU", "memory") if name in resources]
     parts = []

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.errors import shortened
-from tuner.plan.cluster import describe
+from tuner.plan.cluster import format_resources
 from tuner.plan.plan import Plan
 from tuner.spec.objective import comparison
-from tuner.spec.quantities import size
+from tuner.spec.quantities import format_bytes
 from tuner.spec.space import Space
 from tuner.spec.space.enumeration import MAX_STATES, UNCOUNTED
-from tuner.spec.values import brief, number
+from tuner.spec.values import brief, format_number
 
 _LARGE = 10**12
 """From here on a number of configurations is a power of 10."""
@@ -110,7 +110,7 @@ def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _takes(plan: Plan) -> str:
     workers, strategy = plan.spec.resources.workers, plan.spec.resources.strategy
-    one = describe(plan.request)
+    one = format_resources(plan.request)
     return one if workers == 1 else f"{workers} workers on {WHERE[strategy]} nodes as can be, each {one}"
 
 
@@ -121,7 +121,8 @@ def _disk(plan: Plan) -> str:
     most = f"at most {plan.checkpoints} on disk ({', '.join(options)})"
     if plan.checkpoint_bytes is None:
         return f"{most}; their size is known at the first report (the trainable has no checkpoint_bytes)"
-    return f"{most}, up to {size(plan.checkpoint_bytes)} each: {size(plan.checkpoints * plan.checkpoint_bytes)}"
+    each, total = format_bytes(plan.checkpoint_bytes), format_bytes(plan.checkpoints * plan.checkpoint_bytes)
+    return f"{most}, up to {each} each: {total}"
 
 
 def _counted(count: float, noun: str) -> str:
@@ -133,7 +134,7 @@ def _options(spec: Any) -> str:
     points = len(getattr(spec, "points_to_evaluate", ()))
     first = [f"{points} point{'s' * (points != 1)} to evaluate first"] if points else []
     given = [
-        f"{name} {number(value) if isinstance(value, str | float) else brief(value)}"
+        f"{name} {format_number(value) if isinstance(value, str | float) else brief(value)}"
         for name, value in values.items()
         if value not in (None, {})
     ]

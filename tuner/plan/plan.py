@@ -10,7 +10,7 @@ from typing import Any
 from tuner.experiment.reader import Experiment
 from tuner.experiment.spec import ExperimentSpec
 from tuner.plan.cluster import Cluster, Node
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.trainable.trainable import Trainable
 
 _UNWRITABLE = 10**4000
@@ -95,12 +95,12 @@ class Plan:
         return running + others + 1  # and best/
 
     @property
-    def task(self) -> Task:
+    def task(self) -> SearchProblem:
         fidelity = self.spec.scheduler.fidelity
         max_t = fidelity[1] if fidelity else None
         modes = tuple(objective.mode for objective in self.spec.objectives)
         modes = modes[:1] if self.scalarised else modes
-        return Task(self.spec.search_space, modes, self.trials, max_t, self.seed)
+        return SearchProblem(self.spec.search_space, modes, self.trials, max_t, self.seed)
 
     @property
     def scalarised(self) -> bool:

@@ -10,7 +10,7 @@ from tuner.errors import MOST_PROBLEMS, InputError, Problem
 from tuner.experiment.reader import Experiment
 from tuner.experiment.resources import ACCELERATOR
 from tuner.experiment.space_checks import examined
-from tuner.plan.cluster import Cluster, describe
+from tuner.plan.cluster import Cluster, format_resources
 from tuner.plan.compatibility import pairing_problems, space_problems
 from tuner.plan.plan import Plan
 from tuner.plan.trainable_checks import with_trainable
@@ -160,15 +160,16 @@ def _unplaceable(experiment: Experiment, request: Mapping[str, float], cluster: 
     room = cluster.most_slots(request)
     only = f", and its autoscaler may start only {', '.join(map(str, types))}" if types else ""
     if short is None and room:
-        message = f"a trial is {workers} workers of {describe(request)} each, and there is room for {room} ({cluster})"
+        each = format_resources(request)
+        message = f"a trial is {workers} workers of {each} each, and there is room for {room} ({cluster})"
         return experiment.problem(("resources", "workers"), f"can never be placed: {message}; ask for fewer")
     if short is None:
-        message = f"a trial needs {describe(request)} on one node, and no node has all of it ({cluster}){only}"
+        message = f"a trial needs {format_resources(request)} on one node, and no node has all of it ({cluster}){only}"
         return experiment.problem(("resources",), f"can never be placed: {message}")
     key = "accelerator" if short.startswith(ACCELERATOR) else keys.get(short, f"custom.{short}")
     there = max((node.resources.get(short, 0) for node in cluster.nodes), default=0)
-    have = describe({short: there}) if there else f"no {short.removeprefix(ACCELERATOR)}"
-    needs = describe({short: request[short]})
+    have = format_resources({short: there}) if there else f"no {short.removeprefix(ACCELERATOR)}"
+    needs = format_resources({short: request[short]})
     message = f"can never be placed: a trial needs {needs} and {cluster} has {have} on any node{only}"
     remedy = "; use gpu: 0 or gpu: auto" if short == "GPU" and not types else "; ask for less, or add a node"
     return experiment.problem(("resources", *key.split(".", 1)), message + remedy)

@@ -16,15 +16,15 @@ _FORMULA = "=+-@"
 """Text that begins with one of these is a formula to a spreadsheet, which may send what it finds elsewhere."""
 
 
-def cell(value: Any) -> str:
-    """Text of a configuration value, from which `cell_value` reads the same value again."""
+def encode(value: Any) -> str:
+    """Text of a configuration value, from which `decode` reads the same value again."""
     if isinstance(value, str):
-        plain = value and value[0] not in _FORMULA and cell_value(value) == value and value.isprintable()
+        plain = value and value[0] not in _FORMULA and decode(value) == value and value.isprintable()
         return value if plain else json.dumps(value)
     return json.dumps(value, default=repr)
 
 
-def cell_value(text: str) -> Any:
+def decode(text: str) -> Any:
     """The configuration value that a cell of trials.csv holds."""
     try:
         return parsed(text)
@@ -37,7 +37,7 @@ def _fits(value: Any) -> bool:
     return not isinstance(value, int) or value.bit_length() < sys.float_info.max_exp
 
 
-def column(values: list[Any]) -> pd.Series[Any]:
+def to_series(values: list[Any]) -> pd.Series[Any]:
     """A column that keeps whole numbers whole where some are missing, and is text where kinds are mixed."""
     import pandas as pd
 

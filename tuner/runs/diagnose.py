@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.plan.cluster import describe
+from tuner.plan.cluster import format_resources
 from tuner.runs import file_shapes
 from tuner.runs.events import Event
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, mapping
 from tuner.runs.journal import last_event
 from tuner.runs.results import LIVE, ResultSet, how_to_resume, why_and_remedy
 from tuner.runs.trial import Trial
-from tuner.spec.quantities import duration
+from tuner.spec.quantities import format_duration
 from tuner.storage.lock import holder
 
 _STALE_S = 30.0
@@ -22,7 +22,7 @@ _STALE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Diagnosis:
     """How a run stands."""
 
     state: str
@@ -34,16 +34,16 @@ class Verdict:
     """Each trial that has not ended, with what it waits for."""
 
 
-def explain(results: ResultSet) -> Verdict:
-    """``results`` are those of the journal (`tuner.runs.loading.last_known`).
+def explain(results: ResultSet) -> Diagnosis:
+    """``results`` are those of the journal (`tuner.runs.loading.load_latest`).
 
     The lock knows whether their process lives.
     """
     live = _live(results)
-    state, words = standing(results)
+    state, words = run_state(results)
     open_trials = [t for t in results.trials if not t.has_ended]
     waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials)
-    return Verdict(state, words, _last(results, last_event(results.folder)), waiting)
+    return Diagnosis(state, words, _last(results, last_event(results.folder)), waiting)
 
 
 def _live(results: ResultSet) -> Mapping[str, Any]:
@@ -54,8 +54,8 @@ def _live(results: ResultSet) -> Mapping[str, Any]:
     return told
 
 
-def standing(results: ResultSet) -> tuple[str, str]:
-    """`Verdict.state` and `Verdict.run`."""
+def run_state(results: ResultSet) -> tuple[str, str]:
+    """`RetryDecision.state` and `RetryDecision.run`."""
     held, live = holder(results.folder), _live(results)
     resume = how_to_resume(results.folder)
     interrupted = results.provenance.get("interrupted")
@@ -65,7 +65,7 @@ def standing(results: ResultSet) -> tuple[str, str]:
         if silent < _STALE_S:
             return "running", f"running: {who}"
         return "silent", (
-            f"{who} has said nothing for {duration(silent)}: its Ray may be gone or the machine overloaded; see "
+            f"{who} has said nothing for {format_duration(silent)}: its Ray may be gone or the machine overloaded; see "
             f"{results.folder.shown}/run.log, or stop it (python -m tuner stop {results.folder.word}) and continue: "
             f"{resume}"
         )
@@ -82,7 +82,7 @@ def _last(results: ResultSet, event: Event | None) -> str:
         return "nothing has happened yet"
     trial = results.get(event.get("trial", ""))
     whose = f" trial {trial.label if trial else event['trial']}" if "trial" in event else ""
-    since = f"{duration(event.get('elapsed', 0.0))} into the search"
+    since = f"{format_duration(event.get('elapsed', 0.0))} into the search"
     match event["what"]:
         case "reported":
             return f"reported{whose} step {event['step']}, then {event.get('decision', 'continue')}, {since}"
@@ -102,7 +102,7 @@ def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]
     told = live.get("trials", {}).get(trial.id)
     if told is None:
         return "is about to be queued"
-    since = duration(max(time.time() - told["since"], 0.0))
+    since = format_duration(max(time.time() - told["since"], 0.0))
     match told["state"]:
         case "running":
             return f"runs, {f'step {trial.steps}' if trial.steps else 'no report yet'}"
@@ -112,7 +112,7 @@ def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]
             return f"waits before it is tried again, as it lost one node after another ({since})"
         case "paused":
             return f"waits at its rung ({since}): continues when it is among the best there; {_unblocks_pause(live)}"
-    return f"queued for {since}: {_missing(live)}"
+    return f"queued for {since}: {_lacking_resource(live)}"
 
 
 def _unblocks_pause(live: Mapping[str, Any]) -> str:
@@ -123,20 +123,20 @@ def _unblocks_pause(live: Mapping[str, Any]) -> str:
     )
 
 
-def _missing(live: Mapping[str, Any]) -> str:
+def _lacking_resource(live: Mapping[str, Any]) -> str:
     """What a queued trial lacks: a resource that no node has, one that is all in use, or a slot."""
     request, nodes, available = (live.get(name, {}) for name in ("request", "nodes", "available"))
     for name, amount in request.items():
         most = max((node.get(name, 0.0) for node in nodes), default=0.0)
         if most < amount:
-            have = describe({name: most}) if most else f"no {name}"
+            have = format_resources({name: most}) if most else f"no {name}"
             return (
-                f"needs {describe({name: amount})}, and no node that is alive has more than {have}: "
+                f"needs {format_resources({name: amount})}, and no node that is alive has more than {have}: "
                 f"a node was lost, or has yet to come"
             )
     for name, amount in request.items():
         if available.get(name, 0.0) < amount:
             total = sum(node.get(name, 0.0) for node in nodes)
-            have = describe({name: total})
-            return f"needs {describe({name: amount})}; the cluster has {have}, all in use until a trial ends"
+            have = format_resources({name: total})
+            return f"needs {format_resources({name: amount})}; the cluster has {have}, all in use until a trial ends"
     return f"all {live.get('slots', '?')} slots are taken until a trial ends"

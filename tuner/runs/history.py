@@ -20,7 +20,7 @@ INTERRUPTED = "interrupted"
 WAITS_AT_RUNG = "waits at its rung"
 
 
-class History:
+class EventApplier:
     """Writes what happens into a `ResultSet`. Each method is an event of the journal."""
 
     def __init__(self, results: ResultSet) -> None:
@@ -187,12 +187,12 @@ def trial_of(event: Event) -> Trial | None:
     return Trial(event["trial"], **simple, reports=reports, segments=segments, failures=failures)
 
 
-def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[History, JournalReader]:
+def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[EventApplier, JournalReader]:
     """What the journal of ``folder`` tells; its reader reads on from there.
 
     ``provenance``: that of the run's file; what it lacks is the journal's to tell.
     """
-    reader, history = JournalReader(folder), History(ResultSet(folder, {}, provenance))
+    reader, history = JournalReader(folder), EventApplier(ResultSet(folder, {}, provenance))
     last: Event = {"what": ""}
     for last in reader.new():
         if last["what"] == "began":

@@ -30,7 +30,7 @@ def is_run(folder: RunFolder) -> bool:
     return folder.exists(EXPERIMENT) or first_event(folder) is not None
 
 
-def begun(folder: RunFolder) -> bool:
+def run_exists(folder: RunFolder) -> bool:
     """Whether ``folder`` holds anything: a run that was killed before its first event left nothing but an empty one."""
     from pyarrow.fs import FileSelector
 
@@ -97,7 +97,7 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
     return results
 
 
-def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
+def load_latest(folder: RunFolder, partial: bool = False) -> ResultSet:
     """What is known of a run, also of one that runs or was killed, whose tables are behind its journal.
 
     The experiment is the journal's: half a YAML file may be a whole one. ``partial``: what can be read will do, and
@@ -128,7 +128,7 @@ def last_known(folder: RunFolder, partial: bool = False) -> ResultSet:
     return told if behind or not results.spec else results
 
 
-def at_a_glance(folder: RunFolder) -> ResultSet:
+def load_summary(folder: RunFolder) -> ResultSet:
     """What a run came to, read in milliseconds: of each trial the best report alone.
 
     As trials.csv has it, which is some seconds behind where the search runs or was killed; whether it has ended is the

@@ -20,7 +20,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
-from tuner.storage.manifest import damage
+from tuner.storage.manifest import find_damage
 from tuner.storage.untrusted_json import parsed
 from tuner.trainable.trainable import Trainable
 
@@ -113,7 +113,7 @@ def _whole(candidates: Iterable[_Found]) -> tuple[_Found, tuple[str, ...]]:
     """The first whose checkpoint is not damaged, and what is wrong with those before it."""
     problems: list[str] = []
     for found in candidates:
-        problem = damage(found.checkpoint)
+        problem = find_damage(found.checkpoint)
         if not problem:
             other = f"; restored is {found.checkpoint.shown}, trial {found.trial}, step {found.recorded['step']}"
             return found, tuple(text + other for text in problems)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tuner.runs.csv_codec import cell, column
+from tuner.runs.csv_codec import encode, to_series
 from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
@@ -243,7 +243,7 @@ class ResultSet:
         fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
         fixed += [objective.metric for objective in self.objectives]
         names = list(dict.fromkeys([*fixed, *(name for row in rows for name in row)]))
-        return pd.DataFrame({name: column([row.get(name) for row in rows]) for name in names})
+        return pd.DataFrame({name: to_series([row.get(name) for row in rows]) for name in names})
 
     def trials_frame(self) -> pd.DataFrame:
         """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint."""
@@ -297,8 +297,8 @@ class ResultSet:
         writer.writeheader()
         for t in self.trials:
             row = self._row(t)
-            row |= {name: cell(value) for name, value in row.items() if name.startswith("config.")}
-            row |= {"reason": cell(t.reason) if t.reason else "", "seconds": round(t.seconds, 3)}
+            row |= {name: encode(value) for name, value in row.items() if name.startswith("config.")}
+            row |= {"reason": encode(t.reason) if t.reason else "", "seconds": round(t.seconds, 3)}
             writer.writerow(row)
         return text.getvalue()
 

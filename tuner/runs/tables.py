@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from tuner.runs.csv_codec import cell_value
+from tuner.runs.csv_codec import decode
 from tuner.runs.events import Compared
 from tuner.runs.failure import Failure
 from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, Failures, Segments, checked, inside, is_id
@@ -63,7 +63,7 @@ def _trial(row: Mapping[str, str]) -> Trial:
         raise ValueError(f"status {status!r} of trial {name!r} is unknown")
     if not 1 <= number <= MAX_STEP:
         raise ValueError(f"trial {name!r} has the number {number}")
-    reason, rung = str(cell_value(row["reason"])) if row["reason"] else "", _step(row["rung"]) if row["rung"] else None
+    reason, rung = str(decode(row["reason"])) if row["reason"] else "", _step(row["rung"]) if row["rung"] else None
     return Trial(name, number, _config(row), status, reason, rung, host=row.get("host", ""))  # type: ignore[arg-type]
 
 
@@ -78,7 +78,7 @@ def _config(row: Mapping[str, str]) -> dict[str, Any]:
             target = target.setdefault(group, {})
             if not isinstance(target, dict):
                 raise ValueError(f"{column} lies in {group}, which is a value")
-        target[name] = cell_value(cell)
+        target[name] = decode(cell)
     return config
 
 

@@ -20,7 +20,7 @@ from tuner.schedulers.population.pbt import Pbt
 from tuner.schedulers.ray import RayScheduler
 from tuner.spec.algorithm import as_built, spec_as_mapping
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 __all__ = [
@@ -39,9 +39,9 @@ __all__ = [
     "Resume",
     "Scheduler",
     "SchedulerSpec",
+    "SearchProblem",
     "Space",
     "Stop",
-    "Task",
     "TimedSpec",
     "spec_as_mapping",
 ]

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 
@@ -113,7 +113,7 @@ class SchedulerSpec(AlgorithmSpec):
     group: ClassVar[str] = "tuner.schedulers"
 
     @abstractmethod
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         """The scheduler for ``task``.
 
         Args:
@@ -124,7 +124,7 @@ class SchedulerSpec(AlgorithmSpec):
             A scheduler that can be pickled at any moment.
         """
 
-    def scheduler(self, task: Task) -> Scheduler:
+    def scheduler(self, task: SearchProblem) -> Scheduler:
         """The scheduler for ``task``; a third party's is named where it raises or answers what it must not."""
         from tuner.schedulers.checked import checked  # it is a Scheduler, and so needs this file
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from tuner.errors import InputError, blaming
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 
-def checked(spec: SchedulerSpec, task: Task) -> Scheduler:
+def checked(spec: SchedulerSpec, task: SearchProblem) -> Scheduler:
     """The scheduler that ``spec`` builds, with checks around it."""
     name = f"scheduler {type(spec).__qualname__}"
     with blaming(name):

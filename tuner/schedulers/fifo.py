@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tuner.schedulers.base import Decision, Scheduler, SchedulerSpec
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 
 class Fifo(SchedulerSpec):
@@ -14,7 +14,7 @@ class Fifo(SchedulerSpec):
     kind: Literal["fifo"] = "fifo"
     """The name of this scheduler."""
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         return FifoScheduler()
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop, TimedSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 _ROUNDING = 1e-9
 """Powers of η that miss a whole number by less are that number."""
@@ -80,7 +80,7 @@ class Brackets(TimedSpec):
             left -= started
         return reached
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         return Halving(self, task.sign)
 
 

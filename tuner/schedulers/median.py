@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from tuner.schedulers.asha.halving import quantile
 from tuner.schedulers.base import Decision, Scheduler, TimedSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 
 class Median(TimedSpec):
@@ -40,7 +40,7 @@ class Median(TimedSpec):
     def may_decide(self, before: float, step: float) -> bool:
         return step >= self.grace_period
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         return MedianStopping(self, task.sign)
 
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from tuner.errors import InputError, did_you_mean
 from tuner.schedulers.base import Scheduler, SchedulerSpec
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 from tuner.spec.user_imports import import_attribute, no_exit, signature_of, text_of
 
@@ -60,7 +60,7 @@ class RayScheduler(SchedulerSpec):
     def unsimulated(self) -> str:
         return "acts on trials of Ray, which a simulator has not"
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         raise InputError(f"scheduler.kind: {self.class_path} {self.unsimulated()}")
 
     def build_ray(self, metric: str, mode: Mode) -> TrialScheduler:

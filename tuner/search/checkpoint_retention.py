@@ -4,7 +4,7 @@ Ray Tune keeps the best checkpoints of each trial by itself, and nothing else: 1
 Ray deletes none, and the same rules hold for the whole search, while it runs and when it is resumed.
 
 A checkpoint is forgotten at once and deleted later, when the disk has the events that made it superfluous: a power cut
-that takes these events leaves the checkpoint. What a kill leaves of it `Shelf.take_stock` finds.
+that takes these events leaves the checkpoint. What a kill leaves of it `CheckpointRetention.read_stored_search` finds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import replace
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.results import RAY, ResultSet
 from tuner.runs.trial import Report, Segment, Trial
-from tuner.search.storing import Storing
-from tuner.spec.quantities import size
+from tuner.search.storing import RunFolderWriter
+from tuner.spec.quantities import format_bytes
 from tuner.storage.manifest import size_of
 
 GIB = 2**30
@@ -32,7 +32,7 @@ def free_bytes(path: str) -> int:
     return shutil.disk_usage(path).free
 
 
-def superfluous(held: Sequence[Report], results: ResultSet, keep: int, ended: bool) -> list[Report]:
+def deletable(held: Sequence[Report], results: ResultSet, keep: int, ended: bool) -> list[Report]:
     """Which of a trial's checkpoints may go; ``held``: the reports that have one, in their order.
 
     Its best ``keep`` stay (of equals the later), and its latest two, of which it continues from the second where the
@@ -55,10 +55,12 @@ def _copy(trial: Trial) -> str:
     return f"{RAY}/{trial.id}/{copy_name(trial.segments[-1])}" if trial.segments else ""
 
 
-class Shelf:
+class CheckpointRetention:
     """Decides which checkpoints may go as new ones come and trials end. `clear` deletes them."""
 
-    def __init__(self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None], storing: Storing) -> None:
+    def __init__(
+        self, results: ResultSet, limits: Checkpoints, say: Callable[[str], None], storing: RunFolderWriter
+    ) -> None:
         self._results = results
         self._limits = limits
         self._say = say
@@ -155,7 +157,7 @@ class Shelf:
                 self._say(f"{folder.shown}: there is room again: trials start")
                 self._told_lack = False
             return ""
-        reason = f"{folder.shown}: its disk has {size(free)} free, less than checkpoints.min_free_gib {limit:g}"
+        reason = f"{folder.shown}: its disk has {format_bytes(free)} free, less than checkpoints.min_free_gib {limit:g}"
         if not self._told_lack:
             self._say(f"{reason}: no trial starts until there is room; running ones continue")
             self._told_lack = True
@@ -166,7 +168,7 @@ class Shelf:
         if trial.id in self._copies and (trial.has_ended or len(self.own(trial)) > 1):
             self._forget(self._copies.pop(trial.id))  # before, it is what the trial continues from in need
         held = self._held.get(trial.id, [])
-        self._delete(trial, superfluous(held, self._results, self._limits.keep_per_trial, trial.has_ended))
+        self._delete(trial, deletable(held, self._results, self._limits.keep_per_trial, trial.has_ended))
 
     def _limit(self) -> None:
         """Forgets what is too much over all trials."""
@@ -191,7 +193,7 @@ class Shelf:
             self._told_full = True
             self._say(
                 f"checkpoints.max_gib {self._limits.max_gib:g}: the best and the trials that run or wait hold "
-                f"{size(self._held_bytes())}, and keep it: raise max_gib, or lower keep_per_trial or "
+                f"{format_bytes(self._held_bytes())}, and keep it: raise max_gib, or lower keep_per_trial or "
                 f"resources.max_concurrent_trials"
             )
 

@@ -21,7 +21,7 @@ _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
-class Control:
+class SearchControl:
     """State of a running search that its parts share."""
 
     say: Callable[[str], None] = lambda text: None

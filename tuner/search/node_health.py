@@ -22,7 +22,7 @@ LOSSES = 3
 
 
 @dataclass(frozen=True)
-class Sick:
+class SickNode:
     """A node that fails what other nodes do not."""
 
     node: str
@@ -32,7 +32,7 @@ class Sick:
     """The most frequent error."""
 
 
-class Nodes:
+class NodeHealth:
     """By Ray's ids of nodes; it knows nothing else of Ray."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Nodes:
         self._lost: dict[str, set[str]] = {}
         """Of each node that was lost, in order: the trials that were on it."""
 
-    def reported(self, trial_id: str, node: str) -> Sick | None:
+    def reported(self, trial_id: str, node: str) -> SickNode | None:
         """An attempt on ``node`` came to its first report. Returns the node that must be put aside now, if any."""
         self._suspected.pop(node, None)
         self._cleared.discard(node)
@@ -60,7 +60,7 @@ class Nodes:
                 return self._sick(other)
         return None
 
-    def failed(self, trial_id: str, node: str, failure: Failure, seconds: float | None) -> Sick | None:
+    def failed(self, trial_id: str, node: str, failure: Failure, seconds: float | None) -> SickNode | None:
         """An attempt on ``node`` failed ``seconds`` after its start, None: after a report. Returns as `reported`."""
         before = self._failed_on.setdefault(trial_id, [])
         before.append(node)
@@ -73,12 +73,12 @@ class Nodes:
         self._suspected.setdefault(node, {})[trial_id] = failure.message
         return self._sick(node)
 
-    def _sick(self, node: str) -> Sick | None:
+    def _sick(self, node: str) -> SickNode | None:
         trials = self._suspected[node]
         if node in self._judged or node not in self._cleared or len(trials) < IN_A_ROW:
             return None
         self._judged.add(node)
-        return Sick(node, len(trials), Counter(trials.values()).most_common(1)[0][0])
+        return SickNode(node, len(trials), Counter(trials.values()).most_common(1)[0][0])
 
     def is_suspected(self, node: str) -> bool:
         """Whether more than one trial in a row failed there soon after its start."""

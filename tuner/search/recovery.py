@@ -1,8 +1,8 @@
 """Rebuilds a search from its run folder: from its journal, which is enough, and its snapshot, which saves time.
 
 The snapshot is written after the journal's events up to it are safe. So it knows less than the journal, unless a file
-of the run folder was damaged from outside; then the two stand in for each other, and `take_stock` writes down what they
-have together, as a new journal and its snapshot, before anything else happens.
+of the run folder was damaged from outside; then the two stand in for each other, and `read_stored_search` writes down
+what they have together, as a new journal and its snapshot, before anything else happens.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from tuner.errors import InputError, TunerError
 from tuner.runs.encoding import opened
 from tuner.runs.events import Compared, Event
 from tuner.runs.file_shapes import Provenance, usable
-from tuner.runs.history import History, reopened_by, standing, state_of
+from tuner.runs.history import EventApplier, reopened_by, standing, state_of
 from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.search.emitted_events import one_by_one
 from tuner.search.snapshot import Snapshot, read_snapshot, write_snapshot
-from tuner.search.state import Course
-from tuner.search.usage import Ledger, ledger_of
+from tuner.search.state import SearchState
+from tuner.search.usage import UsageTracker, ledger_of
 from tuner.storage.folder import RunFolder
 
 
 @dataclass
-class Stock:
+class StoredSearch:
     """What a run folder holds of a search."""
 
     results: ResultSet
@@ -43,7 +43,7 @@ class Stock:
     """Whether Python objects are opened whoever pickled them."""
     elapsed: float = 0.0
     """Seconds of the search, as the journal tells."""
-    ledger: Ledger = field(default_factory=lambda: Ledger(()))
+    ledger: UsageTracker = field(default_factory=lambda: UsageTracker(()))
     """What the events add up to."""
     ends: dict[str, int] = field(default_factory=dict)
     """Of each trial that ended: the number of the event."""
@@ -52,7 +52,7 @@ class Stock:
 
     def extended(self, event: Event) -> None:
         """Takes account of an event that was appended to the journal after it was read."""
-        History(self.results).apply(event)
+        EventApplier(self.results).apply(event)
         self.note(event)
         self.ledger.note(event)
 
@@ -86,21 +86,21 @@ class Stock:
 
 
 @dataclass
-class Recovered:
+class RecoveredSearch:
     """A search as it was at its last known event."""
 
     results: ResultSet
-    course: Course
-    ledger: Ledger
+    course: SearchState
+    ledger: UsageTracker
     elapsed: float
     notices: list[str] = field(default_factory=list)
 
 
-class Diverged(TunerError):
+class ReplayDiverged(TunerError):
     """A searcher does not suggest again what the journal says it suggested."""
 
 
-def take_stock(files: ResultSet, trust: bool = False) -> Stock:
+def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
     """Reads the journal of a run, and repairs it where anything of it is lost.
 
     ``files``: what the run's other files hold, for where the journal has lost even the experiment. The caller holds the
@@ -111,8 +111,8 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
     folder = files.folder
     snapshot, unusable = read_snapshot(folder, trust)
     reader = JournalReader(folder, Compared.by(files.spec))
-    history = History(ResultSet(folder, files.spec, dict(files.provenance)))
-    stock = Stock(history.results, snapshot, trust=trust)
+    history = EventApplier(ResultSet(folder, files.spec, dict(files.provenance)))
+    stock = StoredSearch(history.results, snapshot, trust=trust)
 
     def applied() -> Iterator[Event]:
         for event in _opened(reader.new(), folder, trust):
@@ -140,7 +140,7 @@ def take_stock(files: ResultSet, trust: bool = False) -> Stock:
     return stock
 
 
-def _repair(stock: Stock, reader: JournalReader) -> None:
+def _repair(stock: StoredSearch, reader: JournalReader) -> None:
     """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again."""
     folder, snapshot = stock.results.folder, stock.snapshot
     known, elapsed, course = reader.number, stock.elapsed, None
@@ -150,10 +150,10 @@ def _repair(stock: Stock, reader: JournalReader) -> None:
         course = None if _extended(stock.tail) else snapshot.course
         stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
-        elapsed = _play(stock.tail, History(stock.results), None, snapshot.elapsed)
+        elapsed = _replay(stock.tail, EventApplier(stock.results), None, snapshot.elapsed)
         try:
-            _play(stock.tail, None, course, elapsed, adopt=holes)
-        except Diverged:  # what the two have together is played into a new searcher
+            _replay(stock.tail, None, course, elapsed, adopt=holes)
+        except ReplayDiverged:  # what the two have together is played into a new searcher
             course = None
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
@@ -171,33 +171,33 @@ def _repair(stock: Stock, reader: JournalReader) -> None:
     stock.notices.append(f"{folder.shown}: the journal: {damage}; the search continues with what is left")
 
 
-def recover(stock: Stock, new_course: Callable[[], Course], anew: bool = False) -> Recovered:
+def recover(stock: StoredSearch, new_course: Callable[[], SearchState], anew: bool = False) -> RecoveredSearch:
     """The search of ``stock``; ``anew`` where it was extended just now.
 
     Where it was extended since the snapshot, or there is none, all events are played into a new searcher and scheduler.
     """
     results, snapshot = stock.results, stock.snapshot
     if snapshot and not anew and not _extended(stock.tail):
-        with contextlib.suppress(Diverged):  # a searcher may keep state outside of its pickle: then all is played
-            elapsed = _play(stock.tail, None, snapshot.course, snapshot.elapsed)
+        with contextlib.suppress(ReplayDiverged):  # a searcher may keep state outside of its pickle: then all is played
+            elapsed = _replay(stock.tail, None, snapshot.course, snapshot.elapsed)
             _agree(results, snapshot.course)
-            return Recovered(results, snapshot.course, stock.ledger, elapsed, stock.notices)
+            return RecoveredSearch(results, snapshot.course, stock.ledger, elapsed, stock.notices)
 
-    def played(adopt: bool) -> Recovered:
+    def played(adopt: bool) -> RecoveredSearch:
         course, events = new_course(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
-        elapsed = _play(events, None, course, 0.0, adopt, stock.superseded)
+        elapsed = _replay(events, None, course, 0.0, adopt, stock.superseded)
         _agree(results, course)
-        return Recovered(results, course, stock.ledger, elapsed, stock.notices)
+        return RecoveredSearch(results, course, stock.ledger, elapsed, stock.notices)
 
     try:
         return played(adopt=False)
-    except Diverged as divergence:
+    except ReplayDiverged as divergence:
         told = f"{divergence}; the searcher learns from all trials, and its further draws are others"
         stock.notices.append(f"{results.folder.shown}: {told}")
         return played(adopt=True)
 
 
-def _agree(results: ResultSet, course: Course) -> None:
+def _agree(results: ResultSet, course: SearchState) -> None:
     """Lets ``course`` hold those trials for running that run, where a damaged journal told it otherwise."""
     running = {trial.id: trial for trial in results.trials if not trial.has_ended}
     for trial_id in sorted(course.open - running.keys()):
@@ -220,10 +220,10 @@ def _opened(events: Iterable[Event], folder: RunFolder, trust: bool) -> Iterator
             raise InputError(f"{folder.shown}: event {event['n']} of the journal: {error}") from None
 
 
-def _play(
+def _replay(
     events: Iterable[Event],
-    history: History | None,
-    course: Course | None,
+    history: EventApplier | None,
+    course: SearchState | None,
     elapsed: float,
     adopt: bool = False,
     superseded: Collection[int] = (),
@@ -247,7 +247,7 @@ def _play(
     return elapsed
 
 
-def _tell(course: Course, event: Event, adopt: bool, superseded: Collection[int]) -> None:
+def _tell(course: SearchState, event: Event, adopt: bool, superseded: Collection[int]) -> None:
     """Lets ``course`` learn what ``event`` tells; of trials whose suggestion is lost it knows nothing."""
     trial_id = event.get("trial", "")
     match event["what"]:
@@ -256,7 +256,7 @@ def _tell(course: Course, event: Event, adopt: bool, superseded: Collection[int]
             if adopt:
                 course.searcher.adopt(trial_id, config)
             elif (suggested := course.suggest(trial_id)) != config:
-                raise Diverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
+                raise ReplayDiverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
             course.add(trial_id, config)
         case "reported" if course.runs(trial_id):
             course.report(trial_id, event["step"], event["metrics"])

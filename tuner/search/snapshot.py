@@ -21,7 +21,7 @@ from ray import cloudpickle
 from tuner.errors import InputError
 from tuner.runs.file_shapes import MAX_TABLE_BYTES
 from tuner.runs.trial import Trial
-from tuner.search.state import Course
+from tuner.search.state import SearchState
 from tuner.storage.folder import RunFolder
 from tuner.storage.signing import is_ours, signature
 
@@ -40,7 +40,7 @@ class Snapshot:
     number: int
     elapsed: float
     """Seconds of the search."""
-    course: Course
+    course: SearchState
     trials: Callable[[], list[Trial]] | None
     """Loads them: a search whose journal is whole does not need them. Raises InputError where they cannot be read.
 

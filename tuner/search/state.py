@@ -15,7 +15,7 @@ Reading = tuple[int, tuple[float, ...]]
 
 
 @dataclass
-class Course:
+class SearchState:
     """Searcher and scheduler. Pickled in one piece, so that its parts agree when the search is resumed.
 
     Every method is one event of the journal, and all that the two learn goes through them: a search whose journal is

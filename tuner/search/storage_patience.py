@@ -32,7 +32,7 @@ PROBE_BYTES = 1 << 20
 T = TypeVar("T")
 
 
-class Patience:
+class StoragePatience:
     """How long what fails with OSError is tried again."""
 
     def __init__(

@@ -11,21 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from tuner.search.control import Control
-from tuner.search.storage_patience import Patience, in_words, probe
-from tuner.spec.quantities import duration
+from tuner.search.control import SearchControl
+from tuner.search.storage_patience import StoragePatience, in_words, probe
+from tuner.spec.quantities import format_duration
 from tuner.storage.folder import RunFolder
 
 T = TypeVar("T")
 
 
-class Storing:
-    """The storage of a running search. Each method raises KeyboardInterrupt where it is given up: see `Control`."""
+class RunFolderWriter:
+    """The storage of a running search. Each method raises KeyboardInterrupt if it is given up (`SearchControl`)."""
 
-    def __init__(self, folder: RunFolder, control: Control, patience: Patience | None = None) -> None:
+    def __init__(self, folder: RunFolder, control: SearchControl, patience: StoragePatience | None = None) -> None:
         self._folder = folder
         self._control = control
-        self._patience = patience or Patience(control.storage_patience)
+        self._patience = patience or StoragePatience(control.storage_patience)
         self._owed: deque[Callable[[], None]] = deque()
         """What is to be done as soon as the storage works again, in order."""
         self._failed: Callable[[], None] | None = None
@@ -88,13 +88,15 @@ class Storing:
         with self._control.storing(self._folder):
             self._patience.failed(error)
         if is_new:
-            waiting = f"it is tried again for {duration(self._control.storage_patience)} (failures.storage_patience)"
+            waiting = (
+                f"it is tried again for {format_duration(self._control.storage_patience)} (failures.storage_patience)"
+            )
             why = f"{self._folder.shown} cannot be used: {in_words(error)}"
             self._control.say(f"NOTICE: {why}; no trial starts, and {waiting}")
 
     def _worked(self) -> None:
         if self.fails:
-            after = duration(self._patience.failing_for)
+            after = format_duration(self._patience.failing_for)
             self._patience.worked()
             self._control.say(f"NOTICE: {self._folder.shown} can be used again, after {after}: the search continues")
 

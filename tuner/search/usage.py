@@ -45,12 +45,12 @@ def unit_of(results: ResultSet) -> str:
     return str(results.section("scheduler").get("time_attr", REPORTS))
 
 
-def ledger_of(results: ResultSet) -> Ledger:
+def ledger_of(results: ResultSet) -> UsageTracker:
     """An empty one for the run of ``results``."""
-    return Ledger(results.objectives, unit_of(results))
+    return UsageTracker(results.objectives, unit_of(results))
 
 
-class Ledger:
+class UsageTracker:
     """Adds up over all trials, those of the time before a search was resumed included."""
 
     def __init__(self, objectives: tuple[Objective, ...], unit: str = REPORTS) -> None:

@@ -16,7 +16,7 @@ from tuner.searchers.random import Random
 from tuner.searchers.ray import RaySearch
 from tuner.spec.algorithm import as_built, spec_as_mapping
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 __all__ = [
@@ -28,10 +28,10 @@ __all__ = [
     "Optuna",
     "Random",
     "RaySearch",
+    "SearchProblem",
     "SearchSpec",
     "Searcher",
     "Space",
-    "Task",
     "spec_as_mapping",
 ]
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from tuner.searchers.prior_draws import believed_point
 from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 
@@ -93,7 +93,7 @@ class SearchSpec(AlgorithmSpec):
     their mode follows, with the parameters that have none drawn at random."""
 
     @abstractmethod
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         """The searcher for ``task``.
 
         Args:
@@ -109,34 +109,34 @@ class SearchSpec(AlgorithmSpec):
         """How many objectives it can search for at once; infinite where any number is the same to it."""
         return 1
 
-    def searcher(self, task: Task) -> Searcher:
+    def searcher(self, task: SearchProblem) -> Searcher:
         """The searcher for ``task``, which gives ``points_to_evaluate`` first and nothing that a constraint forbids."""
         from tuner.searchers.checked import checked  # they are Searchers, and so need this file
-        from tuner.searchers.constrained import Guarded
+        from tuner.searchers.constrained import ConstrainedSearcher
 
         inner = self.build(task) if is_built_in(self) else checked(self, task)
         points = [task.space.complete(point) for point in self.points_to_evaluate]
         believed = believed_point(task) if self.follows_priors else None
         if believed is not None and believed not in points:
             points.append(believed)
-        return Guarded(inner, task, points) if points or task.space.constraints else inner
+        return ConstrainedSearcher(inner, task, points) if points or task.space.constraints else inner
 
     def for_trials(self, trials: int) -> SearchSpec:
         """A copy in which the options that depend on the number of trials have a value also where they are absent."""
         return self
 
-    def modelled(self, task: Task, slots: int) -> float | None:
+    def modelled(self, task: SearchProblem, slots: int) -> float | None:
         """About how many suggestions of the search for ``task`` come from a model of results.
 
         ``slots``: how many trials run at once. None where only a class of the user's knows.
         """
         return 0
 
-    def _after(self, initial: int, task: Task, slots: int) -> int:
+    def _after(self, initial: int, task: SearchProblem, slots: int) -> int:
         """How many suggestions are made when the results of ``initial`` trials are known."""
         return max(0, task.trials - max(initial + slots - 1, len(self.points_to_evaluate)))
 
-    def mixes_fidelities(self, task: Task) -> bool:
+    def mixes_fidelities(self, task: SearchProblem) -> bool:
         """Whether it compares the last values of trials that ended or pause at different steps as they are."""
         return False
 

@@ -8,10 +8,10 @@ from tuner.errors import InputError, blaming
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import dotted
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 
-def checked(spec: SearchSpec, task: Task) -> Searcher:
+def checked(spec: SearchSpec, task: SearchProblem) -> Searcher:
     """The searcher that ``spec`` builds, with checks around it."""
     name = f"search {type(spec).__qualname__}"
     with blaming(name):
@@ -24,7 +24,7 @@ def checked(spec: SearchSpec, task: Task) -> Searcher:
 class Checked(Searcher):
     """Passes everything on to ``inner``."""
 
-    def __init__(self, inner: Searcher, task: Task, name: str) -> None:
+    def __init__(self, inner: Searcher, task: SearchProblem, name: str) -> None:
         self._inner, self._space, self._name = inner, task.space, name
 
     def _blaming(self) -> AbstractContextManager[None]:

@@ -8,31 +8,31 @@ from typing import Any
 
 from tuner.searchers.base import Searcher
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Parameter, at
 
-REFUSALS = 5
+MAX_REJECTIONS = 5
 """Forbidden suggestions in a row after which the last one is repaired: a model may want nothing else."""
 
 _REPAIRS = 100
 """Attempts to repair a suggestion before a configuration is drawn anew."""
 
 
-class Guarded(Searcher):
+class ConstrainedSearcher(Searcher):
     """Gives ``points`` first, then what ``inner`` suggests and the constraints of the space allow.
 
     ``inner`` learns of each point through `Searcher.adopt`, and of each forbidden suggestion as a trial that failed.
-    After `REFUSALS` of those in a row it adopts the last one with as many parameters drawn anew as it takes: the best
-    configuration often lies where a constraint is tight.
+    After `MAX_REJECTIONS` of those in a row it adopts the last one with as many parameters drawn anew as it takes: the
+    best configuration often lies where a constraint is tight.
     """
 
-    def __init__(self, inner: Searcher, task: Task, points: Sequence[Configuration] = ()) -> None:
+    def __init__(self, inner: Searcher, task: SearchProblem, points: Sequence[Configuration] = ()) -> None:
         from numpy.random import default_rng
 
         self._inner = inner
         self._space = task.space
         self._points = list(points)
-        self._rng = default_rng([task.seed, REFUSALS])  # other draws than those of a searcher with the same seed
+        self._rng = default_rng([task.seed, MAX_REJECTIONS])  # other draws than those of a searcher with the same seed
         self._names: dict[str, str] = {}
         """Under what id ``inner`` knows a trial whose first suggestion was forbidden: it may allow no id twice."""
 
@@ -40,7 +40,7 @@ class Guarded(Searcher):
         if self._points:
             return self._adopted(trial_id, self._points.pop(0))
         name, forbidden = trial_id, Configuration()
-        for refusal in range(1, REFUSALS + 1):
+        for refusal in range(1, MAX_REJECTIONS + 1):
             suggestion = self._inner.suggest(name)
             if suggestion is None or self._space.allows(suggestion):
                 return suggestion

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 
@@ -24,7 +24,7 @@ class Grid(SearchSpec):
     kind: Literal["grid"] = "grid"
     """The name of this search algorithm."""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         return GridSearcher(task.space)
 
     @property

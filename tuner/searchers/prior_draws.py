@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.searchers.complete_trials import CompleteTrials
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import GridSearch, Parameter, Path
 
 _SALT = 0x7072696F72
@@ -16,7 +16,7 @@ _TRIES = 1000
 """Draws in search of a point with the believed values that the constraints allow."""
 
 
-def believed_point(task: Task) -> Configuration | None:
+def believed_point(task: SearchProblem) -> Configuration | None:
     """The mode of the priors, with the other parameters drawn at random so that the constraints hold.
 
     None where there is no prior, where no draw satisfies the constraints, and where ``grid_search`` parameters are to
@@ -44,7 +44,7 @@ class PriorDraws:
     β (1 + ln(n / 2β)), and a model then knows better.
     """
 
-    def __init__(self, task: Task, beta: int) -> None:
+    def __init__(self, task: SearchProblem, beta: int) -> None:
         from numpy.random import default_rng
 
         self._believed = [p for p in task.space.parameters if p.prior is not None]

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Condition, Constant, GridSearch, Parameter, Path, Space, at
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Random(SearchSpec):
     """``random``: independent draws. ``sobol``: a Sobol sequence, scrambled by ``seed`` (Owen 1998), with a dimension
     for each parameter: it covers the space more evenly, best with few parameters and a power of 2 of trials."""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         from numpy.random import PCG64, Generator
 
         rng = Generator(PCG64(task.seed))
@@ -92,7 +92,7 @@ class SobolPoints:
 class RandomSearcher(Searcher):
     """Draws from the domains or the priors, and walks through the ``grid_search`` parameters again and again."""
 
-    def __init__(self, task: Task, rng: Generator, points: RandomPoints | SobolPoints) -> None:
+    def __init__(self, task: SearchProblem, rng: Generator, points: RandomPoints | SobolPoints) -> None:
         self._space = task.space
         self._rng = rng
         self._points = points
@@ -163,7 +163,7 @@ class PriorShare:
     (u). A wrong prior soon gets next to no draws, and is tried again now and then; a right one soon gets most.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SearchProblem) -> None:
         self._sign = task.sign
         self._compares_steps = task.max_t is not None
         self._scores: list[tuple[float, float]] = []

@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field
 
 from tuner.errors import InputError, blaming, did_you_mean
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.unsupported import Complaints, conditional_complaints, model_complaints, prior_complaints
+from tuner.searchers.unsupported import Problems, conditional_complaints, prior_complaints, unsupported_by_model
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Float, Integer, Parameter, Space, at
 from tuner.spec.user_imports import import_attribute, no_exit, signature_of, text_of
 
@@ -49,17 +49,17 @@ class RaySearch(SearchSpec):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the class, but for ``metric``, ``mode`` and ``points_to_evaluate``."""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         return RaySearcher(task, self._construct(task))
 
-    def modelled(self, task: Task, slots: int) -> None:
+    def modelled(self, task: SearchProblem, slots: int) -> None:
         return None
 
-    def mixes_fidelities(self, task: Task) -> bool:
+    def mixes_fidelities(self, task: SearchProblem) -> bool:
         return True
 
-    def option_complaints(self) -> Complaints:
-        misplaced: Complaints = [
+    def option_complaints(self) -> Problems:
+        misplaced: Problems = [
             (("options", name), f"belongs to {_ELSEWHERE[name]}: write it there")
             for name in self.options
             if name in _ELSEWHERE
@@ -72,19 +72,19 @@ class RaySearch(SearchSpec):
             return [(("class_path",), str(error))]
         return []
 
-    def complaints(self, space: Space) -> Complaints:
-        found = model_complaints(space)
+    def complaints(self, space: Space) -> Problems:
+        found = unsupported_by_model(space)
         found += conditional_complaints(space, "use search.kind optuna, hyperopt, bohb or random")
         found += prior_complaints(space, "use search.kind optuna, hyperopt, bohb or random")
         if found or self.option_complaints():
             return found
         try:
-            self._construct(Task(space, ("min",), trials=1, max_t=None, seed=0))
+            self._construct(SearchProblem(space, ("min",), trials=1, max_t=None, seed=0))
         except InputError as error:
             return [((), str(error))]
         return []
 
-    def _construct(self, task: Task) -> Theirs:
+    def _construct(self, task: SearchProblem) -> Theirs:
         """The searcher, told of the space. Raises InputError where it refuses its options or the space."""
         searcher_class = self._load()
         arguments = self._arguments(searcher_class, task.seed)
@@ -127,7 +127,7 @@ class RaySearch(SearchSpec):
 class RaySearcher(Searcher):
     """Passes questions and news on to a searcher of Ray's."""
 
-    def __init__(self, task: Task, theirs: Theirs) -> None:
+    def __init__(self, task: SearchProblem, theirs: Theirs) -> None:
         from numpy.random import default_rng
 
         self._space = task.space

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tuner.spec.space import Computed, GridSearch, Path, Space
 
-Complaints = list[tuple[Path, str]]
+Problems = list[tuple[Path, str]]
 """(path of a parameter, message with the remedy)"""
 
 
-def model_complaints(space: Space) -> Complaints:
+def unsupported_by_model(space: Space) -> Problems:
     """The parameters of ``space`` that a model cannot choose."""
-    found: Complaints = []
+    found: Problems = []
     for parameter in space.parameters:
         if isinstance(parameter.domain, GridSearch):
             found.append((parameter.path, "grid_search belongs to search.kind grid or random: use choice here"))
@@ -21,11 +21,11 @@ def model_complaints(space: Space) -> Complaints:
     return found
 
 
-def conditional_complaints(space: Space, remedy: str) -> Complaints:
+def conditional_complaints(space: Space, remedy: str) -> Problems:
     """The parameters that can be inactive."""
     return [(p.path, f"has a condition ({p.condition().strip()}); {remedy}") for p in space.parameters if p.when]
 
 
-def prior_complaints(space: Space, remedy: str) -> Complaints:
+def prior_complaints(space: Space, remedy: str) -> Problems:
     """The parameters that have a prior."""
     return [(p.path, f"has a {p.prior}, which would be ignored; {remedy}") for p in space.parameters if p.prior]

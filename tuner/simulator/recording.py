@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError
 from tuner.plan.compatibility import changes_configurations
-from tuner.runs.csv_codec import cell, column
+from tuner.runs.csv_codec import encode, to_series
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.simulator.table import MEASURED, SECONDS
@@ -134,5 +134,5 @@ def _carried_on(curve: _Curve, steps: list[int], counters: dict[int, dict[str, f
 def _cells(values: list[Any]) -> pd.Series[Any]:
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float} or kinds in ({bool}, {str}):
-        return column(values)
-    return column([None if value is None else cell(value) for value in values])
+        return to_series(values)
+    return to_series([None if value is None else encode(value) for value in values])

@@ -13,14 +13,14 @@ from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.table import Table
 from tuner.spec.objective import Mode
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 UNLIMITED = 1_000_000_000
-"""`Task.trials` of a search that is limited by virtual time alone."""
+"""`SearchProblem.trials` of a search that is limited by virtual time alone."""
 
 What = Literal["start", "resume", "continue", "pause", "stop", "complete"]
 
@@ -88,7 +88,7 @@ def simulate(
     if workers < 1 or (seconds is None and trials is None):
         raise InputError("a simulation needs at least one worker, and a limit: seconds, trials or both")
     max_t = scheduler.fidelity[1] if scheduler.fidelity else None
-    task = Task(table.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
+    task = SearchProblem(table.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
     begun = time.perf_counter()
     simulation = _Simulation(search, scheduler, table, task, workers)
     finished_at = simulation.run(float("inf") if seconds is None else seconds)
@@ -112,7 +112,7 @@ class _Simulation:
     search: SearchSpec
     scheduler_spec: SchedulerSpec
     table: Table
-    task: Task
+    task: SearchProblem
     free: int
     """Workers without a trial."""
     now: float = 0.0

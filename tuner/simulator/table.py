@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError, Place, Problem
-from tuner.runs.csv_codec import cell, cell_value
+from tuner.runs.csv_codec import decode, encode
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import read_yaml
 from tuner.spec.space import Choice, Integer, Parameter, Space, at, read_space
-from tuner.spec.values import identity, is_number, show
+from tuner.spec.values import is_number, to_inline_yaml, value_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -205,7 +205,7 @@ def _plain_cells(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 
     texts = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     return frame.assign(
-        **{name: [cell(v.tolist()) if isinstance(v, np.ndarray) else v for v in frame[name]] for name in texts}
+        **{name: [encode(v.tolist()) if isinstance(v, np.ndarray) else v for v in frame[name]] for name in texts}
     )
 
 
@@ -259,12 +259,12 @@ def _configuration(space: Space, record: Mapping[Any, Any]) -> Configuration:
     return space.build(lambda parameter: _value(parameter, record[parameter.name]))
 
 
-def _value(parameter: Parameter, cell: Any) -> Any:
+def _value(parameter: Parameter, encode: Any) -> Any:
     """The value of ``parameter`` that a cell means: the category that is meant, a whole number as an int."""
     import numpy as np
     import pandas as pd
 
-    plain = cell.item() if isinstance(cell, np.generic) else cell
+    plain = encode.item() if isinstance(encode, np.generic) else encode
     if isinstance(parameter.domain, Choice):
         return _category(parameter.domain, None if pd.isna(plain) else plain)
     if isinstance(parameter.domain, Integer) and isinstance(plain, float) and plain.is_integer():
@@ -272,15 +272,15 @@ def _value(parameter: Parameter, cell: Any) -> Any:
     return plain
 
 
-def _category(domain: Choice, cell: Any) -> Any:
+def _category(domain: Choice, encode: Any) -> Any:
     """The category that a cell means, be it written as JSON, or rounded to float32."""
-    readings = [cell, cell_value(cell)] if isinstance(cell, str) else [cell]
+    readings = [encode, decode(encode)] if isinstance(encode, str) else [encode]
     for category in domain.categories:
-        if any(identity(category) == identity(reading) for reading in readings):
+        if any(value_key(category) == value_key(reading) for reading in readings):
             return category
-        if is_number(cell) and is_number(category) and math.isclose(cell, category, rel_tol=1e-6):
+        if is_number(encode) and is_number(category) and math.isclose(encode, category, rel_tol=1e-6):
             return category
-    return cell
+    return encode
 
 
 def _outsiders(space: Space, configurations: list[Configuration]) -> Iterator[tuple[str, str]]:
@@ -293,7 +293,7 @@ def _outsiders(space: Space, configurations: list[Configuration]) -> Iterator[tu
         if outside:
             sound = False
             count = f"{len(outside)} of {len(configurations)} configurations are outside {parameter.domain}"
-            yield parameter.name, f"{count} (such as {show(outside[0])}): {rule}"
+            yield parameter.name, f"{count} (such as {to_inline_yaml(outside[0])}): {rule}"
     forbidden = sound and sum(not space.allows(configuration) for configuration in configurations)
     if forbidden:
         yield "constraints", f"{forbidden} of {len(configurations)} configurations break them: {rule}"

@@ -73,7 +73,8 @@ class Document:
                             Problem(
                                 other.place(()),
                                 dotted(path),
-                                f"{dotted(path[:depth]) or 'the file'} is {kind(parent)}: it has no keys to set",
+                                f"{dotted(path[:depth]) or 'the file'} is {describe_type(parent)}: "
+                                "it has no keys to set",
                             )
                         ]
                     )
@@ -103,7 +104,7 @@ _SHOWN = 80
 """Characters of a value that a message shows."""
 
 
-def kind(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """What ``value`` is, in the words of a YAML user."""
     if value is None:
         return "empty"

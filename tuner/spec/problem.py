@@ -9,7 +9,7 @@ from tuner.spec.space import Space
 
 
 @dataclass(frozen=True)
-class Task:
+class SearchProblem:
     """The part of an experiment that decides which configurations run, and for how long."""
 
     space: Space

@@ -12,7 +12,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def seconds(value: Any) -> Any:
+def parse_duration(value: Any) -> Any:
     """Seconds from ``20m``, ``1h30m``, ``90s`` or a plain number; anything else is left for pydantic to reject."""
     if isinstance(value, str):
         if not _DURATION.fullmatch(value):
@@ -23,7 +23,7 @@ def seconds(value: Any) -> Any:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(seconds),
+    BeforeValidator(parse_duration),
     Field(gt=0, allow_inf_nan=False),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": "^([0-9.]+[smhd])+$"}]}
@@ -31,16 +31,16 @@ Seconds = Annotated[
 ]
 
 
-def duration(seconds: float) -> str:
+def format_duration(parse_duration: float) -> str:
     """``3750`` seconds as ``1h02m30s``; under a minute with one decimal."""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
+    if parse_duration < 60:
+        return f"{parse_duration:.1f}s"
+    minutes, rest = divmod(round(parse_duration), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m{rest:02d}s" if hours else f"{minutes}m{rest:02d}s"
 
 
-def size(bytes_: float) -> str:
+def format_bytes(bytes_: float) -> str:
     """A number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if bytes_ < 1024 or unit == "TiB":

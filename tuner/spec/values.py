@@ -16,16 +16,16 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def identity(value: Any) -> Hashable:
+def value_key(value: Any) -> Hashable:
     """Equal for two values exactly where a configuration cannot tell them apart: 1 is 1.0, but never True."""
     if value is None or isinstance(value, (bool, str)):
         return type(value).__name__, value
     if isinstance(value, (int, float)):
         return "number", "nan" if value != value else value
     if isinstance(value, (list, tuple)):
-        return "list", tuple(identity(item) for item in value)
+        return "list", tuple(value_key(item) for item in value)
     if isinstance(value, dict):
-        return "mapping", frozenset((identity(key), identity(item)) for key, item in value.items())
+        return "mapping", frozenset((value_key(key), value_key(item)) for key, item in value.items())
     try:
         hash(value)
     except TypeError:  # an array answers == with an array: what cannot be hashed is equal only to itself
@@ -40,19 +40,19 @@ def without_cache(self: Any) -> dict[str, Any]:
 
 def contains(values: tuple[Any, ...], value: Any) -> bool:
     """Whether ``value`` is one of ``values``, in the sense of `identity`."""
-    return identity(value) in {identity(known) for known in values}
+    return value_key(value) in {value_key(known) for known in values}
 
 
 def index_of(values: tuple[Any, ...], value: Any) -> int:
     """The position of ``value`` in ``values``, in the sense of `identity`. Raises ValueError where it is not there."""
-    return [identity(known) for known in values].index(identity(value))
+    return [value_key(known) for known in values].index(value_key(value))
 
 
 _BRIEF = 200
 """Characters of a value that a message shows."""
 
 
-def show(value: Any) -> str:
+def to_inline_yaml(value: Any) -> str:
     """``value`` as YAML writes it in one line."""
     return "".join(_pieces(value))
 
@@ -100,7 +100,7 @@ def _listed(brackets: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
     yield brackets[1]
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """A number with four significant digits; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, float):
         return "" if value is None else str(value)

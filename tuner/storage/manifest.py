@@ -75,7 +75,7 @@ def _sync_folder(path: Path) -> None:
             raise
 
 
-def damage(folder: RunFolder) -> str:
+def find_damage(folder: RunFolder) -> str:
     """What is wrong with the checkpoint in ``folder``, in words; empty where nothing is.
 
     One without a manifest is taken as it is, as those of older versions have none, unless all older checkpoints of the

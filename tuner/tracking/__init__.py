@@ -8,24 +8,24 @@ from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import Tracking
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
-from tuner.tracking.backends.base import Mirror
+from tuner.tracking.backends.base import TrackingBackend
 
 
-def mirrors_of(tracking: Tracking, results: ResultSet) -> list[Mirror]:
+def backends_of(tracking: Tracking, results: ResultSet) -> list[TrackingBackend]:
     """Those that an experiment asks for. Raises InputError where one cannot be made for this run."""
-    mirrors: list[Mirror] = []
+    mirrors: list[TrackingBackend] = []
     if tracking.mlflow is not None:
-        from tuner.tracking.backends.mlflow import MlflowMirror
+        from tuner.tracking.backends.mlflow import MlflowBackend
 
-        mirrors.append(MlflowMirror(tracking.mlflow, results))
+        mirrors.append(MlflowBackend(tracking.mlflow, results))
     if tracking.tensorboard is not None:
-        from tuner.tracking.backends.tensorboard import TensorboardMirror
+        from tuner.tracking.backends.tensorboard import TensorboardBackend
 
-        mirrors.append(TensorboardMirror(results))
+        mirrors.append(TensorboardBackend(results))
     if tracking.wandb is not None:
-        from tuner.tracking.backends.wandb import WandbMirror
+        from tuner.tracking.backends.wandb import WandbBackend
 
-        mirrors.append(WandbMirror(tracking.wandb, results))
+        mirrors.append(WandbBackend(tracking.wandb, results))
     return mirrors
 
 

@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.experiment.tracking import Tracking
 from tuner.runs.history import journalled
-from tuner.runs.loading import at_a_glance, last_known
+from tuner.runs.loading import load_latest, load_summary
 from tuner.runs.results import LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import locked
-from tuner.tracking import mirrors_of
-from tuner.tracking.backends.base import Mirror
+from tuner.tracking import backends_of
+from tuner.tracking.backends.base import TrackingBackend
 
 TRACKING_LOCK = "tracking.lock"
 
@@ -50,10 +50,10 @@ _PATIENCE_S = 60.0
 
 
 @dataclass
-class Delivery:
+class Outbox:
     """What one mirror has not got yet."""
 
-    mirror: Mirror
+    mirror: TrackingBackend
     say: Callable[[str], None]
     waiting: set[str] = field(default_factory=set)
     """Trials of which something is new."""
@@ -96,15 +96,15 @@ class Delivery:
         return True
 
 
-class Follower:
+class JournalFollower:
     """Plays the journal of a run as it grows."""
 
     def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._folder = folder
-        self._history, self._reader = journalled(folder, at_a_glance(folder).provenance)
+        self._history, self._reader = journalled(folder, load_summary(folder).provenance)
         self._results = self._history.results
         tracking = Tracking.model_validate(self._results.section("tracking"))
-        self._deliveries = [Delivery(mirror, say) for mirror in mirrors_of(tracking, self._results)]
+        self._deliveries = [Outbox(mirror, say) for mirror in backends_of(tracking, self._results)]
         self._changed(trial for trial in self._results.trials)
 
     def _changed(self, trials: Iterable[Trial]) -> None:
@@ -125,7 +125,7 @@ class Follower:
 
     def finish(self) -> str:
         """Sends all that the run folder holds; what could not be sent and why, or ''."""
-        results = last_known(self._folder)
+        results = load_latest(self._folder)
         return "; ".join(filter(None, [delivery.close(results) for delivery in self._deliveries]))
 
 
@@ -172,7 +172,7 @@ def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None])
     with locked(
         folder, TRACKING_LOCK, _PATIENCE_S
     ) as lock:  # another one may still be sending what a killed search left
-        follower = Follower(folder, say)
+        follower = JournalFollower(folder, say)
         while not over.wait(_EVERY_S):
             with contextlib.suppress(OSError):  # a storage that fails for a while is read on when it is back
                 lock.renew()

@@ -8,12 +8,12 @@ from tuner.errors import InputError
 from tuner.experiment.tracking import MlflowTracking, Tracking
 from tuner.runs.results import ResultSet
 from tuner.storage.lock import holder, locked
-from tuner.tracking import check_reachable, mirrors_of
-from tuner.tracking.backends.base import Mirror
+from tuner.tracking import backends_of, check_reachable
+from tuner.tracking.backends.base import TrackingBackend
 from tuner.tracking.follower import TRACKING_LOCK
 
 
-def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:
+def sync_run(results: ResultSet, mlflow_uri: str | None = None) -> list[TrackingBackend]:
     """Brings the mirrors of a run up to date, and returns them.
 
     ``mlflow_uri``: of the MLflow to send to in place of what the experiment asks for. Raises InputError where a process
@@ -23,7 +23,7 @@ def send(results: ResultSet, mlflow_uri: str | None = None) -> list[Mirror]:
         raise InputError(f"{results.folder.shown}: the search runs, and sends what happens by itself")
     tracking = tracking_of(results, mlflow_uri)
     check_reachable(tracking, results.folder.parent, lambda text: None)
-    mirrors = mirrors_of(tracking, results)
+    mirrors = backends_of(tracking, results)
     with locked(results.folder, TRACKING_LOCK, patience=60):
         for mirror in mirrors:
             mirror.open(results)

@@ -17,10 +17,10 @@ from typing import IO
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import with_password
-from tuner.runs.loading import find_run, last_known
+from tuner.runs.loading import find_run, load_latest
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import holder
-from tuner.tracking.backends.mlflow import DATABASE, MlflowMirror, default_uri
+from tuner.tracking.backends.mlflow import DATABASE, MlflowBackend, default_uri
 from tuner.tracking.preflight import check_mlflow
 from tuner.tracking.sync import tracking_of
 
@@ -71,12 +71,12 @@ class Page:
 
 def page_of_run(run: str, storage: str) -> Page:
     """The page of a search, which is sent first where MLflow does not hold all of it."""
-    results = last_known(find_run(run, storage))
+    results = load_latest(find_run(run, storage))
     options = tracking_of(results).mlflow
     if options is None:
         raise InputError(f"{results.folder.shown} is not tracked by MLflow: python -m tuner sync {run} --mlflow URI")
     check_mlflow(options.uri, results.folder.parent)
-    mirror = MlflowMirror(options, results)
+    mirror = MlflowBackend(options, results)
     mirror.open(results)
     if holder(results.folder) is None:
         mirror.close(results)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Status, Trial
 from tuner.search.usage import unit_of
-from tuner.spec.quantities import duration
+from tuner.spec.quantities import format_duration
 from tuner.visualization.style import (
     BLUE,
     GREY,
@@ -26,7 +26,7 @@ from tuner.visualization.style import (
     view,
 )
 from tuner.visualization.thinning import MOST_TRIALS, course, spread
-from tuner.visualization.timeline import Chronicle, Moment, Stretch
+from tuner.visualization.timeline import TimedReport, Timeline, TrialSpan
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -54,7 +54,7 @@ def named(trial: Trial | None) -> str:
     return label(trial.label) if trial else "?"
 
 
-def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
+def incumbent(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
     """The best value so far over the time of the search, and each trial's own best; and the caption."""
     import plotly.graph_objects as go
 
@@ -63,7 +63,7 @@ def incumbent(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
     x = [moment.seconds / unit for moment in best]
     y = [objective.sign * moment.point[0] for moment in best]
     hover = [f"trial {named(results.get(m.trial))}, report {m.step}" for m in best]
-    own: dict[str, Moment] = {}
+    own: dict[str, TimedReport] = {}
     for moment in told.moments:
         if moment.trial not in own or moment.point[0] > own[moment.trial].point[0]:
             own[moment.trial] = moment
@@ -221,7 +221,7 @@ def _plain(value: Any) -> float:
     return float(value) if is_number(value) else math.nan
 
 
-def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
+def timeline(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
     """Which worker ran what when; and, in words, how much of the time they were idle."""
     import plotly.graph_objects as go
 
@@ -260,13 +260,13 @@ def timeline(results: ResultSet, told: Chronicle) -> tuple[go.Figure, str]:
     return drawn, _idle(told, lanes) + some
 
 
-def merged(stretches: Sequence[Stretch]) -> list[tuple[Stretch, int]]:
+def merged(stretches: Sequence[TrialSpan]) -> list[tuple[TrialSpan, int]]:
     """At most `MOST_BARS` bars, each of as many neighbouring stays on its worker as it counts.
 
     A bar has the trial of its longest stay. As many stays are one bar on each worker, as far as it has them.
     """
     every = 1
-    lanes: dict[int, list[Stretch]] = {}
+    lanes: dict[int, list[TrialSpan]] = {}
     for stretch in stretches:
         lanes.setdefault(stretch.lane, []).append(stretch)
     while sum(math.ceil(len(stays) / every) for stays in lanes.values()) > max(MOST_BARS, len(lanes)):
@@ -274,21 +274,21 @@ def merged(stretches: Sequence[Stretch]) -> list[tuple[Stretch, int]]:
     groups = [stays[i : i + every] for stays in lanes.values() for i in range(0, len(stays), every)]
     longest = [max(group, key=lambda stay: stay.end - stay.begin) for group in groups]
     return [
-        (Stretch(most.trial, group[0].begin, group[-1].end, most.lane), len(group))
+        (TrialSpan(most.trial, group[0].begin, group[-1].end, most.lane), len(group))
         for group, most in zip(groups, longest, strict=True)
     ]
 
 
-def _slots(results: ResultSet, told: Chronicle) -> int:
+def _slots(results: ResultSet, told: Timeline) -> int:
     slots = results.provenance.get("slots")
     return max(slots if isinstance(slots, int) else 0, told.lanes)
 
 
-def _idle(told: Chronicle, lanes: int) -> str:
+def _idle(told: Timeline, lanes: int) -> str:
     """How much of the workers' time went into trials, and the longest time that one stood idle."""
     gaps: list[tuple[float, float]] = []
     busy = 0.0
-    by_lane: dict[int, list[Stretch]] = {}
+    by_lane: dict[int, list[TrialSpan]] = {}
     for stretch in told.stretches:
         by_lane.setdefault(stretch.lane, []).append(stretch)
     for lane in range(lanes):
@@ -302,6 +302,6 @@ def _idle(told: Chronicle, lanes: int) -> str:
     said = f"{lanes} worker{'s' * (lanes > 1)} ran trials for {busy / (lanes * told.elapsed):.0%} of the time."
     if longest >= 0.01 * told.elapsed:
         last = since + longest >= told.elapsed
-        when = "at the end of the search" if last else f"from {duration(since)} into the search on"
-        said += f" The longest that one stood idle: {duration(longest)}, {when}."
+        when = "at the end of the search" if last else f"from {format_duration(since)} into the search on"
+        said += f" The longest that one stood idle: {format_duration(longest)}, {when}."
     return said

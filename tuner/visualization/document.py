@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tuner.spec.values import number
+from tuner.spec.values import format_number
 from tuner.visualization.style import is_number
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
     running = {i for i, name in enumerate(head) if name in set(words)}
     numeric = [any(is_number(row[i]) for row in body) for i in range(len(head))]
     shown = [f"<button>{escape(str(title))}</button>" if id_ else escape(str(title)) for title in head]
-    titles = "".join(f"<th{' class=number' * right}>{text}</th>" for text, right in zip(shown, numeric, strict=True))
+    titles = "".join(
+        f"<th{' class=format_number' * right}>{text}</th>" for text, right in zip(shown, numeric, strict=True)
+    )
     lines = "".join(f"<tr>{''.join(_cell(value, i in running) for i, value in enumerate(row))}</tr>\n" for row in body)
     attributes = f' id="{id_}" class="sortable"' if id_ else ""
     made = f"<table{attributes}><thead><tr>{titles}</tr></thead><tbody>\n{lines}</tbody></table>"
@@ -104,7 +106,7 @@ def table(rows: Sequence[Sequence[Any]], *, id_: str = "", words: Iterable[str] 
 
 def _cell(value: Any, words: bool) -> str:
     if is_number(value):
-        return f'<td class="number" data-value="{float(value)!r}">{escape(number(value))}</td>'
+        return f'<td class="number" data-value="{float(value)!r}">{escape(format_number(value))}</td>'
     text = "" if value is None else str(value)
     return f"<td{' class=words' * words}>{escape(text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…')}</td>"
 

@@ -6,30 +6,30 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from tuner.plan.cluster import describe
+from tuner.plan.cluster import format_resources
 from tuner.redaction import redacted_argv
 from tuner.runs.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
-from tuner.spec.quantities import duration
+from tuner.spec.quantities import format_duration
 from tuner.visualization.axes import Axis, axes_of
 from tuner.visualization.curves import front, incumbent, learning_curves, timeline
 from tuner.visualization.document import Section, bullets, code, document, notices, table
 from tuner.visualization.importance import LEAST_TRIALS, Importance, importance
 from tuner.visualization.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
 from tuner.visualization.style import outside
-from tuner.visualization.summary import ranked, state, verdict
+from tuner.visualization.summary import ranked, state, summarize
 from tuner.visualization.text_tables import (
     config_lines,
     failed_attempts,
+    first_rung_line,
     objectives_line,
     saved,
-    savings,
+    savings_line,
     status_line,
-    trust,
 )
 from tuner.visualization.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
-from tuner.visualization.timeline import Chronicle, chronicle
+from tuner.visualization.timeline import Timeline, chronicle
 from tuner.visualization.twins import same_curves
 
 SLICES = 12
@@ -73,10 +73,10 @@ def page(results: ResultSet) -> str:
     return document(results.name, head, sections)
 
 
-def _summary(results: ResultSet, told: Chronicle) -> Section:
+def _summary(results: ResultSet, told: Timeline) -> Section:
     elapsed = results.provenance.get("elapsed_s") or told.elapsed
-    first, *rest = verdict(results)
-    learned = [_saved(results), trust(results)] if told.is_whole else []
+    first, *rest = summarize(results)
+    learned = [_saved(results), first_rung_line(results)] if told.is_whole else []
     counts = [status_line(results), failed_attempts(results), *learned]
     lines = [state(results, elapsed), *filter(None, counts)]
     return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))
@@ -86,8 +86,8 @@ def _saved(results: ResultSet) -> str:
     """Epochs and time that early stopping saved."""
     found = saved(results)
     if found is None or found.seconds <= 0:
-        return savings(results)
-    return f"{savings(results)}, about {duration(found.seconds)} of trial time at the mean pace of this run"
+        return savings_line(results)
+    return f"{savings_line(results)}, about {format_duration(found.seconds)} of trial time at the mean pace of this run"
 
 
 def _configuration(results: ResultSet) -> Section:
@@ -102,7 +102,7 @@ def _configuration(results: ResultSet) -> Section:
     return Section("configuration", "Best configuration", html=code("\n".join(config_lines(results.full_config(best)))))
 
 
-def _progress(results: ResultSet, told: Chronicle) -> Section:
+def _progress(results: ResultSet, told: Timeline) -> Section:
     if results.has_front:
         title, nothing = "Pareto front", "Nothing was reported yet."
         drawn = front(results) if results.front else None
@@ -201,7 +201,7 @@ def _contour(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], 
     return Section("contour", title, text, [drawn])
 
 
-def _timeline(results: ResultSet, told: Chronicle) -> Section:
+def _timeline(results: ResultSet, told: Timeline) -> Section:
     title = "Timeline"
     if not told.stretches or told.elapsed <= 0:
         return Section("timeline", title, "No trial has run, or when is not known.")
@@ -258,7 +258,7 @@ def _failures(results: ResultSet) -> Section:
     return Section("failures", "Failures", some, html=made)
 
 
-def _provenance(results: ResultSet, told: Chronicle) -> Section:
+def _provenance(results: ResultSet, told: Timeline) -> Section:
     known = results.provenance
     if not known:
         return Section("provenance", "Provenance", f"Not known: {PROVENANCE} cannot be read.")
@@ -266,11 +266,11 @@ def _provenance(results: ResultSet, told: Chronicle) -> Section:
     changed = " with uncommitted changes" if git.get("diff_sha256") else ""
     cluster = []
     for node in known.get("cluster", []):
-        cluster.append(f"{node['name']}: {describe({k: v for k, v in node.items() if k != 'name'})}")
+        cluster.append(f"{node['name']}: {format_resources({k: v for k, v in node.items() if k != 'name'})}")
     trial = ", ".join(f"{amount:g} {name}" for name, amount in known.get("trial_resources", {}).items())
     rows = {
         "started": known.get("started"),
-        "took": duration(known.get("elapsed_s") or told.elapsed),
+        "took": format_duration(known.get("elapsed_s") or told.elapsed),
         "command": " ".join(redacted_argv(known.get("command", []))),
         "in": known.get("working_directory"),
         "experiment": known.get("experiment_file"),

@@ -9,8 +9,8 @@ from html import escape
 
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
-from tuner.spec.quantities import duration
-from tuner.spec.values import number
+from tuner.spec.quantities import format_duration
+from tuner.spec.values import format_number
 from tuner.visualization.curves import time_axis
 from tuner.visualization.style import BLUE, GREY, VERMILLION
 from tuner.visualization.text_tables import config_line, headline
@@ -56,9 +56,9 @@ def _cells(results: ResultSet, trial: Trial) -> str:
         str(trial.number),
         trial.id,
         trial.status,
-        *(number(value) for value in values),
+        *(format_number(value) for value in values),
         str(trial.steps),
-        duration(trial.seconds),
+        format_duration(trial.seconds),
     ]
     cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
     return f'{cells}<td style="text-align:left">{escape(config_line(trial.config))}</td>'

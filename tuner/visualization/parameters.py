@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
-from tuner.spec.values import number
+from tuner.spec.values import format_number
 from tuner.visualization.axes import Axis
 from tuner.visualization.curves import named
 from tuner.visualization.importance import Importance
@@ -144,7 +144,7 @@ def _marks(axis: Axis, x: float) -> list[dict[str, Any]]:
         marks = [(axis.unit(i), text) for i, text in enumerate(axis.categories)]
         marks = marks[:: math.ceil(len(marks) / 12)]
     else:
-        marks = [(unit, number(axis.at(unit))) for unit in (0, 0.25, 0.5, 0.75, 1)]
+        marks = [(unit, format_number(axis.at(unit))) for unit in (0, 0.25, 0.5, 0.75, 1)]
     if None in axis.positions:
         marks.append((_ABSENT, "absent"))
     style = {
@@ -242,7 +242,7 @@ def contour(results: ResultSet, trials: Sequence[Trial], x: Axis, y: Axis) -> go
     dots = go.Scatter(
         x=[x.positions[i] for i in seen],
         y=[y.positions[i] for i in seen],
-        text=[f"trial {named(trials[i])}: {number(found[i])}" for i in seen],
+        text=[f"trial {named(trials[i])}: {format_number(found[i])}" for i in seen],
         mode="markers",
         marker={"size": 6, "color": "rgba(255,255,255,.9)", "line": {"width": 1, "color": "#222222"}},
         hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",

@@ -15,7 +15,7 @@ from tuner.visualization.curves import time_axis
 from tuner.visualization.document import Section, document, notices, table
 from tuner.visualization.style import PALETTE, figure, label, objective_label, view
 from tuner.visualization.text_tables import objectives_line
-from tuner.visualization.timeline import Chronicle, Moment, chronicle
+from tuner.visualization.timeline import TimedReport, Timeline, chronicle
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -25,13 +25,13 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 @dataclass(frozen=True)
-class Entrant:
+class ComparedRun:
     """A run in the race."""
 
     results: ResultSet
-    told: Chronicle
+    told: Timeline
 
-    def reached(self, point: float) -> Moment | None:
+    def reached(self, point: float) -> TimedReport | None:
         """The first report that was as good as ``point``, a value of the first objective to be made large."""
         return next((moment for moment in self.told.incumbents if moment.point[0] >= point), None)
 
@@ -58,10 +58,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Race:
+class RunComparison:
     """Runs with the same objectives; with several, they are compared by the first."""
 
-    entrants: tuple[Entrant, ...]
+    entrants: tuple[ComparedRun, ...]
     target: float | None
     """A value of the objective that the runs are timed to; None where no run has a result."""
 
@@ -79,7 +79,7 @@ class Race:
         """In the order in which the runs were given."""
         return [self._row(entrant) for entrant in self.entrants]
 
-    def _row(self, entrant: Entrant) -> Row:
+    def _row(self, entrant: ComparedRun) -> Row:
         results, told, sign = entrant.results, entrant.told, self.objective.sign
         last = told.incumbents[-1] if told.incumbents else None
         there = entrant.reached(sign * self.target) if self.target is not None else None
@@ -96,7 +96,7 @@ class Race:
         )
 
 
-def race(runs: Sequence[ResultSet], target: float | None = None) -> Race:
+def race(runs: Sequence[ResultSet], target: float | None = None) -> RunComparison:
     """``target``: the value that the runs are timed to; by default the worst of their best, which all reach.
 
     Raises InputError where the runs do not have the same objectives.
@@ -105,13 +105,13 @@ def race(runs: Sequence[ResultSet], target: float | None = None) -> Race:
     if len(set(written.values())) > 1:
         told = "; ".join(f"{run} has {objectives}" for run, objectives in written.items())
         raise InputError(f"runs with different objectives cannot be compared: {told}")
-    entrants = tuple(Entrant(results, chronicle(results)) for results in runs)
+    entrants = tuple(ComparedRun(results, chronicle(results)) for results in runs)
     sign = runs[0].objectives[0].sign
     bests = [entrant.told.incumbents[-1].point[0] for entrant in entrants if entrant.told.incumbents]
-    return Race(entrants, target if target is not None else sign * min(bests) if bests else None)
+    return RunComparison(entrants, target if target is not None else sign * min(bests) if bests else None)
 
 
-def columns(found: Race) -> list[dict[str, Any]]:
+def columns(found: RunComparison) -> list[dict[str, Any]]:
     """The table: a row a run."""
     metric, unit = found.objective.metric, found.unit
     to = f"to {found.target:.4g}" if found.target is not None else "to target"
@@ -138,7 +138,7 @@ def _shown(value: float | None) -> float | str:
     return round(value, 1) if value < 1000 and value % 1 else round(value)
 
 
-def reading(found: Race) -> list[str]:
+def footnotes(found: RunComparison) -> list[str]:
     """How to read the table."""
     lines = [f"s: seconds of search, without those between an interruption and resume; {found.unit}: over all trials"]
     if len({entrant.told.unit for entrant in found.entrants}) > 1:
@@ -151,7 +151,7 @@ def reading(found: Race) -> list[str]:
     return lines
 
 
-def _figures(found: Race) -> list[go.Figure]:
+def _figures(found: RunComparison) -> list[go.Figure]:
     """The incumbents over the seconds of search, and over the epochs spent."""
     factor, unit_name = time_axis(max(entrant.told.elapsed for entrant in found.entrants))
     every = [found.objective.sign * m.point[0] for entrant in found.entrants for m in entrant.told.incumbents]
@@ -168,7 +168,7 @@ def _figures(found: Race) -> list[go.Figure]:
     ]
 
 
-def _line(found: Race, number: int, x: list[float], end: float) -> Any:
+def _line(found: RunComparison, number: int, x: list[float], end: float) -> Any:
     import plotly.graph_objects as go
 
     entrant = found.entrants[number]
@@ -190,14 +190,14 @@ def _line(found: Race, number: int, x: list[float], end: float) -> Any:
     )
 
 
-def page(found: Race) -> str:
+def page(found: RunComparison) -> str:
     """The comparison as one HTML page."""
     rows = columns(found)
     made = table([list(rows[0]), *(list(row.values()) for row in rows)])
     told = [text for e in found.entrants for text in (*e.results.notices, *e.results.unreadable)]
     title = " · ".join(entrant.results.name for entrant in found.entrants)
     sections = [
-        Section("table", "What each came to", ". ".join(reading(found)) + ".", html=made),
+        Section("table", "What each came to", ". ".join(footnotes(found)) + ".", html=made),
         Section(
             "incumbents", "Best value so far", "Over the time of the search, and over what it spent.", _figures(found)
         ),

@@ -9,8 +9,8 @@ from itertools import pairwise
 from tuner.runs.results import ResultSet, how_to_resume, why_and_remedy
 from tuner.runs.trial import Trial
 from tuner.search.usage import unit_of
-from tuner.spec.quantities import duration
-from tuner.spec.values import number
+from tuner.spec.quantities import format_duration
+from tuner.spec.values import format_number
 from tuner.storage.lock import holder
 from tuner.visualization.text_tables import objectives_line
 
@@ -37,7 +37,7 @@ def ranked(results: ResultSet) -> list[Trial]:
 
 def state(results: ResultSet, elapsed: float) -> str:
     """How the run stands."""
-    provenance, after = results.provenance, f" after {duration(elapsed)}" if elapsed else ""
+    provenance, after = results.provenance, f" after {format_duration(elapsed)}" if elapsed else ""
     interrupted = provenance.get("interrupted")
     if interrupted is False:
         by = provenance.get("ended_by")
@@ -45,12 +45,12 @@ def state(results: ResultSet, elapsed: float) -> str:
     if interrupted:
         return f"The search was interrupted{after}{why_and_remedy(results)}"
     if holder(results.folder) is not None:
-        return f"The search still runs: this page shows it {duration(elapsed)} into it."
+        return f"The search still runs: this page shows it {format_duration(elapsed)} into it."
     resume = how_to_resume(results.folder)
     return f"The search did not come to its end: its process is gone{after}; to continue: {resume}"
 
 
-def verdict(results: ResultSet) -> list[str]:
+def summarize(results: ResultSet) -> list[str]:
     """Sentences, the most important first."""
     trials = ranked(results)
     if not trials:
@@ -87,7 +87,7 @@ def _winner(results: ResultSet, trial: Trial) -> str:
     unit = unit_of(results)
     at = trial.best.metrics.get(unit, trial.best.step)
     name = "report" if unit == "training_iteration" else unit
-    value = number(_value(results, trial))
+    value = format_number(_value(results, trial))
     so_far = "" if all(t.has_ended for t in results.trials) else " so far"
     best = f"Trial {trial.label} is the best of {len(results.trials)}{so_far}"
     return f"{best}, with {results.metric} {value} at {name} {at}."
@@ -108,12 +108,15 @@ def _lead(results: ResultSet, trials: Sequence[Trial]) -> list[str]:
     top, sign = _value(results, best), results.objectives[0].sign
     lead = sign * (top - _value(results, second))
     if lead < 0:
-        kept = f"trial {second.label} reported {number(_value(results, second))}, which is better, but"
+        kept = f"trial {second.label} reported {format_number(_value(results, second))}, which is better, but"
         return [f"It is the best whose checkpoint is kept: {kept} its checkpoint is not."]
     if not lead:
         ties = [f"#{trial.number}" for trial in trials[1:] if _value(results, trial) == top]
         return [f"That is a tie: {_some(ties)} reached the very same value."]
-    said = [f"It leads by {number(lead)}: the runner-up, trial {second.label}, has {number(_value(results, second))}."]
+    said = [
+        f"It leads by {format_number(lead)}: the runner-up, trial {second.label}, "
+        f"has {format_number(_value(results, second))}."
+    ]
     moves = [moved for moved in (movement(results, trial) for trial in (best, second)) if moved]
     if not moves:
         return [
@@ -122,7 +125,9 @@ def _lead(results: ResultSet, trials: Sequence[Trial]) -> list[str]:
         ]
     moved = max(moves)
     near = [f"#{trial.number}" for trial in trials[1:] if sign * (top - _value(results, trial)) <= _SURE * moved]
-    still = f"their values still moved from one report to the next in the last third of training ({number(moved)})"
+    still = (
+        f"their values still moved from one report to the next in the last third of training ({format_number(moved)})"
+    )
     if near:
         others = f"trials {_some(near)} are" if len(near) > 1 else f"trial {near[0]} is"
         return [*said, f"Not sure: {others} no further behind than twice what {still}. Take it for a tie."]

@@ -14,10 +14,10 @@ from typing import Any
 from tuner.plan.compatibility import changes_configurations
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
-from tuner.schedulers.asha.first_rung import Trust
+from tuner.schedulers.asha.first_rung import FirstRungSelector
 from tuner.spec.configuration import flat
-from tuner.spec.quantities import duration
-from tuner.spec.values import number
+from tuner.spec.quantities import format_duration
+from tuner.spec.values import format_number
 from tuner.visualization.twins import same_curves
 
 FRONT_LINES = 10
@@ -37,7 +37,7 @@ def config_line(config: Mapping[str, Any]) -> str:
 
 def _short(text: str) -> str:
     try:
-        return number(json.loads(text))
+        return format_number(json.loads(text))
     except ValueError:
         return text
 
@@ -45,10 +45,10 @@ def _short(text: str) -> str:
 def table(rows: Sequence[Mapping[str, Any]], width: int | None = None, fold: bool = False) -> str:
     """Aligned columns; the keys of the first row are the headings. See `aligned`."""
     head = list(rows[0])
-    return aligned([head, *([number(row[name]) for name in head] for row in rows)], width, fold)
+    return format_columns([head, *([format_number(row[name]) for name in head] for row in rows)], width, fold)
 
 
-def aligned(rows: Sequence[Sequence[str]], width: int | None = None, fold: bool = False) -> str:
+def format_columns(rows: Sequence[Sequence[str]], width: int | None = None, fold: bool = False) -> str:
     """Aligned columns; a row may end early.
 
     Where a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends;
@@ -105,7 +105,7 @@ def saved(results: ResultSet) -> Saved | None:
     return Saved(spent, full, unit, (full - spent) * pace)
 
 
-def savings(results: ResultSet) -> str:
+def savings_line(results: ResultSet) -> str:
     """What early stopping saved, in units of the scheduler's ``time_attr``; empty where no scheduler stops early."""
     found = saved(results)
     if found is None:
@@ -114,7 +114,7 @@ def savings(results: ResultSet) -> str:
     return f"{found.spent} of {found.full} {found.unit}s run: {share:.0%} saved by stopping early"
 
 
-def trust(results: ResultSet) -> str:
+def first_rung_line(results: ResultSet) -> str:
     """Where ``grace_period: auto`` put the first rung in the end, and why; empty for other runs."""
     scheduler = results.section("scheduler")
     if scheduler.get("grace_period") != "auto":
@@ -122,7 +122,9 @@ def trust(results: ResultSet) -> str:
     unit, sign = scheduler["time_attr"], results.objectives[0].sign
     reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
     known = [(r.trial_id, int(r.progress(unit)), sign * results.value(r)) for r in reports]
-    found = Trust.after((r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"])
+    found = FirstRungSelector.after(
+        (r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"]
+    )
     where = f"no rung before {unit}" if found.first_rung == scheduler["max_t"] else f"first rung at {unit}"
     kept = [f"{recall.share:.0%} at {unit} {recall.level}" for recall in found.recalls() if recall.elites]
     reason = f"; of the best trials a cut keeps about {', '.join(kept)}" if kept else "; nothing was measured yet"
@@ -142,12 +144,14 @@ def headline(results: ResultSet) -> list[str]:
         lines.append(f"Pareto front of {objectives_line(results)}: {len(front)} trial{'s' * (len(front) > 1)}")
         lines += [f"  {_reached(results, trial)}" for trial in front[:FRONT_LINES]]
         lines += [f"  and {len(front) - FRONT_LINES} more"] * (len(front) > FRONT_LINES)
-    return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings(results)])]
+    return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings_line(results)])]
 
 
 def status_line(results: ResultSet) -> str:
     """``trials: 8 completed, 22 stopped; 10m40s of trial time``."""
-    return f"trials: {counts(results) or 'none'}; {duration(sum(t.seconds for t in results.trials))} of trial time"
+    return (
+        f"trials: {counts(results) or 'none'}; {format_duration(sum(t.seconds for t in results.trials))} of trial time"
+    )
 
 
 def counts(results: ResultSet) -> str:
@@ -175,7 +179,7 @@ def overview(results: ResultSet, standing: str, width: int | None = None, fold: 
     ``width``: of the terminal; lines of any length without it. ``fold``: nothing is cut or left out to fit.
     """
     trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
-    lines = [f"run: {results.folder.shown}", standing, *headline(results), *filter(None, [trust(results)])]
+    lines = [f"run: {results.folder.shown}", standing, *headline(results), *filter(None, [first_rung_line(results)])]
     if width is not None:
         lines = [part for line in lines for part in _wrapped(line, width)]
     if not trials:

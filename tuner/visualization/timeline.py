@@ -14,7 +14,7 @@ from tuner.search.usage import ledger_of, unit_of
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimedReport:
     """A report, and where the search stood with it."""
 
     trial: str
@@ -28,7 +28,7 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Stretch:
+class TrialSpan:
     """An uninterrupted stay of a trial on a worker."""
 
     trial: str
@@ -40,21 +40,21 @@ class Stretch:
 
 
 @dataclass
-class Chronicle:
+class Timeline:
     """What `chronicle` tells."""
 
     unit: str
     """What epochs are counted in: the scheduler's ``time_attr``."""
-    moments: list[Moment] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    moments: list[TimedReport] = field(default_factory=list)
+    stretches: list[TrialSpan] = field(default_factory=list)
     """In the order in which they began."""
     elapsed: float = 0.0
     """Seconds of the search so far."""
 
     @cached_property
-    def incumbents(self) -> list[Moment]:
+    def incumbents(self) -> list[TimedReport]:
         """The reports that were better than all before them, in the first objective."""
-        found: list[Moment] = []
+        found: list[TimedReport] = []
         for moment in self.moments:
             if not found or moment.point[0] > found[-1].point[0]:
                 found.append(moment)
@@ -76,28 +76,28 @@ class Chronicle:
         return 1 + max((stretch.lane for stretch in self.stretches), default=-1)
 
 
-def chronicle(results: ResultSet) -> Chronicle:
+def chronicle(results: ResultSet) -> Timeline:
     """What the journal of a run tells; where there is none, the times of its reports, which are whole seconds."""
     unit, ledger = unit_of(results), ledger_of(results)
-    told = Chronicle(unit)
-    open_: dict[str, Stretch] = {}
+    told = Timeline(unit)
+    open_: dict[str, TrialSpan] = {}
     for event, now in _on_the_clock(known_events(results)):
         told.elapsed = max(told.elapsed, now)
         trial_id = event.get("trial", "")
         match event["what"]:
             case "started":
                 _close(open_, trial_id)  # the driver was killed while it ran
-                told.stretches.append(open_.setdefault(trial_id, Stretch(trial_id, now, now)))
+                told.stretches.append(open_.setdefault(trial_id, TrialSpan(trial_id, now, now)))
             case "reported":
                 if all(objective.metric in event["metrics"] for objective in results.objectives):
                     ledger.note(event)
                     point = tuple(o.sign * float(event["metrics"][o.metric]) for o in results.objectives)
                     if all(map(math.isfinite, point)):
-                        told.moments.append(Moment(trial_id, event["step"], now, ledger.epochs, point))
+                        told.moments.append(TimedReport(trial_id, event["step"], now, ledger.epochs, point))
                 if math.isnan(now):
                     continue
                 if trial_id not in open_:  # tables do not tell when a trial started
-                    open_[trial_id] = Stretch(trial_id, max(0.0, now - event["seconds"]), now)
+                    open_[trial_id] = TrialSpan(trial_id, max(0.0, now - event["seconds"]), now)
                     told.stretches.append(open_[trial_id])
                 open_[trial_id].end = now
             case "paused" | "ended" | "failed attempt":
@@ -125,13 +125,13 @@ def _on_the_clock(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
         yield event, now
 
 
-def _close(open_: dict[str, Stretch], trial_id: str, now: float | None = None) -> None:
+def _close(open_: dict[str, TrialSpan], trial_id: str, now: float | None = None) -> None:
     stretch = open_.pop(trial_id, None)
     if stretch is not None and now is not None:
         stretch.end = now
 
 
-def _assign_lanes(stretches: list[Stretch]) -> None:
+def _assign_lanes(stretches: list[TrialSpan]) -> None:
     free_from: list[float] = []
     for stretch in stretches:
         lane = next((i for i, until in enumerate(free_from) if until <= stretch.begin), len(free_from))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tuner.schedulers.asha.first_rung import Trust
-from tuner.schedulers.asha.halving import Cut, Promotion
+from tuner.schedulers.asha.first_rung import FirstRungSelector
+from tuner.schedulers.asha.halving import Cut, PromotionAsha
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
 
 
 class AdaptiveStopping(Scheduler):
-    """`Stopping` at the rungs that `Trust` chooses; at the other levels a trial is only looked at."""
+    """`StoppingAsha` at the rungs that `FirstRungSelector` chooses; at the other levels a trial is only looked at."""
 
     def __init__(self, max_t: int, eta: float, sign: int, stop_last_trials: bool) -> None:
-        self.trust = Trust(eta, max_t)
+        self.trust = FirstRungSelector(eta, max_t)
         self._max_t = max_t
         self._cuts = {level: Cut(eta) for level in self.trust.levels}
         self._sign = sign
@@ -27,15 +27,15 @@ class AdaptiveStopping(Scheduler):
         return Decision.CONTINUE if goes_on else Decision.STOP
 
 
-class AdaptivePromotion(Promotion):
-    """`Promotion` at the rungs that `Trust` chooses.
+class AdaptivePromotion(PromotionAsha):
+    """`PromotionAsha` at the rungs that `FirstRungSelector` chooses.
 
     A trial that waits at a rung of before is promoted as ever. Where that rung is below the first one of now, its rank
     there says too little: such trials are resumed in the order of arrival, before any new trial starts.
     """
 
     def __init__(self, max_t: int, eta: float, sign: int, stop_last_trials: bool) -> None:
-        self.trust = Trust(eta, max_t)
+        self.trust = FirstRungSelector(eta, max_t)
         super().__init__(self.trust.levels[:-1], max_t, eta, sign, stop_last_trials)
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _START = 25
-"""A search begins with its first rung near ``max_t`` / 25, until it knows better: see `Trust`."""
+"""A search begins with its first rung near ``max_t`` / 25, until it knows better: see `FirstRungSelector`."""
 
-_DOUBT, _PROOF = 1, 3
-"""Weights, in elites, of what is believed beforehand of rungs from the start on, and below it: see `Trust`."""
+_PRIOR_WEIGHT, _PRIOR_WEIGHT_BELOW_START = 1, 3
+"""Weights, in elites, of the prior belief in rungs from the start on, and below it: see `FirstRungSelector`."""
 
-_STAY = 1.2
-"""How many times better than the present first rung another one must be: see `Trust`."""
+_SWITCH_FACTOR = 1.2
+"""How many times better than the present first rung another one must be: see `FirstRungSelector`."""
 
 _ELITES = 50
 """So many of the best trials of a level are looked at, at most: what a decision costs must not grow."""
@@ -63,7 +63,7 @@ class Recall:
     """How many trials that rests on."""
 
 
-class Trust:
+class FirstRungSelector:
     """Chooses the first rung g that finds most of the best trials for its cost.
 
     With first rung g, a trial costs about c(g) = g (1 + (1 - 1/η) log_η(R/g)) steps, as every rung of successive
@@ -129,7 +129,7 @@ class Trust:
         self._due = 0.0
 
     @classmethod
-    def after(cls, reports: Iterable[tuple[str, int, float]], eta: float, max_t: int) -> Trust:
+    def after(cls, reports: Iterable[tuple[str, int, float]], eta: float, max_t: int) -> FirstRungSelector:
         """What a search has learnt from ``reports``: (trial, step, quality to be made large) in order of time."""
         trust = cls(eta, max_t)
         for trial_id, step, quality in reports:
@@ -174,7 +174,7 @@ class Trust:
         def rate(first: int) -> float:
             found = math.prod(shares[level] for level in rungs_from(first, self._ladders))
             cost = first * (1 + (1 - 1 / self._eta) * math.log(self._max_t / first, self._eta))
-            return found / cost * (_STAY if first == self.first_rung else 1)
+            return found / cost * (_SWITCH_FACTOR if first == self.first_rung else 1)
 
         self.first_rung = max(self.levels, key=rate)
         self.rungs = rungs_from(self.first_rung, self._ladders)
@@ -183,10 +183,12 @@ class Trust:
         """The smallest over all later levels; below the start, and until it is proven, that of all of them together."""
         later = [m for m in self.levels if m > level and (m == self._max_t or m >= self._eta * level - 1e-9)]
         kept = [[self._keeps(trial, level) for trial in self._elites(m, level)] for m in later]
-        shares = [(sum(of_one) + _DOUBT) / (len(of_one) + _DOUBT) for of_one in kept]
+        shares = [(sum(of_one) + _PRIOR_WEIGHT) / (len(of_one) + _PRIOR_WEIGHT) for of_one in kept]
         elites = sum(map(len, kept))
         if level < self._start:
-            shares.append((sum(map(sum, kept)) + _PROOF / self._eta) / (elites + _PROOF))
+            shares.append(
+                (sum(map(sum, kept)) + _PRIOR_WEIGHT_BELOW_START / self._eta) / (elites + _PRIOR_WEIGHT_BELOW_START)
+            )
         return Recall(level, min(shares), elites)
 
     def _elites(self, level: int, cut: int) -> list[str]:

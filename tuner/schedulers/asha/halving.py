@@ -44,7 +44,7 @@ class Cut:
         return continues
 
 
-class Stopping(Scheduler):
+class StoppingAsha(Scheduler):
     """At a rung the trials continue that its `Cut` lets pass; the others end there.
 
     ``ladders``: the rungs below ``max_t`` of each bracket, ascending; a trial gets bracket s with probability
@@ -132,7 +132,7 @@ class _Rung:
         self._waiting.pop(trial_id, None)
 
 
-class Promotion(Scheduler):
+class PromotionAsha(Scheduler):
     """Algorithm 2 of Li et al. 2020: trials pause at every rung, and the best continue when they are in its top 1/η.
 
     Resources that become free go to the promotable trial of the highest rung, or, where there is none, to a new trial.

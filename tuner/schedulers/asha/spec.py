@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 
 from tuner.schedulers.asha.adaptive import AdaptivePromotion, AdaptiveStopping
 from tuner.schedulers.asha.first_rung import ladder, possible_rungs, starting_rung
-from tuner.schedulers.asha.halving import Promotion, Stopping, quantile
+from tuner.schedulers.asha.halving import PromotionAsha, StoppingAsha, quantile
 from tuner.schedulers.base import Scheduler, TimedSpec
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 _SIMULATED_TRIALS = 3000
 """About how many trials `expected_at_rungs` simulates: fewer are simulated several times, of more only so many."""
@@ -35,7 +35,7 @@ class Asha(TimedSpec):
     paper): every trial pauses at its rung, and continues from its checkpoint when it is among the best."""
     grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
     """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: measured in the running search,
-    by how far early ranks tell which trials turn out best (`tuner.schedulers.asha.first_rung.Trust`)."""
+    by how far early ranks tell which trials turn out best (`tuner.schedulers.asha.first_rung.FirstRungSelector`)."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4
     """η in the paper: the best 1/η of a rung continue."""
     brackets: Annotated[int, Field(ge=1)] = 1
@@ -111,11 +111,11 @@ class Asha(TimedSpec):
                         break
         return tuple(count / repeats * (trials / simulated) for count in reached)
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         common = self.max_t, self.reduction_factor, task.sign, self.stop_last_trials
         if self.grace_period == "auto":
             return AdaptivePromotion(*common) if self.variant == "promotion" else AdaptiveStopping(*common)
         levels = self.rungs()[:-1]
         if self.variant == "promotion":
-            return Promotion(levels, *common)
-        return Stopping([levels[s:] for s in range(self.brackets)], *common, task.seed)
+            return PromotionAsha(levels, *common)
+        return StoppingAsha([levels[s:] for s in range(self.brackets)], *common, task.seed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.schedulers.base import Decision, Exploit, Scheduler
 from tuner.schedulers.population.exploit import Population, PopulationSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Parameter, Path, at
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Pb2(PopulationSpec):
     kind: Literal["pb2"] = "pb2"
     """The name of this scheduler."""
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         from numpy.random import PCG64, Generator
 
         return PopulationBandit(self, task, Generator(PCG64(task.seed)))
@@ -65,7 +65,7 @@ class Pb2(PopulationSpec):
 class PopulationBandit(Population):
     """Records what each interval gained, and chooses where the model expects, or might see, the largest gain."""
 
-    def __init__(self, spec: Pb2, task: Task, rng: Generator) -> None:
+    def __init__(self, spec: Pb2, task: SearchProblem, rng: Generator) -> None:
         super().__init__(spec, task, rng)
         self._numeric = [
             p for p in task.space.parameters if p.path in self._mutable and not isinstance(p.domain, Choice)

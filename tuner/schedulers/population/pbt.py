@@ -10,7 +10,7 @@ from pydantic import Field
 from tuner.schedulers.base import Scheduler
 from tuner.schedulers.population.exploit import Population, PopulationSpec
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Domain, Float, Integer, Normal, Parameter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Pbt(PopulationSpec):
     perturbation_factors: Annotated[tuple[Factor, ...], Field(min_length=1, strict=False)] = (1.2, 0.8)
     """By one of them, drawn at random, a mutated number is multiplied."""
 
-    def build(self, task: Task) -> Scheduler:
+    def build(self, task: SearchProblem) -> Scheduler:
         from numpy.random import PCG64, Generator
 
         return PopulationTraining(self, task, Generator(PCG64(task.seed)))
@@ -42,7 +42,7 @@ class Pbt(PopulationSpec):
 class PopulationTraining(Population):
     """Perturbs each mutable parameter on its own."""
 
-    def __init__(self, spec: Pbt, task: Task, rng: Generator) -> None:
+    def __init__(self, spec: Pbt, task: SearchProblem, rng: Generator) -> None:
         super().__init__(spec, task, rng)
         self._factors = spec.perturbation_factors
 

@@ -12,9 +12,9 @@ from pydantic import ConfigDict, Field
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb.kernel_density import KernelDensity
 from tuner.searchers.observations import Observations
-from tuner.searchers.unsupported import Complaints, model_complaints
+from tuner.searchers.unsupported import Problems, unsupported_by_model
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Parameter, Space, at
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Bohb(SearchSpec):
     min_bandwidth: float = Field(default=1e-3, ge=1e-6, le=1)
     """The least standard deviation of a kernel, as a share of the domain."""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         from numpy.random import PCG64, Generator
 
         return BohbSearcher(self, task, Generator(PCG64(task.seed)))
@@ -85,11 +85,11 @@ class Bohb(SearchSpec):
         """N_min in ``space``."""
         return self.min_points_in_model or sum(parameter.free for parameter in space.parameters) + 1
 
-    def modelled(self, task: Task, slots: int) -> float:
+    def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self.n_min(task.space) + 2, task, slots) * (1 - self.random_fraction)
 
-    def complaints(self, space: Space) -> Complaints:
-        return model_complaints(space)
+    def complaints(self, space: Space) -> Problems:
+        return unsupported_by_model(space)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Candidate:
 class BohbSearcher(Searcher):
     """Knows each trial's configuration as a point in unit space; `Observations` knows how good it was."""
 
-    def __init__(self, options: Bohb, task: Task, rng: Generator) -> None:
+    def __init__(self, options: Bohb, task: SearchProblem, rng: Generator) -> None:
         self._options = options
         self._space = task.space
         self._sign = task.sign

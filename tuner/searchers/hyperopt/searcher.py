@@ -14,7 +14,7 @@ from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.observations import Observations
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Domain, Parameter, at
 
 
@@ -28,7 +28,7 @@ class HyperOptSearcher(Searcher):
     its own domains give integers as floats and lists as tuples, and round to quanta outside the range.
     """
 
-    def __init__(self, task: Task, options: HyperOpt, initial: int) -> None:
+    def __init__(self, task: SearchProblem, options: HyperOpt, initial: int) -> None:
         """``initial``: trials with a value before anything is modelled."""
         self._space = task.space
         self._sign = task.sign

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
-from tuner.searchers.unsupported import Complaints, model_complaints
-from tuner.spec.problem import Task
+from tuner.searchers.unsupported import Problems, unsupported_by_model
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
 
@@ -41,7 +41,7 @@ class HyperOpt(SearchSpec):
     """The most trials with a value that a model is fitted to, so that a suggestion never costs more: when there are
     more, the best quarter of it and the latest. Of these at most a quarter of ``max_history`` failed."""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         from tuner.searchers.hyperopt.searcher import HyperOptSearcher
 
         return HyperOptSearcher(task, self, self._initial(task.trials))
@@ -52,8 +52,8 @@ class HyperOpt(SearchSpec):
     def for_trials(self, trials: int) -> HyperOpt:
         return self.model_copy(update={"n_initial_points": self._initial(trials)})
 
-    def modelled(self, task: Task, slots: int) -> float:
+    def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self._initial(task.trials), task, slots)
 
-    def complaints(self, space: Space) -> Complaints:
-        return model_complaints(space)
+    def complaints(self, space: Space) -> Problems:
+        return unsupported_by_model(space)

@@ -17,7 +17,7 @@ from tuner.searchers.optuna.space import distribution, encode, key, suggest
 from tuner.searchers.optuna.storage import TrialStorage, bounded
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Parameter, Path, at
 
 _SALT = 0x72616E646F6D
@@ -34,7 +34,7 @@ class OptunaSearcher(Searcher):
 
     def __init__(
         self,
-        task: Task,
+        task: SearchProblem,
         sampler: optuna.samplers.BaseSampler,
         storage: TrialStorage,
         beta: int,
@@ -104,7 +104,7 @@ class OptunaSearcher(Searcher):
         if fixed:
             domains = {parameter.path: parameter.domain for parameter in self._space.parameters}
             self._study.enqueue_trial({key(path): encode(domains[path], value) for path, value in fixed.items()})
-        with quiet():  # GPSampler complains once that greenlet, which only makes it faster, is missing
+        with silence_optuna():  # GPSampler complains once that greenlet, which only makes it faster, is missing
             trial = self._study.ask()
             self._pending[trial_id] = trial
             return self._configure(trial)
@@ -114,7 +114,7 @@ class OptunaSearcher(Searcher):
         return self._space.build(lambda parameter: suggest(trial, parameter))
 
 
-class WholeSpace(OptunaSearcher):
+class FixedSpaceSearcher(OptunaSearcher):
     """Asks for all parameters, active or not: for samplers that model one fixed set.
 
     Asked for the active ones only, Optuna's other samplers draw every conditional parameter at random.
@@ -125,10 +125,12 @@ class WholeSpace(OptunaSearcher):
         return self._space.build(lambda parameter: drawn[parameter.path])
 
 
-class Sequence(WholeSpace):
+class QmcSearcher(FixedSpaceSearcher):
     """Takes the next point of a sequence."""
 
-    def __init__(self, task: Task, sampler: optuna.samplers.BaseSampler, storage: TrialStorage, beta: int) -> None:
+    def __init__(
+        self, task: SearchProblem, sampler: optuna.samplers.BaseSampler, storage: TrialStorage, beta: int
+    ) -> None:
         """Lets QMCSampler know the space through a trial that never ran.
 
         It takes the space from the first trial that ended, and draws at random until there is one.
@@ -141,7 +143,7 @@ class Sequence(WholeSpace):
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_optuna() -> Iterator[None]:
     """Keeps quiet about a new study, and about the options that Optuna calls experimental (``group``, QMC)."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)

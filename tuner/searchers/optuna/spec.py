@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from tuner.errors import InputError
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
-from tuner.searchers.unsupported import Complaints, model_complaints, prior_complaints
-from tuner.spec.problem import Task
+from tuner.searchers.unsupported import Problems, prior_complaints, unsupported_by_model
+from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Space
 
 if TYPE_CHECKING:
@@ -71,26 +71,26 @@ class Optuna(SearchSpec):
     as many stay, namely the best quarter of ``max_history`` and the latest. Absent: 500, ``tpe`` 250, ``gp`` 150; for
     ``nsga2`` it is at least four times ``population_size``."""
 
-    def build(self, task: Task) -> Searcher:
+    def build(self, task: SearchProblem) -> Searcher:
         from tuner.searchers.optuna import searcher
-        from tuner.searchers.optuna.storage import ForgetfulStorage, OneFidelityStorage, TrialStorage
+        from tuner.searchers.optuna.storage import BoundedStorage, SingleFidelityStorage, TrialStorage
 
         history, startup = self.max_history or _HISTORY[self.sampler], self._startup(task.trials)
         if self.sampler == "nsga2":
             history = max(history, 4 * self._population(task.trials))
-        storage: TrialStorage = ForgetfulStorage(history)
+        storage: TrialStorage = BoundedStorage(history)
         if self.sampler in ("tpe", "gp") and len(task.modes) == 1:
-            storage = OneFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
-        with searcher.quiet():
+            storage = SingleFidelityStorage(task, history, startup, repeats=self.sampler == "gp")
+        with searcher.silence_optuna():
             common = task, self._sampler(task), storage, startup
             match self.sampler:
                 case "tpe":
                     return searcher.OptunaSearcher(*common, random_fraction=self.random_fraction)
                 case "qmc":
-                    return searcher.Sequence(*common)
-            return searcher.WholeSpace(*common)
+                    return searcher.QmcSearcher(*common)
+            return searcher.FixedSpaceSearcher(*common)
 
-    def _sampler(self, task: Task) -> optuna.samplers.BaseSampler:
+    def _sampler(self, task: SearchProblem) -> optuna.samplers.BaseSampler:
         import optuna
 
         at_random = optuna.samplers.RandomSampler(seed=task.seed)
@@ -134,7 +134,7 @@ class Optuna(SearchSpec):
                     warn_independent_sampling=False,
                 )
 
-    def _tpe(self, task: Task, multivariate: bool) -> optuna.samplers.TPESampler:
+    def _tpe(self, task: SearchProblem, multivariate: bool) -> optuna.samplers.TPESampler:
         import optuna
 
         return optuna.samplers.TPESampler(
@@ -156,7 +156,7 @@ class Optuna(SearchSpec):
         sizes = {"n_startup_trials": self._startup(trials), "population_size": self._population(trials)}
         return self.model_copy(update=sizes)
 
-    def modelled(self, task: Task, slots: int) -> float:
+    def modelled(self, task: SearchProblem, slots: int) -> float:
         match self.sampler:
             case "tpe":
                 return self._after(self._startup(task.trials), task, slots) * (1 - self.random_fraction)
@@ -170,15 +170,15 @@ class Optuna(SearchSpec):
             case "qmc":
                 return 0
 
-    def mixes_fidelities(self, task: Task) -> bool:
+    def mixes_fidelities(self, task: SearchProblem) -> bool:
         return self.sampler in ("cmaes", "nsga2") or (self.sampler != "qmc" and len(task.modes) > 1)
 
     @property
     def max_objectives(self) -> float:
         return 1 if self.sampler == "cmaes" else math.inf
 
-    def complaints(self, space: Space) -> Complaints:
-        found = model_complaints(space)
+    def complaints(self, space: Space) -> Problems:
+        found = unsupported_by_model(space)
         if self.sampler == "qmc":
             found += prior_complaints(
                 space, "a sequence follows none: use another sampler, or search.kind random or bohb"

@@ -10,7 +10,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.searchers.observations import Observations
-from tuner.spec.problem import Task
+from tuner.spec.problem import SearchProblem
 
 _LARGEST = 1e30
 """A diverged loss becomes this: GPSampler squares values, and hypervolumes multiply them."""
@@ -44,13 +44,13 @@ class TrialStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]
         raise NotImplementedError
 
 
-class ForgetfulStorage(TrialStorage):
+class BoundedStorage(TrialStorage):
     """Shows the trials with their last values, and forgets some of them.
 
     A paused trial is shown as an ended one: most never run again, and a sampler would wait for them for ever.
     When more than ``max_history`` trials have ended, it continues with half as many: the best quarter and the latest,
     where a trial is the better the fewer others dominate it (Fonseca and Fleming 1993). Failed trials are forgotten,
-    pending ones and the one that shows `Sequence` the space never.
+    pending ones and the one that shows `QmcSearcher` the space never.
     """
 
     def __init__(self, max_history: int) -> None:
@@ -117,7 +117,7 @@ class ForgetfulStorage(TrialStorage):
         self._spared = len(self._shown)
 
 
-class OneFidelityStorage(TrialStorage):
+class SingleFidelityStorage(TrialStorage):
     """Shows a sampler the trials as they were at one fidelity b, the highest at which ``enough`` of them reported.
 
     As in BOHB (Falkner et al. 2018). Values of different fidelities do not compare: a model of the last values takes
@@ -129,7 +129,7 @@ class OneFidelityStorage(TrialStorage):
     with grace period 3: regret 0.058 ± 0.006 with them, 0.044 ± 0.008 without).
     """
 
-    def __init__(self, task: Task, max_history: int, enough: int, repeats: bool) -> None:
+    def __init__(self, task: SearchProblem, max_history: int, enough: int, repeats: bool) -> None:
         super().__init__()
         self._max_history = max_history
         self._repeats = repeats

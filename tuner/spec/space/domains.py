@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tuner.spec.values import brief, contains, identity, without_cache
+from tuner.spec.values import brief, contains, value_key, without_cache
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -97,19 +97,19 @@ class Choice(Domain):
         """The first position of each of ``categories``, by its identity."""
         index: dict[Hashable, int] = {}
         for i, value in enumerate(self.categories):
-            index.setdefault(identity(value), i)
+            index.setdefault(value_key(value), i)
         return index
 
     __getstate__ = without_cache
 
     def to_unit(self, value: Any) -> float:
-        index = self._index.get(identity(value))
+        index = self._index.get(value_key(value))
         if index is None:
             raise ValueError(f"{brief(value)} is outside {self}")
         return (index + 0.5) / len(self.categories)
 
     def contains(self, value: Any) -> bool:
-        return identity(value) in self._index
+        return value_key(value) in self._index
 
     def probes(self) -> tuple[Any, ...]:
         return self.categories

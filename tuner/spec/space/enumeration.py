@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuner.spec.configuration import Configuration
-from tuner.spec.values import identity
+from tuner.spec.values import value_key
 
 if TYPE_CHECKING:
     from tuner.spec.space.domains import Domain
@@ -115,7 +115,7 @@ def _connected_size(parameters: list[Parameter]) -> int | float:
 
 def _branches(domain: Domain, asking: list[tuple[Path, Condition]]) -> Mapping[frozenset[Path], int]:
     """For each set of parameters whose conditions fail: how many values of ``domain`` make exactly these fail."""
-    told_apart = {identity(v): v for _, condition in asking for v in condition.values if domain.contains(v)}
+    told_apart = {value_key(v): v for _, condition in asking for v in condition.values if domain.contains(v)}
     branches: dict[frozenset[Path], int] = {}
     for same in told_apart:
         failing = frozenset(path for path, condition in asking if same not in condition.identities)

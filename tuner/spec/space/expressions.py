@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.spec.values import brief, identity, is_number
+from tuner.spec.values import brief, is_number, value_key
 
 Path = tuple[str, ...]
 
@@ -127,7 +127,7 @@ class Comparison(Expression):
         for i, symbol in enumerate(self.symbols):
             left, right = given[i], given[i + 1]
             if symbol in ("==", "!="):
-                holds &= (identity(left) == identity(right)) == (symbol == "==")
+                holds &= (value_key(left) == value_key(right)) == (symbol == "==")
                 continue
             for operand, one in ((self.operands[i], left), (self.operands[i + 1], right)):
                 if not is_number(one):

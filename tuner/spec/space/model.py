@@ -15,7 +15,7 @@ from tuner.spec.space.enumeration import GridWalk, product_size
 from tuner.spec.space.prior import Prior
 from tuner.spec.space.writer import python_only, to_yaml
 from tuner.spec.user_imports import no_exit
-from tuner.spec.values import brief, identity, without_cache
+from tuner.spec.values import brief, value_key, without_cache
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -54,11 +54,11 @@ class Condition:
     @cached_property
     def identities(self) -> frozenset[Hashable]:
         """Of ``values``."""
-        return frozenset(map(identity, self.values))
+        return frozenset(map(value_key, self.values))
 
     def holds(self, chosen: Mapping[Path, Any]) -> bool:
         """Whether it holds given the values of the active parameters so far."""
-        return self.path in chosen and identity(chosen[self.path]) in self.identities
+        return self.path in chosen and value_key(chosen[self.path]) in self.identities
 
     __getstate__ = without_cache
 

@@ -9,14 +9,14 @@ from typing import Any, get_args
 
 from tuner.errors import Problem, did_you_mean
 from tuner.spec import document as yaml_document
-from tuner.spec.document import Document, dotted, kind
+from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.space.domains import Choice, Constant, Domain, GridSearch
 from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
 from tuner.spec.space.model import MAX_PARAMETERS, Condition, Parameter, Path, Space
 from tuner.spec.space.prior import Confidence, Prior
 from tuner.spec.space.ranges import Integer
 from tuner.spec.space.writer import holds_domain
-from tuner.spec.values import brief, identity, is_number
+from tuner.spec.values import brief, is_number, value_key
 
 
 def read_space(document: Document, path: yaml_document.Path, problems: list[Problem]) -> Space | None:
@@ -30,7 +30,7 @@ def read_space(document: Document, path: yaml_document.Path, problems: list[Prob
         value = value[key]
     reader = _Reader(document, [])
     if not isinstance(value, dict):
-        reader.problem(path, f"a search space is a mapping from parameter names to domains, not {kind(value)}")
+        reader.problem(path, f"a search space is a mapping from parameter names to domains, not {describe_type(value)}")
     elif not value:
         reader.problem(path, "the search space is empty: write a parameter, such as lr: {loguniform: [1e-4, 0.1]}")
     elif names := [key for key in value if key in FORMS]:
@@ -131,7 +131,9 @@ class _Reader:
         place, confidence = (*path, key_value), value.get(key_confidence, Prior.confidence)
         if confidence not in get_args(Confidence):
             given = did_you_mean(str(confidence), get_args(Confidence))
-            self.problem((*path, key_confidence), f"must be a level of confidence, not {kind(confidence)}; {given}")
+            self.problem(
+                (*path, key_confidence), f"must be a level of confidence, not {describe_type(confidence)}; {given}"
+            )
         if key_value not in value:
             if key_confidence in value:
                 self.problem((*path, key_confidence), "needs a prior beside it: the value that it is about")
@@ -186,7 +188,7 @@ class _Reader:
         if form.of == "list":
             return {form.arguments[0]: (value, path)}
         if not isinstance(value, list):
-            self.problem(path, f"{name} takes {form.usage}, not {kind(value)}")
+            self.problem(path, f"{name} takes {form.usage}, not {describe_type(value)}")
             return None
         if not len(required) <= len(value) <= len(form.arguments):
             self.problem(path, f"{name} takes {form.usage}, not {len(value)} value{'' if len(value) == 1 else 's'}")
@@ -196,13 +198,13 @@ class _Reader:
 
     def check_choices(self, values: Any, path: yaml_document.Path) -> None:
         if not isinstance(values, list):
-            self.problem(path, f"takes a list of values, not {kind(values)}")
+            self.problem(path, f"takes a list of values, not {describe_type(values)}")
             return
         if not values:
             self.problem(path, "holds no value: write at least one")
         seen: dict[Any, int] = {}
         for i, value in enumerate(values):
-            if (first := seen.setdefault(identity(value), i)) != i:
+            if (first := seen.setdefault(value_key(value), i)) != i:
                 self.problem((*path, i), f"{brief(value)} is repeated: value {first + 1} is the same")
         if any(isinstance(value, str) and not _is_numeric(value) for value in values):
             return  # among words, a quoted number is a word
@@ -229,7 +231,7 @@ class _Reader:
 
     def conditions(self, when: _When, order: dict[Path, int]) -> Iterator[Condition]:
         if not isinstance(when.value, dict) or not when.value:
-            given = "an empty mapping" if when.value == {} else kind(when.value)
+            given = "an empty mapping" if when.value == {} else describe_type(when.value)
             wanted = "names earlier parameters and their values, such as {optimizer: sgd}"
             self.problem(when.place, f"{RESERVED!r} {wanted}, not {given}")
             return
@@ -285,7 +287,7 @@ def _number_problem(value: Any, of: str) -> str | None:
     if isinstance(value, str) and _is_numeric(value):
         return f"{value!r} is text, not a number: remove the quotes"
     if not is_number(value):
-        return f"must be a number, not {kind(value)}"
+        return f"must be a number, not {describe_type(value)}"
     if isinstance(value, float) and value - value != 0:
         return f"must be a finite number, not {brief(value)}"
     return f"must be a whole number, not {brief(value)}" if of == "integer" and value != int(value) else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.spec.space.domains import Choice, Computed, Constant
 from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, key_problem
-from tuner.spec.values import identity
+from tuner.spec.values import value_key
 
 if TYPE_CHECKING:
     from tuner.spec.space.model import Condition, Parameter, Path, Space
@@ -23,7 +23,7 @@ def python_only(space: Space) -> list[tuple[Path, str]]:
             found.append((parameter.path, f"is a Python object ({type(domain.constant).__name__})"))
         elif isinstance(domain, Choice) and not all(_is_plain(value) for value in domain.categories):
             found.append((parameter.path, "chooses among Python objects"))
-        elif isinstance(domain, Choice) and len({identity(v) for v in domain.categories}) < len(domain.categories):
+        elif isinstance(domain, Choice) and len({value_key(v) for v in domain.categories}) < len(domain.categories):
             found.append((parameter.path, "repeats a value"))
         constant_belief = isinstance(domain, Constant) and len(parameter.path) > 1 and parameter.path[-1] in BELIEF
         if constant_belief or any(key in FORMS or key_problem(key) for key in parameter.path):

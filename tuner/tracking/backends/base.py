@@ -11,7 +11,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 
 
-class Mirror(Protocol):
+class TrackingBackend(Protocol):
     """Holds elsewhere what the run folder holds.
 
     Each method may be called again after it failed, and in another process after a resume: what is there already is

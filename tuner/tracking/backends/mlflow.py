@@ -74,7 +74,7 @@ class _Held:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class MlflowMirror:
+class MlflowBackend:
     """See the module."""
 
     def __init__(self, options: MlflowTracking, results: ResultSet) -> None:

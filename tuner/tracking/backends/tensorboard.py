@@ -30,7 +30,7 @@ class _Written:
     ended: bool = False
 
 
-class TensorboardMirror:
+class TensorboardBackend:
     """Event files cannot be read back cheaply nor altered: what another process wrote of a trial is written anew."""
 
     def __init__(self, results: ResultSet) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FOLDER = "wandb"
 
 
-class WandbMirror:
+class WandbBackend:
     """See the module."""
 
     def __init__(self, options: WandbTracking, results: ResultSet) -> None:
