@@ -388,7 +388,7 @@ def members() -> tuple[Users, Users]:
     found: Users = defaultdict(set)
     unknown: Users = defaultdict(set)
     for file in files:
-        if re.search(r"^ *(from|import) ray\b|\bengine\b", file.read_text(), re.MULTILINE):
+        if re.search(r"^ *(from|import) ray\b|\bexecution\b", file.read_text(), re.MULTILINE):
             reader = Reader(file, ours, found)
             reader.read()
             for name, users in reader.unknown.items():

@@ -516,7 +516,7 @@ def test_after_a_damaged_record_the_other_jobs_go_on(
     known = json.loads(record.read_text())
     record.write_text(content if isinstance(content, str) else json.dumps(known | content))
     monkeypatch.setattr(recover, "jobs_api", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(recover, "hand_over", lambda _client, again, _code: begun.append(again.name) is None)
+    monkeypatch.setattr(recover, "submit_job", lambda _client, again, _code: begun.append(again.name) is None)
     assert not resubmit_all(job.storage, 1, "http://head:8265")
     assert begun == ["b"]
     assert words in capsys.readouterr().err

@@ -15,11 +15,11 @@ from tuner.search.control import STOPPING
 
 SPEAK = """
 import sys
-from tuner.search.control import Control
-from tuner.display.terminal import Screen
+from tuner.search.control import SearchControl
+from tuner.display.terminal import TerminalCapture
 
-control = Control()
-with Screen() as screen, control.on_interrupt(screen.say):
+control = SearchControl()
+with TerminalCapture() as screen, control.on_interrupt(screen.say):
     screen.say("a" * 100)
     sys.stdin.readline()
     screen.say("b" * 200_000)

@@ -62,7 +62,7 @@ class Run:
                 replace(r, checkpoint=r.checkpoint or f"ray/{trial.id}/{folders.get(r.step)}") for r in trial.reports
             ]
         shelf = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
-        shelf.take_stock()
+        shelf.scan()
         return shelf
 
     def folders(self, trial: Trial) -> list[str]:

@@ -59,7 +59,7 @@ def nothing(function):
 change = timed if sys.argv[1] == "with" else nothing
 for owner, name in (
     (journal.JournalWriter, "append"), (journal.JournalWriter, "sync"), (recorder, "save_state"),
-    (recorder.Shelf, "reported"), (recorder.Shelf, "ended"),
+    (recorder.CheckpointRetention, "reported"), (recorder.CheckpointRetention, "ended"),
 ):
     setattr(owner, name, change(getattr(owner, name)))
 overrides = {"budget.wall_clock": "1h", "tracking": {}}

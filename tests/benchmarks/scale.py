@@ -10,12 +10,12 @@ alone, and the checkpoints that are reported are not there. No part waits for an
   trials whose processes are stand-ins (`tests.faults.stand_ins`). Needs Ray; only with --controller.
 - search: its driver, which dies with 8 trials running.
 - take up: what `resume` does before Ray starts, and what the driver writes when the search ends.
-- requests: what take_stock and `Recorder.begin` ask of an object store that holds the same journal.
+- requests: what read_stored_search and `Recorder.begin` ask of an object store that holds the same journal.
 - page: the report of the run, written, and opened in headless Chromium.
 
 2 busy cores, one run each. controller: 6.9 kB a trial (29.9 before ended trials were released). 100,000 trials with
 1,160,240 reports: 123 µs of CPU a report, 0.88 GB; no call of the driver took more than 0.65 s of CPU. The journal has
-411 MB. resume with a snapshot 36 s and about 205 requests; without one 55 s (take_stock 28, recover 18), 1.15 GB. The
+411 MB. resume with a snapshot 36 s and about 205 requests; without one 55 s (read_stored_search 28, recover 18), 1.15 GB. The
 end writes for 20 s, 1.47 GB. page: 84 s of CPU, 6.4 MB, opened in 4.7 s (2.4 of CPU).
 """
 
@@ -208,8 +208,8 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
         spent[name] = time.perf_counter() - begun
         return found
 
-    files = timed("at_a_glance", lambda: load_summary(folder))
-    stock = timed("take_stock", lambda: read_stored_search(files))
+    files = timed("load_summary", lambda: load_summary(folder))
+    stock = timed("read_stored_search", lambda: read_stored_search(files))
     recovered = timed("recover", lambda: recover(stock, lambda: new_course(plan)))
     recorder = recorder_of(recovered, plan)
     timed("begin", recorder.begin)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.live import Live as Display
+from rich.live import Live
 
 from tuner.display.dashboard import render
 from tuner.display.gpus import Gpus
@@ -68,8 +68,8 @@ class LiveProgress(Progress):
         self._screen.above = None
         super().finished(results)
 
-    def _shown(self) -> Display:
-        display = Display(
+    def _shown(self) -> Live:
+        display = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
         display.start()

@@ -101,7 +101,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def begin(self) -> None:
         """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
-        self.storing.insist(self.shelf.take_stock)
+        self.storing.insist(self.shelf.scan)
         for trial_id in sorted(self.course.stopping):
             self.ended(self.results.trial(trial_id))
         self.storing.insist(lambda: self._settle(now=True))

@@ -78,7 +78,7 @@ class CheckpointRetention:
 
     # --- what there is ---
 
-    def take_stock(self) -> None:
+    def scan(self) -> None:
         """Finds what is on the storage, and forgets what may go: what no event tells of, and what a kill left."""
         folders = (self._results.folder / RAY).subfolders()
         for trial in self._results.trials:

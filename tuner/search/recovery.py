@@ -231,7 +231,7 @@ def _replay(
     """Brings ``history`` and ``course``, where they are given, after ``events``; the second of the search then.
 
     ``adopt``: the searcher is told what ran, instead of being asked again. ``superseded``: numbers of events that ended
-    a trial which was reopened: to the search it never ended. Raises Diverged.
+    a trial which was reopened: to the search it never ended. Raises ReplayDiverged.
     """
 
     def applied() -> Iterator[Event]:

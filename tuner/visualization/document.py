@@ -50,7 +50,7 @@ def document(title: str, head: str, sections: Sequence[Section]) -> str:
     }
     data = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")
     body = head + "".join(map(_section, sections))
-    style, script = ((files("tuner.report") / name).read_text() for name in ("page.css", "page.js"))
+    style, script = ((files("tuner.visualization") / name).read_text() for name in ("page.css", "page.js"))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}"><link rel="icon" href="data:,">
