@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.runs.test_results import new_run, trial
 from tests.terminal import obeyed
-from tests.test_results import new_run, trial
 from tests.tracking.made_up import made_up_run
 from tuner import cli
 from tuner.cli.output import echo, print_json

@@ -1,4 +1,4 @@
-"""No password, key or token of a URI comes into a file, a message or `ps`; in a whole search: tests/engine."""
+"""No password, key or token of a URI comes into a file, a message or `ps`; in a whole search: tests/execution."""
 
 from __future__ import annotations
 

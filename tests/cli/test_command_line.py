@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOYS = ROOT / "tests/engine/toys.py"
+TOYS = ROOT / "tests/execution/toys.py"
 
 
 def tuner(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

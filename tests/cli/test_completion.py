@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from tests.test_listing import saved
+from tests.runs.test_listing import saved
 from tuner import examples
 from tuner.cli import cli
 from tuner.cli.completion import Bash

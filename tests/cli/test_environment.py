@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.test_listing import saved
+from tests.runs.test_listing import saved
 from tuner.cli import cli, options
 from tuner.cli.groups import names
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.hostile.run_folders import asked
-from tests.test_listing import saved
-from tests.test_results import new_run, trial
+from tests.runs.test_listing import saved
+from tests.runs.test_results import new_run, trial
 from tuner import cli
 from tuner.cli.groups import names
 from tuner.errors import Interrupted

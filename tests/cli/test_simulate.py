@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.simulator.test_table import ASHA, epochs, run_of
 from tests.tables import DOMAINS, by_formula
-from tests.test_table import ASHA, epochs, run_of
 from tuner.cli.simulate import command as simulate
 from tuner.cli.table import command as table
 from tuner.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.test_results import new_run, trial
+from tests.runs.test_results import new_run, trial
 from tuner.cli import cli, options
 from tuner.runs.results import PROVENANCE, write_json
 from tuner.visualization.text_tables import format_columns

@@ -49,7 +49,7 @@ class Sabotage:
             cluster.add_node(num_cpus=2)
 
 experiment = {
-    "trainable": "tests/engine/failing_toys.py:fails",
+    "trainable": "tests/execution/failing_toys.py:fails",
     "params": {"marks": str(folder), "seconds": 1.5 if how == "nothing" else 0},
     "search_space": {"how": {"grid_search": [how]}, "n": {"grid_search": list(range(trials))}},
     "search": {"kind": "grid"},
@@ -123,7 +123,7 @@ class Sabotage:
     def finished(self, results): ...
 
 experiment = {
-    "trainable": "tests/engine/failing_toys.py:on_nodes",
+    "trainable": "tests/execution/failing_toys.py:on_nodes",
     "params": {"marks": str(folder), "seconds": 0.3},
     "search_space": {"n": {"grid_search": list(range(8))}},
     "search": {"kind": "grid"},

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.covering import covering
+from tests.searchers.covering import covering
 from tuner import load_run, restore_best, run, validate
 from tuner.plan.compatibility import abilities, is_plug_in, kind, label, schedulers, searches
 from tuner.schedulers.base import SchedulerSpec
@@ -83,7 +83,7 @@ PAIRINGS: list[Pairing] = [
 
 
 HEARD = {"grid": frozenset[str](), "random": frozenset({"end"})}
-"""What searchers listen to, of those that do not hear of reports too (tests/test_covering.py asks them)."""
+"""What searchers listen to, of those that do not hear of reports too (tests/searchers/test_covering.py asks them)."""
 
 
 def news(search: SearchSpec) -> frozenset[str]:

@@ -24,7 +24,7 @@ sys.stdin.read()
 cluster.shutdown()
 """
 EXPERIMENT = """
-trainable: tests.engine.toys:returns
+trainable: tests.execution.toys:returns
 search_space: {x: {grid_search: [1, 2]}}
 search: {kind: grid}
 objective: {metric: score, mode: min}

@@ -20,7 +20,7 @@ _ELITES = 50
 """So many of the best trials of a level are looked at, at most: what a decision costs must not grow."""
 
 _GROWTH = 1.05
-"""The first rung is chosen again when there are 5 % more values: in a search of n values about log(n) / log(1.05) times."""
+"""The first rung is chosen again when there are 5 % more values: log(n) / log(1.05) times in a search of n values."""
 
 
 def ladder(first: int, eta: float, max_t: int) -> Iterator[int]:

@@ -1,0 +1,47 @@
+"""Trainables for several processes of which one fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+from ray import tune
+
+from tests.execution.toys import report, resumed_step
+from tuner.training import distributed
+
+
+def adds(config: dict) -> None:
+    """Adds up the ranks, epoch after epoch; the rank `fails` fails once, before epoch 3, in the way `how`."""
+    with distributed.group() as group:
+        begun = group.from_first(resumed_step)
+        for epoch in range(begun + 1, 6):
+            if group.rank == config["fails"] and epoch == 3:
+                fail_once(config["how"], Path(config["marks"]))
+            mean = group.mean(torch.tensor(float(group.rank)))
+            if group.is_first:
+                report({"epoch": epoch, "score": mean.item() + epoch, "begun": begun}, epoch)
+
+
+def fail_once(how: str, marks: Path) -> None:
+    mark = marks / how
+    if mark.exists():
+        return
+    mark.touch()
+    if how == "raise":
+        raise RuntimeError("a broken rank")
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while how == "hang":
+        time.sleep(0.01)
+    raise ValueError(how)
+
+
+def alone(config: dict) -> None:
+    """Knows nothing of other processes."""
+    while True:
+        time.sleep(0.01)
+        tune.report({"score": config["x"]})

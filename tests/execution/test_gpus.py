@@ -1,0 +1,25 @@
+"""On which GPU of its node a trial that failed is tried again. No GPU is needed: Ray counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.execution.test_run import experiment
+from tests.journals import read_journal
+from tuner import run
+from tuner.storage.folder import RunFolder
+
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("two_gpus")]
+
+
+def test_a_trial_that_failed_waits_for_another_gpu(tmp_path: Path) -> None:
+    """The other trial runs for longer than a process takes to start; meanwhile the GPU that failed is free."""
+    given = experiment("on_gpus", {"x": {"uniform": [0, 1]}}, file="gpu_toys.py", params={"seconds": 4})
+    given |= {"budget": {"trials": 2}, "resources": {"gpu": 1}}
+    results = run(given, storage=tmp_path, name="run", say=lambda text: None)
+    told = [e for e in read_journal(RunFolder.at(tmp_path / "run")).events if e["what"] == "reported"]
+    gpus = [[e["metrics"]["gpu"] for e in told if e["trial"] == trial.id] for trial in results.trials]
+    assert sorted(gpus) == [[0, 1, 1, 1], [1, 1, 1]]
+    assert [trial.status for trial in results.trials] == ["completed", "completed"]

@@ -1,0 +1,217 @@
+"""kuberay.yaml is what Kubernetes and KubeRay take, slurm.sbatch what Slurm takes; their scripts do what they say.
+
+Pods and volumes are held against Kubernetes' own schemas, strictly, from the package kubernetes-validate. The RayJob
+around them: no registry has a package with KubeRay's CRD, so `RAY_JOB` is written from its public reference
+(https://docs.ray.io/en/master/kuberay/references/api.html, for 1.6), and allows the fields that we use and no others.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CLUSTER = ROOT / "cluster"
+SCRIPTS = sorted([*CLUSTER.glob("*.sh"), *CLUSTER.glob("*.sbatch")])
+
+
+def strict(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+TEXT, COUNT, POD = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}, {"type": "object"}
+RAY_START = {"type": "object", "additionalProperties": {"type": "string"}}  # numbers are refused by the CRD too
+RAY_CLUSTER = strict(
+    {
+        "rayVersion": TEXT,
+        "authOptions": strict({"mode": {"enum": ["token", "disabled"]}, "secretName": TEXT}, "mode"),
+        "enableInTreeAutoscaling": {"type": "boolean"},
+        "autoscalerOptions": strict({"version": {"enum": ["v1", "v2"]}, "idleTimeoutSeconds": COUNT}),
+        "headGroupSpec": strict({"rayStartParams": RAY_START, "template": POD}, "rayStartParams", "template"),
+        "workerGroupSpecs": {
+            "type": "array",
+            "items": strict(
+                {
+                    "groupName": TEXT,
+                    "replicas": COUNT,
+                    "minReplicas": COUNT,
+                    "maxReplicas": COUNT,
+                    "rayStartParams": RAY_START,
+                    "template": POD,
+                },
+                *("groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"),
+            ),
+        },
+    },
+    "headGroupSpec",
+)
+RAY_JOB = strict(
+    {
+        "apiVersion": {"const": "ray.io/v1"},
+        "kind": {"const": "RayJob"},
+        "metadata": strict({"name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?$"}}, "name"),
+        "spec": strict(
+            {
+                "entrypoint": TEXT,
+                "backoffLimit": COUNT,
+                "shutdownAfterJobFinishes": {"type": "boolean"},
+                "ttlSecondsAfterFinished": COUNT,
+                "rayClusterSpec": RAY_CLUSTER,
+            },
+            *("entrypoint", "rayClusterSpec"),
+        ),
+    },
+    *("apiVersion", "kind", "metadata", "spec"),
+)
+
+
+def kubernetes() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The volumes of kuberay.yaml, and its RayJob."""
+    *volumes, job = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text())
+    return volumes, job
+
+
+def pods(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pods that KubeRay makes, named as it would."""
+    cluster = job["spec"]["rayClusterSpec"]
+    templates = [cluster["headGroupSpec"]["template"], *(group["template"] for group in cluster["workerGroupSpecs"])]
+    return [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}} | template for template in templates]
+
+
+def check_kubernetes(resource: dict[str, Any]) -> None:
+    kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_kubernetes_accepts_it() -> None:
+    volumes, job = kubernetes()
+    jsonschema.validate(job, RAY_JOB)
+    for resource in [*volumes, *pods(job)]:
+        check_kubernetes(resource)
+
+
+def test_kubernetes_would_not_accept_anything() -> None:
+    _, job = kubernetes()
+    job["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] = 0
+    with pytest.raises(jsonschema.ValidationError, match="0 is not of type 'string'"):
+        jsonschema.validate(job, RAY_JOB)
+    _, job = kubernetes()
+    job["spec"]["rayClusterSpecs"] = job["spec"].pop("rayClusterSpec")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(job, RAY_JOB)
+    pod = pods(job := kubernetes()[1])[0]
+    pod["spec"]["containers"][0]["volumeMount"] = pod["spec"]["containers"][0].pop("volumeMounts")
+    with pytest.raises(kubernetes_validate.ValidationError, match="volumeMount"):
+        check_kubernetes(pod)
+
+
+def test_pods_mount_what_there_is() -> None:
+    volumes, job = kubernetes()
+    claims = {volume["metadata"]["name"] for volume in volumes}
+    for pod in pods(job):
+        there = {volume["name"] for volume in pod["spec"]["volumes"]}
+        mounted = {mount["name"] for container in pod["spec"]["containers"] for mount in container["volumeMounts"]}
+        assert mounted == there
+        claimed = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "emptyDir" not in v}
+        assert claimed <= claims
+        assert {"name": "runs", "mountPath": "/mnt/tuner"} in pod["spec"]["containers"][0]["volumeMounts"]
+
+
+def test_kubernetes_workers_come_and_go() -> None:
+    cluster = kubernetes()[1]["spec"]["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"] is True
+    [group] = cluster["workerGroupSpecs"]
+    assert (group["minReplicas"], group["replicas"]) == (0, 0)
+    assert group["maxReplicas"] > 0
+    head, worker = pods(kubernetes()[1])
+    assert int(worker["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) >= 1
+    assert not any("nvidia.com/gpu" in container["resources"]["limits"] for container in head["spec"]["containers"])
+
+
+def test_kubernetes_asks_for_the_token_of_a_secret_and_keeps_mlflow_to_the_pod() -> None:
+    job = kubernetes()[1]
+    assert job["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token", "secretName": "tuner-ray-token"}
+    text = (CLUSTER / "kuberay.yaml").read_text()
+    assert "kubectl create secret generic tuner-ray-token --from-file=auth_token=" in text
+    [mlflow] = [c for c in pods(job)[0]["spec"]["containers"] if c["name"] == "mlflow"]
+    assert mlflow["command"][:4] == ["mlflow", "server", "--host", "127.0.0.1"]
+    assert "ports" not in mlflow
+    assert "tracking.mlflow.uri=http://127.0.0.1:5000" in job["spec"]["entrypoint"]
+
+
+def test_kubernetes_starts_a_search_that_is_in_the_image() -> None:
+    copied = (CLUSTER / "Dockerfile").read_text()
+    _, script, _, experiment, storage, *_ = shlex.split(kubernetes()[1]["spec"]["entrypoint"])
+    for path in (script, experiment):
+        local = path.removeprefix("/home/ray/tuner/")
+        assert (ROOT / local).exists()
+        assert f" {local.split('/')[0]}" in copied
+    assert storage.startswith("/mnt/tuner/")
+    sources = [
+        word for line in re.findall(r"^COPY --chown=ray (.*) \S+$", copied, re.MULTILINE) for word in line.split()
+    ]
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+# Slurm and scripts
+
+
+def test_slurm_options() -> None:
+    text = (CLUSTER / "slurm.sbatch").read_text()
+    lines = text.splitlines()
+    assert lines[0].startswith("#!")
+    options = [line for line in lines if line.startswith("#SBATCH")]
+    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    assert max(lines.index(option) for option in options) < first_command, "Slurm stops reading at the first command"
+    words = [shlex.split(option.removeprefix("#SBATCH"), comments=True) for option in options]
+    assert all(len(word) == 1 for word in words), "Slurm wants one option a line, without spaces around ="
+    given = dict(re.fullmatch(r"--([a-z-]+)(?:=(\S+))?", word).groups() for [word] in words)  # type: ignore[union-attr]
+    assert given.pop("exclusive", "missing") is None, "`ray symmetric-run` stops every Ray of the user on a node"
+    assert given.pop("requeue", "missing") is None
+    assert given["ntasks-per-node"] == "1", "one Ray a node"
+    assert re.fullmatch(r"\d+:\d\d:\d\d", given["time"])
+    assert int(given["nodes"]) > 1
+    assert int(given["gpus-per-node"]) >= 1
+    assert set(given) == {
+        *("partition", "account", "nodes", "gpus-per-node", "time"),
+        *("job-name", "output", "ntasks-per-node"),
+    }
+
+
+def test_slurm_asks_for_the_token() -> None:
+    text = (CLUSTER / "slurm.sbatch").read_text()
+    assert text.index("umask 077 && ray get-auth-token") < text.index("export RAY_AUTH_MODE=token") < text.index("srun")
+    assert "--dashboard-host=127.0.0.1" in text
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_bash_and_stop_at_errors(path: Path) -> None:
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    commands = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[0] == "set -euo pipefail"
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_search_sh_starts_a_search_or_goes_on_with_it(started: bool, tmp_path: Path) -> None:
+    (fake := tmp_path / "bin" / "python").parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "$@"\n')
+    fake.chmod(0o755)
+    if started:
+        (tmp_path / "runs/n").mkdir(parents=True)
+        (tmp_path / "runs/n/experiment.yaml").touch()
+    command = ["bash", str(CLUSTER / "search.sh"), "n", "e.yaml", f"{tmp_path}/runs", "--set", "a=1"]
+    environment = {"PATH": f"{fake.parent}:{Path(shutil.which('bash') or '').parent}"}
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    common = ["--storage", f"{tmp_path}/runs", "--ray-address", "auto"]
+    if started:
+        assert said == ["-m", "tuner", "resume", "n", *common]
+    else:
+        assert said == ["-m", "tuner", "run", "e.yaml", "--name", "n", *common, "--set", "a=1"]
