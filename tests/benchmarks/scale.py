@@ -15,7 +15,7 @@ alone, and the checkpoints that are reported are not there. No part waits for an
 
 2 busy cores, one run each. controller: 6.9 kB a trial (29.9 before ended trials were released). 100,000 trials with
 1,160,240 reports: 123 µs of CPU a report, 0.88 GB; no call of the driver took more than 0.65 s of CPU. The journal has
-411 MB. resume with a snapshot 36 s and about 205 requests; without one 55 s (read_stored_search 28, recover 18), 1.15 GB.
+411 MB. resume with a snapshot 36 s, about 205 requests; without one 55 s (read_stored_search 28, recover 18), 1.15 GB.
 The end writes for 20 s, 1.47 GB. page: 84 s of CPU, 6.4 MB, opened in 4.7 s (2.4 of CPU).
 """
 

@@ -59,8 +59,8 @@ print(json.dumps([str(torch.get_default_dtype()), str(torch.get_default_device()
     b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32, b.cuda.matmul.allow_tf32,
     torch.is_grad_enabled(), torch.initial_seed()]))
 """
-    reset = "from tuner.execution import handover; import torch; handover._reset_torch(1);"
-    reset += "torch.manual_seed(handover.TORCH_START_SEED)\n"
+    reset = "from tuner.execution import process_reset; import torch; process_reset._reset_torch(1);"
+    reset += "torch.manual_seed(process_reset.TORCH_START_SEED)\n"
     root = Path(__file__).parents[2]
     output = [
         subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=root).stdout

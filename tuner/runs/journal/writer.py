@@ -30,7 +30,7 @@ class JournalWriter:
     """Appends events after those that are there.
 
     A line that was cut off in mid-write is cut away: nothing can have followed from its event. Where a whole line is
-    damaged `tuner.search.recovery.repair` comes first.
+    damaged `tuner.search.recovery.read_stored_search` comes first.
     """
 
     def __init__(self, folder: RunFolder, lock: Lock | None = None) -> None:
