@@ -17,7 +17,9 @@ from random import Random as Rng
 from typing import Any, TypeVar
 
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop
+from tuner.schedulers.build import build_scheduler
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.build import build_searcher
 from tuner.spec.algorithm import AlgorithmSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import Document
@@ -172,18 +174,18 @@ def _searched(searcher: Searcher, trials: int, start: int = 0) -> list[Configura
 
 
 def _check_sequence(spec: SearchSpec, space: Space, trials: int) -> None:
-    suggested = _searched(spec.searcher(_task(space)), trials)
+    suggested = _searched(build_searcher(spec, _task(space)), trials)
     assert suggested, f"{_name(spec)} suggested nothing"
     for configuration in suggested:
         wrong = space.complaints(configuration)
         assert not wrong, f"{_name(spec)} suggested {configuration}, which is no point of the space: {wrong}"
         assert _plain(configuration), f"{_name(spec)} suggested {configuration}: its values must be plain Python values"
-    again = _searched(spec.searcher(_task(space)), trials)
+    again = _searched(build_searcher(spec, _task(space)), trials)
     assert again == suggested, f"{_name(spec)}: the same seed gave two sequences: draw from task.seed alone"
 
 
 def _check_restored(spec: SearchSpec, space: Space, trials: int) -> None:
-    searcher, half = spec.searcher(_task(space)), trials // 2
+    searcher, half = build_searcher(spec, _task(space)), trials // 2
     _searched(searcher, half)
     searcher.suggest("pending")
     searcher.observe("pending", 1, 0.5)
@@ -197,7 +199,7 @@ def _check_restored(spec: SearchSpec, space: Space, trials: int) -> None:
 
 def _check_news(spec: SearchSpec, space: Space) -> None:
     """Whatever becomes of trials, the searcher continues."""
-    searcher = spec.searcher(_task(space))
+    searcher = build_searcher(spec, _task(space))
     known = [trial_id for trial_id in map(str, range(6)) if searcher.suggest(trial_id) is not None]
     if len(known) < 6:  # a small space
         return
@@ -240,7 +242,7 @@ class _Trials:
         self.waiting = [(f"t{number}", space.sample(draws)) for number in range(trials)]
         max_t = spec.fidelity[1] if spec.fidelity else None
         task = SearchProblem(space, (mode,), trials, max_t, seed=0)
-        self.scheduler: Scheduler = spec.scheduler(task)
+        self.scheduler: Scheduler = build_scheduler(spec, task)
         self.configurations: dict[str, Configuration] = {}
         self.at: dict[str, int] = {}
         self.running: list[str] = []

@@ -38,6 +38,7 @@ from tuner.schedulers import AnyScheduler  # noqa: E402
 from tuner.schedulers.base import Scheduler, SchedulerSpec  # noqa: E402
 from tuner.searchers import AnySearch  # noqa: E402
 from tuner.searchers.base import Searcher, SearchSpec  # noqa: E402
+from tuner.searchers.build import build_searcher  # noqa: E402
 from tuner.simulator import Table, simulate  # noqa: E402
 from tuner.spec.problem import SearchProblem  # noqa: E402
 
@@ -103,7 +104,7 @@ class TimedSearch(SearchSpec):
     costs: ClassVar[Costs]
 
     def build(self, task: SearchProblem) -> Searcher:
-        built: Searcher = type(self).costs.of(self.inner.searcher(task), ("suggest", "observe", "end"))
+        built: Searcher = type(self).costs.of(build_searcher(self.inner, task), ("suggest", "observe", "end"))
         return built
 
 

@@ -4,9 +4,9 @@
 
 1. The quickstart (30 trials, digits, two at a time, not tracked) with and without journal, snapshots and the keeping of
    checkpoints, in turn, each in a process of its own; from the first trial's start to the end of the search. Without:
-   `JournalWriter.append`, its syncing, `save_state`, and the bookkeeping of checkpoints and deleting do nothing. Ratio of each
-   pair; median and spread; and the share of the search's time that is spent in them. Besides, milliseconds to write
-   the manifest of one of its checkpoints.
+   `JournalWriter.append`, its syncing, `save_state`, and all that keeps and deletes checkpoints do nothing. Ratio of
+   each pair; median and spread; and the share of the search's time that is spent in them. Besides, milliseconds to
+   write the manifest of one of its checkpoints.
 2. A search of ``--trials`` and 10 more trials that report once, killed with kill -9 when ``--trials`` have ended:
    seconds from `python -m tuner resume`, Ray and all, to the start of the next trial, for random search and for TPE.
 

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from tests.runs.test_results import new_run, report, trial
+from tuner.display.choice import progress_on
 from tuner.display.dashboard import render
 from tuner.display.gpus import Gpu, Gpus
 from tuner.display.live import LiveProgress
@@ -291,6 +292,6 @@ def test_where_a_terminal_only_collects_text_there_are_plain_lines(
         monkeypatch.setenv(name, value)
     screen = TerminalCapture()
     screen.file = terminal.file
-    assert type(screen.progress(SimpleNamespace(spec=SPEC))) is kind  # type: ignore[arg-type]
+    assert type(progress_on(screen, SPEC)) is kind
     screen.file = io.StringIO()
-    assert type(screen.progress(SimpleNamespace(spec=SPEC))) is PlainProgress  # type: ignore[arg-type]
+    assert type(progress_on(screen, SPEC)) is PlainProgress

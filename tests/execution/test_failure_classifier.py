@@ -52,6 +52,7 @@ from tuner.search.emitted_events import events_of, failed_attempt
 from tuner.search.recovery import read_stored_search, recover
 from tuner.search.state import SearchState
 from tuner.search.usage import UsageTracker
+from tuner.searchers.build import build_searcher
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import SearchProblem
@@ -507,7 +508,7 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
     def new_course() -> SearchState:
         task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
         return SearchState(
-            Random().searcher(task), None, (Objective(metric="score", mode="max"),), "training_iteration"
+            build_searcher(Random(), task), None, (Objective(metric="score", mode="max"),), "training_iteration"
         )
 
     config = new_course().suggest("a")

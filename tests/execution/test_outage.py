@@ -42,6 +42,7 @@ from tuner.search.state import SearchState
 from tuner.search.storage_patience import StoragePatience
 from tuner.search.storing import RunFolderWriter
 from tuner.search.usage import ledger_of
+from tuner.searchers.build import build_searcher
 from tuner.searchers.random import Random
 from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
@@ -75,7 +76,7 @@ class Search:
         results = new_run(self.place)
         results.folder = RunFolder(SubTreeFileSystem(str(tmp_path), LocalFileSystem()), "run", "test://run")
         course = SearchState(
-            Random().searcher(SearchProblem(space(), ("max",), 9, None, 1)),
+            build_searcher(Random(), SearchProblem(space(), ("max",), 9, None, 1)),
             None,
             results.objectives,
             "training_iteration",

@@ -25,7 +25,9 @@ from tuner.plan.describe import description
 from tuner.runs.journal import JournalWriter
 from tuner.runs.results import EXPERIMENT, PROVENANCE, write_json
 from tuner.schedulers import Asha
+from tuner.schedulers.build import build_scheduler
 from tuner.searchers import Random, Searcher, SearchProblem, SearchSpec, Space, spec_as_mapping
+from tuner.searchers.build import build_searcher
 from tuner.spec.document import dump_yaml
 
 SEARCH = """
@@ -160,9 +162,9 @@ def test_a_class_path_names_a_search_with_options_of_its_own(here: Path) -> None
     assert type(spec.search).__name__ == "Walk"
     assert spec.search.model_dump()["radius"] == 0.25
     assert spec.search.seed == 3
-    searcher = spec.search.searcher(SearchProblem(spec.search_space, **TASK_OPTIONS))
+    searcher = build_searcher(spec.search, SearchProblem(spec.search_space, **TASK_OPTIONS))
     first = [searcher.suggest("a"), searcher.suggest("b")]
-    again = pickle.loads(pickle.dumps(spec.search.searcher(SearchProblem(spec.search_space, **TASK_OPTIONS))))
+    again = pickle.loads(pickle.dumps(build_searcher(spec.search, SearchProblem(spec.search_space, **TASK_OPTIONS))))
     assert [again.suggest("a"), again.suggest("b")] == first
 
 
@@ -264,7 +266,7 @@ def test_pairings_and_spaces_are_checked(here: Path) -> None:
 )
 def test_a_search_that_misbehaves_is_named(here: Path, trouble: str, error: type[Exception], message: str) -> None:
     spec = loaded(here, f"{{kind: custom, class_path: mine:Walk, trouble: {trouble}}}").spec
-    searcher = spec.search.searcher(SearchProblem(spec.search_space, **TASK_OPTIONS))
+    searcher = build_searcher(spec.search, SearchProblem(spec.search_space, **TASK_OPTIONS))
     with pytest.raises(error, match=message):
         searcher.suggest("a")
 
@@ -278,7 +280,7 @@ def test_a_search_that_misbehaves_is_named(here: Path, trouble: str, error: type
 )
 def test_a_scheduler_that_misbehaves_is_named(here: Path, answer: str, message: str) -> None:
     spec = loaded(here, WALK, f"{{kind: custom, class_path: early:Early, answer: {answer}}}").spec
-    scheduler = spec.scheduler.scheduler(SearchProblem(spec.search_space, **TASK_OPTIONS))
+    scheduler = build_scheduler(spec.scheduler, SearchProblem(spec.search_space, **TASK_OPTIONS))
     scheduler.add("a", {"x": 0.5})
     scheduler.report("a", 1, 1.0)
     with pytest.raises(InputError, match=message):

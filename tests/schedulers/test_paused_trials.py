@@ -14,6 +14,7 @@ from tuner.schedulers.base import Decision
 from tuner.search.state import SearchState
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
+from tuner.searchers.build import build_searcher
 from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
@@ -38,7 +39,7 @@ def all_paused(spec: SearchSpec, sign: int, objectives: int = 1, trials: int = 6
     over = space("x: {uniform: [0, 1], prior: 0.1, confidence: high}\ny: {uniform: [0, 1]}")
     objective = tuple(Objective(metric=name, mode="max") for name in ("a", "b")[:objectives])
     task = SearchProblem(over, ("max",) * objectives, trials, 9, 0)
-    course = SearchState(spec.searcher(task), Asha(variant="promotion", max_t=9).build(task), objective, "epoch")
+    course = SearchState(build_searcher(spec, task), Asha(variant="promotion", max_t=9).build(task), objective, "epoch")
     suggested = []
     for i in range(trials):
         configuration = course.suggest(f"t{i}")
@@ -69,7 +70,7 @@ def test_with_several_objectives_it_learns_from_trials_that_are_paused(name: str
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2", "hyperopt"])
 def test_a_trial_that_runs_again_is_pending_again(name: str) -> None:
     over = space("x: {uniform: [0, 1]}\ny: {uniform: [0, 1]}")
-    searcher = LEARNERS[name].searcher(SearchProblem(over, ("max",), 20, 9, 0))
+    searcher = build_searcher(LEARNERS[name], SearchProblem(over, ("max",), 20, 9, 0))
     for i in range(8):
         searcher.suggest(str(i))
         searcher.observe(str(i), 1, float(i))
@@ -91,7 +92,7 @@ def test_the_parents_of_a_generation_may_run_again(objectives: int) -> None:
     """NSGA-II chooses them once, while they wait, and compares them with their children later; or one may fail."""
     over = space("x: {uniform: [0, 1]}\ny: {uniform: [0, 1]}")
     spec = Optuna(sampler="nsga2", population_size=2)
-    searcher = spec.searcher(SearchProblem(over, ("max",) * objectives, 20, 9, 0))
+    searcher = build_searcher(spec, SearchProblem(over, ("max",) * objectives, 20, 9, 0))
     for i in range(3):
         searcher.suggest(str(i))
         searcher.pause(str(i), 1, (float(i),) * objectives)
@@ -110,7 +111,7 @@ def test_the_parents_of_a_generation_may_run_again(objectives: int) -> None:
 def test_a_sampler_is_shown_no_more_trials_however_many_are_paused(sampler: Any) -> None:
     """Twelve trials get to step 3, which is then modelled, and the others wait at step 1."""
     spec = Optuna(sampler=sampler, max_history=50)
-    searcher: Any = spec.searcher(SearchProblem(space("x: {uniform: [0, 1]}"), ("max",), 200, 9, 0))
+    searcher: Any = build_searcher(spec, SearchProblem(space("x: {uniform: [0, 1]}"), ("max",), 200, 9, 0))
     for i in range(200):
         searcher.suggest(str(i))
         last = 3 if i < 12 else 1

@@ -27,6 +27,7 @@ from tuner.search.recovery import read_stored_search, recover
 from tuner.search.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.search.state import SearchState
 from tuner.searchers import AnySearch
+from tuner.searchers.build import build_searcher
 from tuner.spec.objective import Objective
 from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
@@ -73,7 +74,7 @@ class Search:
     def new_course(self) -> SearchState:
         task = SearchProblem(SPACE, ("max",), TRIALS, EPOCHS, 3)
         objectives = (Objective(metric="score", mode="max"),)
-        return SearchState(self.search.searcher(task), self.scheduler.build(task), objectives, "epoch")
+        return SearchState(build_searcher(self.search, task), self.scheduler.build(task), objectives, "epoch")
 
     def begin(self) -> Search:
         self.folder.create()

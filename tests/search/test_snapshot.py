@@ -12,6 +12,7 @@ import pytest
 from tuner.runs.trial import Report, Trial
 from tuner.search.snapshot import STATE, Snapshot, read_snapshot, write_snapshot
 from tuner.search.state import SearchState
+from tuner.searchers.build import build_searcher
 from tuner.searchers.random import Random
 from tuner.spec.objective import Objective
 from tuner.spec.problem import SearchProblem
@@ -28,7 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     folder = RunFolder.at(tmp_path / "run")
     folder.create()
     task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
-    course = SearchState(Random().searcher(task), None, (Objective(metric="score", mode="max"),), "training_iteration")
+    course = SearchState(
+        build_searcher(Random(), task), None, (Objective(metric="score", mode="max"),), "training_iteration"
+    )
     trials = [Trial(f"t{i}", i, {"x": i}, reports=[Report(f"t{i}", 1, 1.0, 1.0, {"score": 1})]) for i in range(1201)]
     write_snapshot(folder, Snapshot(7, 1.5, course, lambda: trials))
     return folder

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from tests.spaces import space
 from tuner.searchers import AnySearch
 from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.build import build_searcher
 from tuner.searchers.constrained import MAX_REJECTIONS, ConstrainedSearcher
 from tuner.searchers.grid import Grid
 from tuner.searchers.hyperopt.spec import HyperOpt
@@ -98,7 +99,7 @@ def build(
 ) -> Searcher:
     spec = example if isinstance(example, SearchSpec) else TypeAdapter(AnySearch).validate_python(example)
     assert spec.complaints(over) == []
-    return spec.searcher(SearchProblem(space=over, modes=(mode,), trials=20, max_t=max_t, seed=seed))
+    return build_searcher(spec, SearchProblem(space=over, modes=(mode,), trials=20, max_t=max_t, seed=seed))
 
 
 def score(configuration: Configuration) -> float:
@@ -433,7 +434,7 @@ def test_libraries_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_stopped_trials_of_several_objectives_count_with_their_last_values() -> None:
     over = space("x: {uniform: [0, 1]}")
-    searcher = Optuna().searcher(SearchProblem(over, ("min", "max"), 20, 3, 0))
+    searcher = build_searcher(Optuna(), SearchProblem(over, ("min", "max"), 20, 3, 0))
     searcher.suggest("a")
     searcher.observe("a", 1, 0.5)
     searcher.end("a", 1, (0.5, 2.0))
@@ -453,7 +454,7 @@ def test_stopped_trials_of_several_objectives_count_with_their_last_values() -> 
 )
 def test_several_objectives_in_a_conditional_space(spec: Optuna) -> None:
     assert spec.max_objectives == math.inf
-    searcher = spec.searcher(SearchProblem(CONDITIONAL, ("min", "max"), 20, 3, 0))
+    searcher = build_searcher(spec, SearchProblem(CONDITIONAL, ("min", "max"), 20, 3, 0))
     for i in range(12):
         configuration = searcher.suggest(str(i))
         assert CONDITIONAL.contains(configuration)
@@ -466,7 +467,7 @@ def test_a_search_with_two_objectives_approaches_the_front(spec: Optuna) -> None
     over = space("x: {uniform: [-5, 5]}\ny: {uniform: [-5, 5]}")
     late = []
     for seed in range(3):
-        searcher = spec.searcher(SearchProblem(over, ("min", "max"), 80, None, seed))
+        searcher = build_searcher(spec, SearchProblem(over, ("min", "max"), 80, None, seed))
         for i in range(80):
             c = searcher.suggest(str(i))
             searcher.end(str(i), 1, (c["x"] ** 2 + c["y"] ** 2, -((c["x"] - 1) ** 2) - c["y"] ** 2))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from tuner.actions.run import Say
+from tuner.display.choice import progress_on
 from tuner.display.notebook import NotebookProgress, in_notebook
 from tuner.display.terminal import TerminalCapture
 from tuner.experiment.reader import Experiment
@@ -32,7 +33,7 @@ def with_progress(
         below = NotebookProgress()
         return search([below, *callbacks], below.say)
     with TerminalCapture() as screen:
-        return search([screen.progress(experiment()), *callbacks], screen.say)
+        return search([progress_on(screen, experiment().spec), *callbacks], screen.say)
 
 
 def _say(text: str) -> None:

@@ -52,13 +52,14 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
     """
     from tuner.actions.confirm import confirm
     from tuner.actions.retraining import retraining
+    from tuner.display.choice import progress_on
     from tuner.display.terminal import TerminalCapture
     from tuner.runs.loading import find_run, load_latest
 
     results = load_latest(find_run(run_, storage))
     experiment = retraining(results, top, seeds).experiment
     with TerminalCapture() as screen:
-        listeners = [screen.progress(experiment)]
+        listeners = [progress_on(screen, experiment.spec)]
         found = confirm(results, top=top, seeds=seeds, test=test, address=address, listeners=listeners, say=screen.say)
     if as_json:
         print_json(found.as_json())

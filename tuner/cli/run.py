@@ -57,11 +57,12 @@ def command(
 
 def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
     """Runs ``search`` with its progress on the terminal, and prints its result."""
+    from tuner.display.choice import progress_on
     from tuner.display.terminal import TerminalCapture
 
     with TerminalCapture() as screen:
         try:
-            search([screen.progress(experiment)], screen.say)
+            search([progress_on(screen, experiment.spec)], screen.say)
         finally:
             results = screen.results
             if results is not None and not as_json:

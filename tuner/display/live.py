@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
@@ -12,13 +11,11 @@ from rich.live import Live
 from tuner.display.dashboard import render
 from tuner.display.gpus import Gpus
 from tuner.display.progress import Progress
+from tuner.display.terminal import TerminalCapture
+from tuner.experiment.spec import ExperimentSpec
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
-
-if TYPE_CHECKING:
-    from tuner.display.terminal import TerminalCapture
-    from tuner.experiment.spec import ExperimentSpec
 
 REDRAW_S = 0.5
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from tuner.display.terminal import TerminalCapture
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.objective import dominates
 from tuner.spec.quantities import format_duration
 from tuner.visualization.text_tables import first_rung_line, headline
-
-if TYPE_CHECKING:
-    from tuner.display.terminal import TerminalCapture
 
 
 class Progress:

@@ -7,20 +7,11 @@ import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from tuner.display.live import LiveProgress
-from tuner.display.plain import PlainProgress
-from tuner.display.progress import Progress
 from tuner.printable import printable
 from tuner.runs.results import LOG, ResultSet
 from tuner.storage.folder import open_own
-
-if TYPE_CHECKING:
-    from tuner.experiment.reader import Experiment
-
-PLAIN = ("CI", "JPY_PARENT_PID")
-"""Environment variables of places whose terminals only collect text: continuous integration, and notebooks."""
 
 
 class TerminalCapture:
@@ -66,13 +57,6 @@ class TerminalCapture:
             self.above(text)
         else:
             self.file.write(text + "\n")
-
-    def progress(self, experiment: Experiment) -> Progress:
-        """The listener that shows a run of ``experiment`` here: in place on a terminal, else line by line."""
-        plain = not self.file.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown")
-        if plain or any(os.environ.get(name) for name in PLAIN):
-            return PlainProgress(self)
-        return LiveProgress(self, experiment.spec)
 
     def take(self, results: ResultSet) -> None:
         """From now on other output goes to the log of ``results``."""

@@ -18,9 +18,11 @@ from tuner.execution.trial_context import TrialContext
 from tuner.execution.trial_process import trainable_class
 from tuner.plan.plan import Plan
 from tuner.runs.results import RAY
+from tuner.schedulers.build import build_scheduler
 from tuner.schedulers.ray import RayScheduler
 from tuner.search.control import SearchControl
 from tuner.search.state import SearchState
+from tuner.searchers.build import build_searcher
 from tuner.storage.folder import RunFolder
 
 
@@ -45,8 +47,10 @@ def new_course(plan: Plan) -> SearchState:
     """A searcher and a scheduler that have seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    scheduler = None if isinstance(spec.scheduler, RayScheduler) else spec.scheduler.scheduler(task)
-    return SearchState(spec.search.searcher(task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised)
+    scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, task)
+    return SearchState(
+        build_searcher(spec.search, task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised
+    )
 
 
 def fit(plan: Plan, task: TrialContext, recorder: Recorder, control: SearchControl) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tuner.spec.algorithm import AlgorithmSpec, is_built_in
+from tuner.spec.algorithm import AlgorithmSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
@@ -123,12 +123,6 @@ class SchedulerSpec(AlgorithmSpec):
         Returns:
             A scheduler that can be pickled at any moment.
         """
-
-    def scheduler(self, task: SearchProblem) -> Scheduler:
-        """The scheduler for ``task``; a third party's is named where it raises or answers what it must not."""
-        from tuner.schedulers.checked import checked  # it is a Scheduler, and so needs this file
-
-        return self.build(task) if is_built_in(self) else checked(self, task)
 
     @property
     def fidelity(self) -> tuple[str, int] | None:

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tuner.searchers.prior_draws import believed_point
-from tuner.spec.algorithm import AlgorithmSpec, is_built_in
+from tuner.spec.algorithm import AlgorithmSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
@@ -108,18 +107,6 @@ class SearchSpec(AlgorithmSpec):
     def max_objectives(self) -> float:
         """How many objectives it can search for at once; infinite where any number is the same to it."""
         return 1
-
-    def searcher(self, task: SearchProblem) -> Searcher:
-        """The searcher for ``task``, which gives ``points_to_evaluate`` first and nothing that a constraint forbids."""
-        from tuner.searchers.checked import checked  # they are Searchers, and so need this file
-        from tuner.searchers.constrained import ConstrainedSearcher
-
-        inner = self.build(task) if is_built_in(self) else checked(self, task)
-        points = [task.space.complete(point) for point in self.points_to_evaluate]
-        believed = believed_point(task) if self.follows_priors else None
-        if believed is not None and believed not in points:
-            points.append(believed)
-        return ConstrainedSearcher(inner, task, points) if points or task.space.constraints else inner
 
     def for_trials(self, trials: int) -> SearchSpec:
         """A copy in which the options that depend on the number of trials have a value also where they are absent."""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from tuner.errors import InputError
 from tuner.plan.compatibility import simulation_problem
 from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
+from tuner.schedulers.build import build_scheduler
 from tuner.searchers.base import SearchSpec
+from tuner.searchers.build import build_searcher
 from tuner.simulator.table import Table
 from tuner.spec.objective import Mode
 from tuner.spec.problem import SearchProblem
@@ -122,8 +124,8 @@ class _Simulation:
     incumbents: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._searcher = self.search.searcher(self.task)
-        self._scheduler = self.scheduler_spec.scheduler(self.task)
+        self._searcher = build_searcher(self.search, self.task)
+        self._scheduler = build_scheduler(self.scheduler_spec, self.task)
         self._more = True
         self._trials: dict[str, _Trial] = {}
         self._running: list[tuple[float, int, str]] = []

@@ -15,6 +15,7 @@ from tests.spaces import space as read
 from tuner.errors import Problem
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
+from tuner.searchers.build import build_searcher
 from tuner.searchers.grid import Grid
 from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.optuna.spec import Optuna
@@ -301,14 +302,14 @@ SEARCHES = [Random(), Random(sequence="sobol"), Bohb(), HyperOpt(), Optuna(), Op
 def test_the_mode_of_the_priors_runs_first(spec: SearchSpec) -> None:
     space = read("x: {loguniform: [1e-4, 1], prior: 1e-2}\nn: {randint: [1, 9], prior: 3}\nfree: {uniform: [0, 1]}\n")
     task = SearchProblem(space, ("min",), 20, 9, 5)
-    first = spec.searcher(task).suggest("a")
+    first = build_searcher(spec, task).suggest("a")
     assert first is not None
     assert (first["x"], first["n"]) == (pytest.approx(1e-2), 3)
-    assert first == spec.searcher(task).suggest("a")
+    assert first == build_searcher(spec, task).suggest("a")
     point = {"x": 0.5, "n": 1, "free": 0.25}
-    searcher = spec.model_copy(update={"points_to_evaluate": (point,)}).searcher(task)
+    searcher = build_searcher(spec.model_copy(update={"points_to_evaluate": (point,)}), task)
     assert [searcher.suggest("a"), searcher.suggest("b")] == [point, first]
-    twice = spec.model_copy(update={"points_to_evaluate": (first,)}).searcher(task)
+    twice = build_searcher(spec.model_copy(update={"points_to_evaluate": (first,)}), task)
     assert twice.suggest("a") == first
     assert twice.suggest("b") != first
 
@@ -318,14 +319,14 @@ def test_the_mode_of_the_priors_that_a_constraint_forbids_does_not_run() -> None
     for rule, found in (("y > x", True), ("x > 4", False)):
         constraint = read_constraint(rule, [parameter.path for parameter in space.parameters], {})
         constrained = replace(space, constraints=(constraint,))
-        first = Random().searcher(SearchProblem(constrained, ("min",), 20, 9, 0)).suggest("a")
+        first = build_searcher(Random(), SearchProblem(constrained, ("min",), 20, 9, 0)).suggest("a")
         assert first is not None
         assert (first["x"] == 3) == found
 
 
 def test_grid_search_runs_each_combination_once_whatever_is_believed() -> None:
     space = read("x: {randint: [1, 4], prior: 2}\n")
-    grid = Grid().searcher(SearchProblem(space, ("min",), 3, 9, 0))
+    grid = build_searcher(Grid(), SearchProblem(space, ("min",), 3, 9, 0))
     assert [grid.suggest(str(i)) for i in range(4)] == [{"x": 1}, {"x": 2}, {"x": 3}, None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import hyperopt
@@ -10,12 +11,21 @@ import hyperopt.base
 import numpy as np
 
 from tuner.searchers.base import Searcher
-from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.observations import Observations
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Domain, Parameter, at
+
+
+@dataclass(frozen=True)
+class TpeOptions:
+    """The options of the same names of `tuner.searchers.HyperOpt`."""
+
+    gamma: float
+    n_EI_candidates: int
+    prior_weight: float
+    max_history: int
 
 
 class HyperOptSearcher(Searcher):
@@ -28,7 +38,7 @@ class HyperOptSearcher(Searcher):
     its own domains give integers as floats and lists as tuples, and round to quanta outside the range.
     """
 
-    def __init__(self, task: SearchProblem, options: HyperOpt, initial: int) -> None:
+    def __init__(self, task: SearchProblem, options: TpeOptions, initial: int) -> None:
         """``initial``: trials with a value before anything is modelled."""
         self._space = task.space
         self._sign = task.sign

@@ -42,9 +42,10 @@ class HyperOpt(SearchSpec):
     more, the best quarter of it and the latest. Of these at most a quarter of ``max_history`` failed."""
 
     def build(self, task: SearchProblem) -> Searcher:
-        from tuner.searchers.hyperopt.searcher import HyperOptSearcher
+        from tuner.searchers.hyperopt.searcher import HyperOptSearcher, TpeOptions
 
-        return HyperOptSearcher(task, self, self._initial(task.trials))
+        options = TpeOptions(self.gamma, self.n_EI_candidates, self.prior_weight, self.max_history)
+        return HyperOptSearcher(task, options, self._initial(task.trials))
 
     def _initial(self, trials: int) -> int:
         return self.n_initial_points or initial_trials(20, trials)
