@@ -212,6 +212,17 @@ def test_errors_at_import_are_shown_as_what_they_are(folder: Path, form: str, co
     assert "broken_one" not in sys.modules
 
 
+def test_an_error_in_an_installed_package_names_the_line_that_called_it(folder: Path) -> None:
+    (folder / "site-packages").mkdir()
+    (folder / "site-packages" / "hooked_m.py").write_text("def leave(): raise SystemExit(3)\n")
+    (folder / "caller_m.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(folder / 'site-packages')!r})\nimport hooked_m\nhooked_m.leave()\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_trainable("caller_m.py:train", (folder,))
+    assert f"SystemExit: 3 ({folder / 'caller_m.py'}, line 4)" in str(caught.value)
+
+
 def test_an_import_error_two_modules_deep_names_the_innermost_line(folder: Path) -> None:
     (folder / "outer_m.py").write_text("\nimport inner_m\ndef train(config): ...\n")
     (folder / "inner_m.py").write_text("\n\nimport no_such_package_here\n")

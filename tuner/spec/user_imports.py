@@ -157,10 +157,14 @@ def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
 
 
 def innermost(error: BaseException) -> str:
-    """``Type: message (file, line n)`` with the last line of the user's code that was running."""
+    """``Type: message (file, line n)`` with the last line of the user's code that was running.
+
+    An installed package counts only if there is nothing else: some (wandb) put a function of theirs around `sys.exit`.
+    """
     raised = error.__cause__ if isinstance(error, UserExit) and error.__cause__ else error
     stack, ours = traceback.extract_tb(raised.__traceback__), (__file__, contextlib.__file__)
     frames = [f for f in stack if "importlib" not in f.filename and f.filename not in ours]
+    frames = [f for f in frames if "site-packages" not in f.filename] or frames
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     name = "" if isinstance(error, UserExit) else f"{type(error).__name__}: "
     return f"{name}{text_of(error)}{where}"
