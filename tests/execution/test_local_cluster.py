@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +109,18 @@ def test_a_ray_that_does_not_come_up_in_time_is_the_machines_fault(home: Path, m
     plan = make_plan(load_experiment(MINIMAL, []), this_machine())
     with pytest.raises(EnvironmentFailure, match=r"^Ray does not start on this machine: The current node timed out"):
         local_cluster.start_ray(plan, lambda text: None)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_the_process_for_the_agent_lives_as_long_as_its_raylet(stays: bool) -> None:
+    """A raylet ends itself if the process that it started as its agent ends."""
+    raylet = os.getpid() if stays else 1
+    command = shlex.split(local_cluster._IDLE)
+    process = subprocess.Popen(command, env={**os.environ, "RAY_RAYLET_PID": str(raylet)})
+    try:
+        status = process.wait(1.5)
+    except subprocess.TimeoutExpired:
+        status = None
+        process.kill()
+        process.wait()
+    assert status == (None if stays else 0)

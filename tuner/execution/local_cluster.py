@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 from tuner.errors import EnvironmentFailure
+from tuner.execution import agent_placeholder
 from tuner.execution.auth import MODE, core, make_token, require_token
 from tuner.plan.plan import Plan
 
@@ -33,7 +34,7 @@ _VITAL = ("gcs_server", "raylet")
 
 _AGENT = "--dashboard_agent_command="
 
-_IDLE = subprocess.list2cmdline([sys.executable, "-IS", str(Path(__file__).with_name("placeholder.py"))])
+_IDLE = subprocess.list2cmdline([sys.executable, "-IS", agent_placeholder.__file__])
 """Runs `tuner.execution.agent_placeholder` without importing anything else."""
 
 
