@@ -295,8 +295,8 @@ def exploit(search: Search, donors: Path) -> tuple[str, list[str]]:
     decisions.course = SimpleNamespace(  # type: ignore[assignment]
         report=lambda trial_id, step, result: Exploit("t2", {"x": 0.7}), fidelity=lambda number, metrics: number
     )
+    decisions.recorder = search.recorder
     decisions.controller = SimpleNamespace(  # type: ignore[assignment]
-        recorder=search.recorder,
         get_trial=trials.get,
         pause_trial=lambda trial, should_checkpoint: None,
         _set_trial_status=lambda trial, status: None,

@@ -72,7 +72,7 @@ TUNE = "ray.tune.execution.tune_controller:TuneController"
     [
         (f"{TUNE}._maybe_update_trial_queue", "execution.controller.Controller._maybe_update_trial_queue"),
         (f"{TUNE}._actor_failed", "execution.controller.Controller._actor_failed"),
-        (f"{TUNE}._trial_to_actor", "execution.status_file.StatusFile._state"),
+        (f"{TUNE}._trial_to_actor", "execution.controller.Controller._state_of"),
         (f"{TUNE}._cached_trial_decisions", "execution.scheduler_adapter.SchedulerAdapter.fill"),
         ("ray.tune.utils.object_cache:_ObjectCache._cached_objects", "execution.controller.Controller"),
         ("ray.tune.search.search_generator:SearchGenerator._counter", "execution.controller.Controller._go_on"),

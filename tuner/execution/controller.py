@@ -100,10 +100,11 @@ class Controller(RetryingController):
         self._idle_since: dict[Any, float] = {}
         self._room_lacks = ""
         self._by_id: dict[str, RayTrial] = {}
-        self._live = StatusFile(self)
+        self._live = StatusFile(self.recorder, self.plan.request)
         self._ours = options["scheduler"] if isinstance(options["scheduler"], SchedulerAdapter) else None
         if self._ours:
-            self._ours.course, self._ours.controller = self.recorder.course, self
+            self._ours.course, self._ours.recorder = self.recorder.course, self.recorder
+            self._ours.controller, self._ours.give_up = self, self.give_up
         failures = FailureStopper(self.plan.spec.failures, self.recorder.ledger, self.control)
         limits = CombinedStopper(self.budget, failures)
         silent = [callback for callback in callbacks if not isinstance(callback, TrialProgressCallback)]
@@ -118,8 +119,18 @@ class Controller(RetryingController):
 
     def on_step_end(self) -> None:
         super().on_step_end()
-        self._live.tick()
+        if self._live.is_due():
+            states = {trial.trial_id: self._state_of(trial) for trial in self.get_live_trials()}
+            self._live.write(states, self.slots, more=not self._search_alg.is_finished())
         self._release_ended()
+
+    def _state_of(self, trial: RayTrial) -> str:
+        """Where a trial that has not ended stands, in the words of `tuner.execution.status_file`."""
+        if trial in self._held:
+            return "held"
+        if trial.status == RayTrial.PENDING:
+            return "starting" if trial in self._trial_to_actor else "queued"
+        return str(trial.status).lower()
 
     def _release_ended(self) -> None:
         """Forgets the trials that have ended: Ray keeps 23 kB of each."""

@@ -69,7 +69,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.ledger = begun.ledger
         self._history = EventApplier(results)
         self._journal = journal
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self.storing = RunFolderWriter(results.folder, control)
         self.shelf = CheckpointRetention(results, checkpoints, self.say, self.storing)
         self._control = control
@@ -195,7 +195,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if trial.reason == RETURNED:
             self._end(trial, "completed", "")
         else:
-            self._end(trial, *ending(trial, self._scheduler))
+            self._end(trial, *ending(trial, self.scheduler))
 
     def failed_attempt(self, trial_id: str, failure: Failure) -> None:
         """The trial raised, reported something that cannot be compared, hung, or its process died."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint
@@ -13,15 +13,13 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.experiment.config_parser import _create_trial_from_spec
 from ray.tune.search import SearchGenerator
 
+from tuner.execution.recorder import Recorder
 from tuner.execution.retry_policy import with_micro_batch
 from tuner.runs.results import RAY, ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.search.checkpoint_retention import copy_name
 from tuner.spec.configuration import flat
 from tuner.storage.folder import RunFolder
-
-if TYPE_CHECKING:
-    from tuner.execution.recorder import Recorder
 
 
 def restore_trial(trial: Trial, results: ResultSet, search: SearchGenerator) -> RayTrial:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import copy
 import posixpath
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
-from tuner.errors import InputError
+from tuner.errors import InputError, TunerError
 from tuner.execution.metrics import flat_metrics
+from tuner.execution.recorder import Recorder
 from tuner.execution.report_interceptor import GOES_ON_FROM
 from tuner.execution.retry_policy import with_micro_batch
 from tuner.runs.results import RAY
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.state import SearchState
-
-if TYPE_CHECKING:
-    from tuner.execution.controller import Controller
 
 CHECKPOINT_DIR_NAME = "checkpoint_dir_name"
 """Where Ray notes in a report that a checkpoint came with it."""
@@ -42,7 +42,10 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     """
 
     course: SearchState
-    controller: Controller
+    recorder: Recorder
+    controller: TuneController
+    give_up: Callable[[TunerError], None]
+    """Ends the search with an error that every trial would meet."""
 
     def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None: ...
 
@@ -54,7 +57,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
         decision = self.course.report(trial.trial_id, result[TRAINING_ITERATION], result)
-        self.controller.recorder.decided(trial.trial_id, decision)
+        self.recorder.decided(trial.trial_id, decision)
         if isinstance(decision, Exploit):
             return self._exploit(trial, decision, result)
         if decision is Decision.PAUSE and not (result.get(CHECKPOINT_DIR_NAME) or trial.has_checkpoint()):
@@ -66,7 +69,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
         could_come = self.course.more
         action = self.course.next(more)
         if action is not None or more != could_come:
-            self.controller.recorder.asked(more)
+            self.recorder.asked(more)
         if action is None:
             return False
         trial = self.controller.get_trial(action.trial_id)
@@ -99,9 +102,9 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
         if source is None:
             return self._no_checkpoint(f"lets {trial.trial_id} continue from {exploit.donor}")
         after, taken = result[TRAINING_ITERATION], source.metrics[TRAINING_ITERATION]
-        copied = self.controller.recorder.exploited(trial.trial_id, exploit, after, source.checkpoint.path, taken)
+        copied = self.recorder.exploited(trial.trial_id, exploit, after, source.checkpoint.path, taken)
         self.controller.pause_trial(trial, should_checkpoint=False)
-        reduced = self.controller.recorder.results.trial(trial.trial_id).micro_batch
+        reduced = self.recorder.results.trial(trial.trial_id).micro_batch
         trial.set_config(with_micro_batch(copy.deepcopy(exploit.configuration), reduced))
         trial.run_metadata.checkpoint_manager._latest_checkpoint_result = _TrainingResult(
             Checkpoint(copied, source.checkpoint.filesystem),
@@ -112,7 +115,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
 
     def _is_gone(self, source: _TrainingResult, donor: str) -> bool:
         """Whether the donor's checkpoint was deleted from outside; then a notice says so."""
-        recorder, path = self.controller.recorder, source.checkpoint.path
+        recorder, path = self.recorder, source.checkpoint.path
         if recorder.storing.has(replace(recorder.results.folder, path=path)):
             return False
         name = f"{RAY}/{donor}/{posixpath.basename(path)}"
@@ -121,12 +124,12 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
         return True
 
     def _no_checkpoint(self, why: str) -> str:
-        kind = self.controller.plan.spec.scheduler.kind
+        kind = self.recorder.scheduler.kind
         message = (
             f"scheduler.kind: {kind} {why}, but the trainable has reported no checkpoint: "
             f"call ray.tune.report(metrics, checkpoint=...) at each report, or choose asha (variant stopping) or fifo"
         )
-        self.controller.give_up(InputError(message))
+        self.give_up(InputError(message))
         return str(TrialScheduler.STOP)
 
     def choose_trial_to_run(self, tune_controller: Any, allow_recurse: bool = True) -> None:
