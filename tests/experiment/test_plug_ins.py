@@ -29,6 +29,7 @@ from tuner.schedulers.build import build_scheduler
 from tuner.searchers import Random, Searcher, SearchProblem, SearchSpec, Space, spec_as_mapping
 from tuner.searchers.build import build_searcher
 from tuner.spec.document import dump_yaml
+from tuner.spec.space import to_yaml
 
 SEARCH = """
     from typing import Literal
@@ -175,7 +176,7 @@ def test_what_is_recorded_is_read_back_the_same(here: Path) -> None:
     assert recorded["search"]["class_path"] == "mine:Walk"
     assert recorded["search"]["colour"] == "red"
     assert recorded["scheduler"]["class_path"] == "early.py:Early"
-    again = load_experiment({**recorded, "search_space": spec.search_space.to_yaml()}, roots=(here,)).spec
+    again = load_experiment({**recorded, "search_space": to_yaml(spec.search_space)}, roots=(here,)).spec
     assert again.search.model_dump() == spec.search.model_dump()
     assert again.scheduler.model_dump() == spec.scheduler.model_dump()
     assert spec_as_mapping(spec.search) == {

@@ -14,7 +14,7 @@ from tuner.runs.provenance import experiment_of, pickles_of, roots, trainable_of
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import Configuration
-from tuner.spec.space import Choice, Condition, Parameter, Space, at
+from tuner.spec.space import Choice, Condition, Parameter, Space, at, to_yaml
 from tuner.spec.space import Path as KeyPath
 from tuner.spec.values import contains, value_key
 from tuner.trainable.trainable import Trainable
@@ -61,7 +61,7 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
     numbers = _fresh(results, trainable, candidates, seeds)
     spec, configs = results.spec, [_without_seed(trial.config) for trial in candidates]
     try:
-        space = _space(experiment_of(results).spec.search_space, configs, numbers).to_yaml()
+        space = to_yaml(_space(experiment_of(results).spec.search_space, configs, numbers))
     except ValueError as error:
         raise InputError(f"{results.folder.shown}: its configurations cannot be written as YAML: {error}") from None
     points = [{**config, SEED: seed} for seed in numbers for config in configs]

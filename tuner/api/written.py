@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tuner.spec.algorithm import AlgorithmSpec, spec_as_mapping
+from tuner.spec.space import python_only, to_yaml
 from tuner.spec.space.from_ray import holds_ray_domain, space_from_param_space
 from tuner.storage.pickled import Pickled
 from tuner.trainable.own_loop import REFERENCE
@@ -43,9 +44,9 @@ def space_of(search_space: Mapping[str, Any] | str) -> tuple[Any, list[Pickled]]
     if isinstance(search_space, str) or not holds_ray_domain(search_space):
         return search_space, []
     space = space_from_param_space(search_space)
-    if space.python_only():
+    if python_only(space):
         return f"{_SPACE}:param_space", [Pickled.of(dict(search_space), _SPACE)]
-    return space.to_yaml(), []
+    return to_yaml(space), []
 
 
 def as_written(block: BaseModel) -> dict[str, Any]:

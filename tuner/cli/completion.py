@@ -64,9 +64,7 @@ def command(shell: str) -> None:
       zsh (~/.zshrc)                     eval "$(tuner completion zsh)"
       fish (~/.config/fish/config.fish)  tuner completion fish | source
     """
-    from tuner.cli import cli
-
     register()
     kind = get_completion_class(shell)
     assert kind is not None  # click knows the three
-    echo(kind(cli, {}, PROGRAM, VARIABLE).source())
+    echo(kind(click.get_current_context().find_root().command, {}, PROGRAM, VARIABLE).source())

@@ -20,6 +20,7 @@ from tuner.plan.plan import Plan
 from tuner.redaction import redacted_argv
 from tuner.runs.file_shapes import inside
 from tuner.runs.results import ResultSet
+from tuner.spec.space import to_yaml
 from tuner.storage.pickled import Pickled, is_pickled
 from tuner.trainable.trainable import Trainable, load_trainable
 
@@ -70,7 +71,7 @@ def resolved_spec(plan: Plan, params: dict[str, Any]) -> dict[str, Any]:
     resolved["tracking"] = {k: v for k, v in resolved["tracking"].items() if v is not None}
     place = list(resolved).index("params") + 1
     keys = list(resolved.items())
-    space = plan.experiment.space_from_python or spec.search_space.to_yaml()
+    space = plan.experiment.space_from_python or to_yaml(spec.search_space)
     return dict([*keys[:place], ("search_space", space), *keys[place:]])
 
 

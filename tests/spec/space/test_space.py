@@ -26,6 +26,7 @@ from tuner.spec.space import (
     Space,
     json_schema,
     read_space,
+    to_yaml,
 )
 from tuner.spec.space.enumeration import UNCOUNTED
 from tuner.spec.space.grammar import FORMS
@@ -334,7 +335,7 @@ def check(space: Space) -> None:
     for parameter in space.parameters:
         assert all(parameter.domain.contains(value) for value in parameter.domain.probes())
     problems: list[Problem] = []
-    again = read_space(Document(space.to_yaml(), "x"), (), problems)
+    again = read_space(Document(to_yaml(space), "x"), (), problems)
     assert problems == []
     assert repr(again) == repr(space)
 

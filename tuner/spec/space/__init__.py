@@ -5,10 +5,12 @@ from tuner.spec.space.domains import Choice, Computed, Constant, Domain, GridSea
 from tuner.spec.space.enumeration import GridWalk
 from tuner.spec.space.from_ray import space_from_param_space
 from tuner.spec.space.grammar import json_schema
-from tuner.spec.space.model import Condition, Parameter, Path, Space, at
+from tuner.spec.space.model import Space, at
+from tuner.spec.space.parameter import Condition, Parameter, Path
 from tuner.spec.space.prior import Prior
 from tuner.spec.space.ranges import Float, Integer, Normal
 from tuner.spec.space.reader import read_space
+from tuner.spec.space.writer import python_only, to_yaml
 
 __all__ = [
     "Choice",
@@ -28,6 +30,8 @@ __all__ = [
     "Space",
     "at",
     "json_schema",
+    "python_only",
     "read_space",
     "space_from_param_space",
+    "to_yaml",
 ]

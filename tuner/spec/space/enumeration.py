@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from tuner.spec.configuration import Configuration
+from tuner.spec.space.domains import Domain
+from tuner.spec.space.parameter import Condition, Parameter, Path
 from tuner.spec.values import value_key
-
-if TYPE_CHECKING:
-    from tuner.spec.space.domains import Domain
-    from tuner.spec.space.model import Condition, Parameter, Path, Space
 
 MAX_STATES = 1000
 """States that counting follows: their number can double with each parameter that later conditions ask for."""
@@ -21,17 +19,25 @@ UNCOUNTED = math.inf
 
 
 class GridWalk(Iterator[Configuration]):
-    """Goes through every configuration that a space allows; can be pickled between two of them."""
+    """Goes through every configuration of a space; can be pickled between two of them.
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    Args:
+        build: The space's configuration in which each active free parameter has the value that a function gives it.
+        allows: Whether a configuration satisfies the constraints of the space.
+    """
+
+    def __init__(
+        self, build: Callable[[Callable[[Parameter], Any]], Configuration], allows: Callable[[Configuration], bool]
+    ) -> None:
+        self._build = build
+        self._allows = allows
         self._trail: list[tuple[int, int]] | None = []
         """(index of the value, number of values) of each active free parameter, in order; None at the end."""
 
     def __next__(self) -> Configuration:
         while self._trail is not None:
             configuration = self._step(self._trail)
-            if self._space.allows(configuration):
+            if self._allows(configuration):
                 return configuration
         raise StopIteration
 
@@ -47,7 +53,7 @@ class GridWalk(Iterator[Configuration]):
             depth += 1
             return parameter.domain.value(trail[depth - 1][0])
 
-        configuration = self._space.build(choose)
+        configuration = self._build(choose)
         while trail and trail[-1][0] + 1 == trail[-1][1]:
             trail.pop()
         if trail:

@@ -9,7 +9,8 @@ from typing import Any
 from tuner.errors import InputError, Place, Problem
 from tuner.spec.document import Limits, scalar_problem
 from tuner.spec.space.domains import Choice, Computed, Constant, Domain, GridSearch
-from tuner.spec.space.model import MAX_PARAMETERS, Parameter, Path, Space
+from tuner.spec.space.model import MAX_PARAMETERS, Space
+from tuner.spec.space.parameter import Parameter, Path
 from tuner.spec.space.ranges import Float, Integer, Normal
 
 _SOURCE = Place("<python>")

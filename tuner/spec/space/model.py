@@ -1,8 +1,8 @@
-"""The search space: its parameters in order, each with its domain and the conditions under which it exists."""
+"""The search space: its parameters in order, and the constraints between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import InputError
 from tuner.spec.configuration import Configuration
 from tuner.spec.space.constraints import Constraint
-from tuner.spec.space.domains import Computed, Constant, Domain
+from tuner.spec.space.domains import Computed, Constant
 from tuner.spec.space.enumeration import GridWalk, product_size
-from tuner.spec.space.prior import Prior
-from tuner.spec.space.writer import python_only, to_yaml
+from tuner.spec.space.parameter import Parameter, Path
 from tuner.spec.user_imports import no_exit
-from tuner.spec.values import brief, value_key, without_cache
+from tuner.spec.values import brief
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -35,65 +34,7 @@ MAX_COUNTED = 10_000
 MAX_EFFORT = 2_000_000
 """What a check of a space may take in all, in units of `Space.effort`."""
 
-Path = tuple[str, ...]
-"""Names from the root to a parameter; the elements of a list are named ``"0"``, ``"1"``, …"""
-
-_SHOWN = 20
-"""Values of a condition that its text lists."""
-
 _ABSENT = object()
-
-
-@dataclass(frozen=True)
-class Condition:
-    """``when: {optimizer: [sgd, adam]}``: holds while the parameter at ``path`` is active and has one of ``values``."""
-
-    path: Path
-    values: tuple[Any, ...]
-
-    @cached_property
-    def identities(self) -> frozenset[Hashable]:
-        """Of ``values``."""
-        return frozenset(map(value_key, self.values))
-
-    def holds(self, chosen: Mapping[Path, Any]) -> bool:
-        """Whether it holds given the values of the active parameters so far."""
-        return self.path in chosen and value_key(chosen[self.path]) in self.identities
-
-    __getstate__ = without_cache
-
-    def __str__(self) -> str:
-        shown = [brief(value) for value in self.values[:_SHOWN]]
-        rest = [f"{len(self.values) - _SHOWN:,} others"] * (len(self.values) > _SHOWN)
-        return f"{'.'.join(self.path)} is {' or '.join(shown + rest)}"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One leaf of the configuration; ``when`` holds the conditions of the groups around it too, outermost first."""
-
-    path: Path
-    domain: Domain
-    when: tuple[Condition, ...] = ()
-    prior: Prior | None = None
-
-    @property
-    def name(self) -> str:
-        """The dotted path."""
-        return ".".join(self.path)
-
-    @property
-    def free(self) -> bool:
-        """Whether a searcher chooses its value."""
-        return not isinstance(self.domain, (Constant, Computed))
-
-    def condition(self) -> str:
-        """Its conditions in words, with a space in front: `` when optimizer is sgd``; empty where it has none."""
-        return f" when {' and '.join(map(str, self.when))}" if self.when else ""
-
-    def active(self, chosen: Mapping[Path, Any]) -> bool:
-        """Whether it exists, given the values of the earlier active parameters."""
-        return all(condition.holds(chosen) for condition in self.when)
 
 
 @dataclass(frozen=True)
@@ -175,7 +116,7 @@ class Space:
 
         Raises LookupError where a parameter has no separate values.
         """
-        return GridWalk(self)
+        return GridWalk(self.build, self.allows)
 
     @cached_property
     def effort(self) -> int:
@@ -226,19 +167,6 @@ class Space:
             whole = self.complete(configuration)
             found = [((), f"breaks the constraint {c.text!r}") for c in self.constraints if not c.holds(whole)]
         return found
-
-    def to_yaml(self) -> dict[str, Any]:
-        """The plain mapping that `tuner.spec.space.reader.read_space` reads back as an equal space.
-
-        Raises ValueError where `python_only` finds something.
-        """
-        if self.python_only():
-            raise ValueError("; ".join(f"{'.'.join(path)} {why}" for path, why in self.python_only()))
-        return to_yaml(self, (), self.parameters, 0)
-
-    def python_only(self) -> list[tuple[Path, str]]:
-        """What YAML cannot express, so that this space must be loaded from Python again: (path, why)."""
-        return python_only(self)
 
 
 def at(configuration: Mapping[str, Any], path: Path) -> Any:

@@ -12,7 +12,8 @@ from tuner.spec import document as yaml_document
 from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.space.domains import Choice, Constant, Domain, GridSearch
 from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
-from tuner.spec.space.model import MAX_PARAMETERS, Condition, Parameter, Path, Space
+from tuner.spec.space.model import MAX_PARAMETERS, Space
+from tuner.spec.space.parameter import Condition, Parameter, Path
 from tuner.spec.space.prior import Confidence, Prior
 from tuner.spec.space.ranges import Integer
 from tuner.spec.space.writer import holds_domain

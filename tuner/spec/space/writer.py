@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.spec.space.domains import Choice, Computed, Constant
 from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, key_problem
+from tuner.spec.space.model import Space
+from tuner.spec.space.parameter import Condition, Parameter, Path
 from tuner.spec.values import value_key
 
-if TYPE_CHECKING:
-    from tuner.spec.space.model import Condition, Parameter, Path, Space
+
+def to_yaml(space: Space) -> dict[str, Any]:
+    """The plain mapping that `tuner.spec.space.reader.read_space` reads back as an equal space.
+
+    Raises ValueError if `python_only` finds something.
+    """
+    if found := python_only(space):
+        raise ValueError("; ".join(f"{'.'.join(path)} {why}" for path, why in found))
+    return _mapping(space, (), space.parameters, 0)
 
 
 def python_only(space: Space) -> list[tuple[Path, str]]:
@@ -52,7 +61,7 @@ def holds_domain(value: Any) -> bool:
     return isinstance(value, list) and any(holds_domain(item) for item in value)
 
 
-def to_yaml(space: Space, scope: Path, parameters: tuple[Parameter, ...], told: int) -> dict[str, Any]:
+def _mapping(space: Space, scope: Path, parameters: tuple[Parameter, ...], told: int) -> dict[str, Any]:
     """The mapping at ``scope``, whose ``parameters`` have their first ``told`` conditions written further out."""
     mapping: dict[str, Any] = {}
     for key in dict.fromkeys(parameter.path[len(scope)] for parameter in parameters):
@@ -61,7 +70,7 @@ def to_yaml(space: Space, scope: Path, parameters: tuple[Parameter, ...], told: 
         leaf = inside[0].path == path
         shared = told + _shared(inside, told, space, scope)
         when = {".".join(condition.path): _alternatives(condition) for condition in inside[0].when[told:shared]}
-        content = inside[0].domain.to_yaml() if leaf else to_yaml(space, path, inside, shared)
+        content = inside[0].domain.to_yaml() if leaf else _mapping(space, path, inside, shared)
         if leaf and (prior := inside[0].prior):
             content = {**content, **dict(zip(BELIEF, (prior.value, prior.confidence), strict=True))}
         if when:
