@@ -21,6 +21,7 @@ from tuner.spec.document import dump_yaml, read_yaml
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.processes
 def test_a_sample_of_hostile_files() -> None:
     """In a process of its own: it forks, which a process with threads must not."""
     command = [sys.executable, "-m", "tests.hostile.driver", "--first", "0", "--count", "40", "--minutes", "1"]

@@ -12,7 +12,7 @@ import pytest
 from tests.execution.test_run import search
 from tuner.runs.results import ResultSet
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 
 
 def sequence(folder: Path, function: str, what: list[str], fresh_process: bool = False) -> ResultSet:

@@ -179,6 +179,7 @@ def test_relative_paths_are_those_of_the_directory_where_the_search_started(
     assert results.value(results.best.best) == 3.0
 
 
+@pytest.mark.pairings
 @pytest.mark.parametrize("cpu", [1, 2])
 def test_a_trial_has_as_many_threads_as_cpus(tmp_path: Path, cpu: int) -> None:
     results = search(
@@ -208,6 +209,7 @@ def test_budget_target_ends_the_search(tmp_path: Path) -> None:
     assert (tmp_path / "run/best/checkpoint/state.json").exists()
 
 
+@pytest.mark.pairings
 def test_budget_wall_clock_ends_the_search(tmp_path: Path) -> None:
     results = search(
         tmp_path,
@@ -234,6 +236,7 @@ def test_only_the_best_trials_keep_checkpoints(tmp_path: Path) -> None:
     assert results.best.config == {"x": 0.3}
 
 
+@pytest.mark.pairings
 @pytest.mark.parametrize("searcher", [{"kind": "random"}, {"kind": "optuna", "sampler": "tpe"}])
 def test_one_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path, searcher: dict) -> None:
     def configs(name: str) -> list[dict]:
@@ -275,6 +278,7 @@ def test_storage_may_be_a_uri(tmp_path: Path) -> None:
     assert load_run(f"file://{tmp_path}/store/run").best.config == {"x": 0.3}
 
 
+@pytest.mark.pairings
 def test_a_node_that_does_not_see_the_storage_ends_the_search_which_can_be_resumed(tmp_path: Path) -> None:
     """As one that joins without the mount: what the run folder holds is taken away once nodes have been asked."""
     file, elsewhere = tmp_path / "run" / "experiment.yaml", tmp_path / "elsewhere"

@@ -316,6 +316,7 @@ def test_a_folder_whose_name_is_no_text_is_passed_over(victim: Path) -> None:
 # --- generated ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_no_generated_folder_breaks_a_verb() -> None:
     """A sample; the script runs as many as one likes. It forks, which a process with threads must not."""
     command = [sys.executable, "-m", "tests.hostile.run_folders", "--cases", "40"]

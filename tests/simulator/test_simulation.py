@@ -342,7 +342,14 @@ def is_lower(regrets: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
     return bool(wilcoxon(regrets, others, alternative="less").pvalue < 0.05)
 
 
-@pytest.mark.parametrize("search", [Random(), Optuna(), Bohb()], ids=["random", "tpe", "bohb"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        pytest.param(Random(), id="random"),
+        pytest.param(Optuna(), id="tpe", marks=pytest.mark.pairings),
+        pytest.param(Bohb(), id="bohb", marks=pytest.mark.pairings),
+    ],
+)
 def test_a_right_prior_helps_and_a_wrong_one_does_not_ruin_the_search(search: SearchSpec) -> None:
     """At high confidence, at nearly the best and nearly the worst of 1,000 configurations; ASHA, 4 workers.
 
