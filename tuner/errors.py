@@ -88,7 +88,7 @@ class UserCodeRaised(TunerError):
 
 @contextlib.contextmanager
 def blaming(whose: str) -> Iterator[None]:
-    """Within, the user's code runs in the driver. Raises UserCodeRaised where it raises."""
+    """Within, the user's code runs in the driver. Raises UserCodeRaised if it raises."""
     try:
         yield
     except (Exception, SystemExit) as error:

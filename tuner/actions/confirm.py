@@ -76,12 +76,12 @@ class Confirmation:
         return max(self.configurations, key=lambda c: (self.objective.sign * c.searched, -c.number))
 
     def optimism(self, confirmed: Confirmed) -> Interval | None:
-        """By how much the search's own number was too good; None where no seed gave a result."""
+        """By how much the search's own number was too good; None if no seed gave a result."""
         sign = self.objective.sign
         return over_seeds({seed: sign * (confirmed.searched - value) for seed, value in confirmed.best.items()})
 
     def behind(self, confirmed: Confirmed) -> Interval | None:
-        """By how much it is worse than the winner: paired, over the seeds that both have; None where there is none.
+        """By how much it is worse than the winner: paired, over the seeds that both have; None if there is none.
 
         Not corrected for the number of configurations that are compared.
         """
@@ -109,7 +109,7 @@ class Confirmation:
 
 
 def over_seeds(values: Mapping[int, float]) -> Interval | None:
-    """Of values by seed; None where there is none."""
+    """Of values by seed; None if there is none."""
     return interval([*values.values()]) if values else None
 
 
@@ -147,7 +147,7 @@ def confirm(
 
 
 def _finished(folder: RunFolder, plan: Retraining) -> ResultSet:
-    """What was trained again before. Raises InputError where that is something else, or not complete."""
+    """What was trained again before. Raises InputError if that is something else, or not complete."""
     known = load_latest(folder)
     points = [dict(point) for point in plan.experiment.spec.search.points_to_evaluate]
     if known.section("search").get("points_to_evaluate") != points:

@@ -54,7 +54,7 @@ def optuna_study(results: ResultSet, storage: str | None = None, name: str | Non
     they continue; pending ones are WAITING. The study's user attribute ``notices`` names the parameters whose domain
     Optuna has no distribution for, and what stands for it.
 
-    Raises InputError where the URL is wrong or another study has that name, EnvironmentFailure where the database
+    Raises InputError if the URL is wrong or another study has that name, EnvironmentFailure where the database
     cannot be used.
     """
     from tuner.searchers.optuna.searcher import silence_optuna

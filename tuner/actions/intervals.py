@@ -27,7 +27,7 @@ class Interval:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether 0 may be the true mean; True where nothing is known of its spread."""
+        """Whether 0 may be the true mean; True if nothing is known of its spread."""
         return self.half_width is None or abs(self.mean) <= self.half_width
 
     def __str__(self) -> str:

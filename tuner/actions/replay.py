@@ -35,9 +35,9 @@ class Replay:
     differences: tuple[Difference, ...]
     """One a metric, in the order of their steps."""
     ending: str
-    """In which way the trial ended otherwise here than recorded; empty where it ended alike, or was not followed."""
+    """In which way the trial ended otherwise here than recorded; empty if it ended alike, or was not followed."""
     failure: str
-    """Why the trial fails here, in one line; empty where it does not."""
+    """Why the trial fails here, in one line; empty if it does not."""
     surroundings: tuple[str, ...]
     """What the computation may depend on and is another here than it was: versions of packages, code, host."""
 

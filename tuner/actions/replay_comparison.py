@@ -23,9 +23,9 @@ class Difference:
     metric: str
     step: int
     here: Any
-    """None where it was not reported here."""
+    """None if it was not reported here."""
     recorded: Any
-    """None where it was not recorded; a run folder keeps no NaN."""
+    """None if it was not recorded; a run folder keeps no NaN."""
     measured: bool
     """Whether its name says that it measures the process (`measures`): such a one never agrees, and is no verdict."""
 

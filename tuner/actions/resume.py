@@ -82,7 +82,7 @@ def extend(
 
     The same request again continues the longer search, as `resume` does, as long as that has not come to its end.
 
-    Raises InputError where nothing becomes longer, and as `run` does.
+    Raises InputError if nothing becomes longer, and as `run` does.
     """
     request = requested(trials, max_t, wall_clock, overrides)
     with _reopen(run, storage, address, trust, trainable, listeners, say) as found:
@@ -122,7 +122,7 @@ def retry(
 
 
 def relocate(results: ResultSet, project: Path) -> None:
-    """What was below the working directory of a run is below ``project`` now. Raises InputError where that is none."""
+    """What was below the working directory of a run is below ``project`` now. Raises InputError if that is none."""
     project = project.resolve()
     if not project.is_dir():
         raise InputError(f"--project {project}: there is no such folder")

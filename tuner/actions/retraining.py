@@ -47,7 +47,7 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
     """Trains the best ``top`` configurations of ``results`` again, each with the same ``seeds`` seeds.
 
     Each runs to the search's ``max_t``, or as long as its function does, and none is stopped early. The seeds are the
-    smallest numbers from 0 on that the search did not use. Raises InputError where that cannot be done.
+    smallest numbers from 0 on that the search did not use. Raises InputError if that cannot be done.
     """
     if top < 1 or seeds < 2:
         raise InputError(f"top {top}, seeds {seeds}: give at least 1 and 2; one value has no interval")

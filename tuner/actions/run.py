@@ -143,12 +143,12 @@ def write_experiment(results: ResultSet) -> None:
 
 
 def run_name(name: str | None, experiment: str) -> str:
-    """``name``, or else that of the experiment with the time. Raises InputError where it can name no folder."""
+    """``name``, or else that of the experiment with the time. Raises InputError if it can name no folder."""
     return new_run_name(experiment) if name is None else checked_name(name, "--name")
 
 
 def checked_name(name: str, given: str) -> str:
-    """``name``; ``given`` says where it comes from. Raises InputError where it can name no folder."""
+    """``name``; ``given`` says where it comes from. Raises InputError if it can name no folder."""
     try:
         return check_name(name)
     except ValueError as error:
@@ -176,7 +176,7 @@ def _loaded(
 def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], list[str]]:
     """The fixed parameters with what the trainable's ``prepare`` replaces, and the warnings that it gave.
 
-    Raises EnvironmentFailure where the data cannot be had, or where not all nodes see ``folder``.
+    Raises EnvironmentFailure if the data cannot be had, or where not all nodes see ``folder``.
     """
     import numpy as np
 

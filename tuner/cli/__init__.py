@@ -37,7 +37,7 @@ class Commands(click.Group):
         return names()
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command, whose help shows its examples as they are typed here; None where there is none."""
+        """The command, whose help shows its examples as they are typed here; None if there is none."""
         if name not in (*names(), *HIDDEN):
             return None
         if name in TRAIN_ELSEWHERE:

@@ -151,7 +151,7 @@ def write_output(target: str, data: bytes, example: str = "report.html") -> None
 
 @contextlib.contextmanager
 def writing(target: str) -> Iterator[None]:
-    """Within: ``target`` is written. Raises EnvironmentFailure where that is not possible."""
+    """Within: ``target`` is written. Raises EnvironmentFailure if that is not possible."""
     from tuner.errors import EnvironmentFailure
     from tuner.storage.folder import reason
 

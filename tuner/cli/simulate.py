@@ -128,7 +128,7 @@ def _trials(experiment: Experiment) -> int:
 
 
 def _contenders(experiments: Sequence[Experiment], tables: Sequence[str], fidelity: str | None) -> list[Contender]:
-    """Each experiment with every table. Raises InputError where they do not fit together."""
+    """Each experiment with every table. Raises InputError if they do not fit together."""
     from tuner.errors import InputError
     from tuner.simulator import Table
     from tuner.simulator.comparison import Contender
@@ -152,7 +152,7 @@ def _contenders(experiments: Sequence[Experiment], tables: Sequence[str], fideli
 
 
 def _progress(experiments: Sequence[Experiment]) -> str:
-    """The column that the schedulers count by. Raises InputError where they do not agree."""
+    """The column that the schedulers count by. Raises InputError if they do not agree."""
     from tuner.errors import InputError
 
     counted = {e.spec.scheduler.fidelity[0]: e for e in experiments if e.spec.scheduler.fidelity}

@@ -195,7 +195,7 @@ def _seconds_a_report(trial: Trial) -> float:
 
 
 def _eta(trial: Trial, spec: ExperimentSpec, pace: float, now: float) -> str:
-    """Time to ``max_t`` at its latest speed; empty where that is not known."""
+    """Time to ``max_t`` at its latest speed; empty if that is not known."""
     if not trial.reports or spec.scheduler.fidelity is None:
         return ""
     back = min(RECENT, len(trial.reports) - 1)

@@ -93,7 +93,7 @@ def _wrong(check: str, found: str, remedy: str, status: int) -> Finding:
 
 
 def _data(plan: Plan) -> Finding:
-    """What the trainable's ``prepare`` says. Raises EnvironmentFailure where the data cannot be had."""
+    """What the trainable's ``prepare`` says. Raises EnvironmentFailure if the data cannot be had."""
     import numpy as np
 
     if not callable(getattr(plan.trainable.module, "prepare", None)):

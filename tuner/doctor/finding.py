@@ -18,7 +18,7 @@ class Finding:
     check: str
     found: str
     remedy: str = ""
-    """What to do; empty where nothing has to be."""
+    """What to do; empty if nothing has to be."""
     status: int = EnvironmentFailure.exit_status
     """The exit status that an error of this kind ends a search with."""
 

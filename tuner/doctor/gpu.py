@@ -113,7 +113,7 @@ def _driver() -> Driver | None:
 
 
 def _torch() -> dict[str, Any]:
-    """Raises EnvironmentFailure where torch cannot be imported."""
+    """Raises EnvironmentFailure if torch cannot be imported."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False

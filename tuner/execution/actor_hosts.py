@@ -1,4 +1,4 @@
-"""Where the process of a trial is, and what Ray knows of its death."""
+"""The node and process of a trial, and what Ray knows of its death."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ActorLocation(NamedTuple):
 
 
 def locate_actor(actor_id: str) -> ActorLocation:
-    """Of an actor, also of one that has died.
+    """The place of an actor, dead or alive.
 
     From Ray's control store: the process itself may be beyond answering, and may not have reported yet.
     """
@@ -65,7 +65,7 @@ class ActorHosts:
         return self.of_node(self.node(actor_id))
 
     def node(self, actor_id: str) -> str:
-        """Ray's id of the node; empty where it knows no more of the process."""
+        """Ray's id of the node; empty if it knows no more of the process."""
         if actor_id not in self._nodes:
             self._nodes[actor_id] = locate_actor(actor_id).node
         return self._nodes[actor_id]

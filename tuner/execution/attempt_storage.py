@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AttemptStorage(StorageContext):  # type: ignore[misc]
-    """Ray's, for one attempt at a trial. Where the run folder fails it is tried again for some time."""
+    """Ray's, for one attempt at a trial. If the run folder fails, it tries again for some time."""
 
     def __init__(self, rays: StorageContext, patience: float) -> None:
         self.__dict__.update(vars(rays))
@@ -75,7 +75,7 @@ class _Unreadable(Exception):
 
 
 def _unreadable(checkpoint: Checkpoint) -> OSError | None:
-    """Why ``checkpoint``, a folder of the trainable's, cannot be read; None where it can."""
+    """Why ``checkpoint``, a folder of the trainable's, cannot be read; None if it can."""
     from pyarrow.fs import FileSelector, FileType
 
     try:

@@ -77,7 +77,7 @@ def _closed(file: Path) -> str:
 
 
 def token_header() -> dict[str, str]:
-    """What shows the token that is required to a server; empty if there is none here, or if it cannot be read."""
+    """The header that shows a server the token it requires; empty if there is no token here or it cannot be read."""
     from ray.exceptions import AuthenticationError
 
     try:

@@ -29,7 +29,7 @@ _log = logging.getLogger("ray.tuner")
 
 
 def autoscaler() -> Autoscaler | None:
-    """The autoscaler of the connected cluster; None where it has none, or none that starts nodes."""
+    """The autoscaler of the connected cluster; None if it has none, or none that starts nodes."""
     import ray
 
     heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and HEAD in node["Resources"]]
@@ -81,7 +81,7 @@ def _of_kuberay(name: str) -> dict[str, Any]:
 
 
 def understood(known: Mapping[str, Any]) -> Autoscaler | None:
-    """Of a launcher file in the form that Ray's autoscaler gets it; None where it can start nothing.
+    """Of a launcher file in the form that Ray's autoscaler gets it; None if it can start nothing.
 
     Hosts in a list (``provider.type: local``) have no resources there: the autoscaler starts all of them, whatever the
     demand.

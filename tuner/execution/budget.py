@@ -50,11 +50,11 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
     def is_spoken_for(self, running: Collection[str]) -> bool:
         """Whether no new trial may start beside the ``running`` ones.
 
-        That is so while they will use up the rest of ``epochs``, ``gpu_hours`` or ``cost``: each is expected to reach
-        its next rung (without rungs ``max_t``; without either, as far as completed trials went on average), and an
-        epoch to take the mean seconds of an epoch so far. Time passes for all trials at once: of ``wall_clock`` as much
-        must be left as a new trial needs, at that pace, to its first rung (without rungs, for one epoch). Where it is
-        not, and no trial runs, the search ends.
+        None may start while the running trials will use up the rest of ``epochs``, ``gpu_hours`` or ``cost``. Each is
+        expected to reach its next rung (without rungs, ``max_t``; else the mean length of a completed trial).
+        An epoch is expected to take the mean seconds of an epoch so far. Time passes for all trials at once: at that
+        pace, ``wall_clock`` must leave a new trial the time to its first rung (without rungs, the time of one epoch).
+        If it does not, and no trial runs, the search ends.
         """
         limit = self._spoken_for(sum(self._to_go(self._ledger.epoch(trial)) for trial in running))
         if limit and limit != self._told:
@@ -83,7 +83,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         return max(0.0, length - epoch)
 
     def _spoken_for(self, epochs: float) -> str:
-        """The limit that ``epochs`` more will use up; empty where there is none."""
+        """The limit that ``epochs`` more will use up; empty if there is none."""
         budget, hours = self._budget, self._gpu_hours(epochs * self._ledger.seconds_per_epoch)
         if budget.epochs is not None and self._ledger.epochs + epochs >= budget.epochs:
             return f"budget.epochs {budget.epochs}"

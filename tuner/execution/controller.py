@@ -1,23 +1,26 @@
 """Ray Tune's control loop with what it lacks.
 
-Ray 2.60's ``TuneController`` does the job but for these, each measured or read in its source:
+Ray 2.60's ``TuneController`` does the job, with these exceptions. Each was measured or read in its source.
 
 - A process that cannot be reused (its trial's thread still runs, it died while idle, or it grew) takes the next trial
-  down with it: the trial is set to ERROR, or stays PENDING for ever. Here the process is replaced and the trial starts.
-- Only one idle process is kept when no trial is queued, so two trials that end together cost one process start, seconds
-  with torch. Here as many are kept as trials run at once; with an autoscaler not for long, as they keep its nodes up.
-- Ctrl-C stops running trials wherever they are. Here they continue to their next checkpoint.
-- It asks for a new trial before it asks whether a paused one should continue, counts paused trials against
-  ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here a free slot belongs to whom the scheduler
-  names, else to a new trial; and what still waits when nothing runs and nothing can come ends.
-- Its saved state can be truncated, lags behind by 10 s or more, forgets the scheduler, and starts trials again that
-  ended while they were paused. Here it saves none: `tuner.search.recovery` rebuilds a search from its journal, and the
-  trials that have not ended are taken up (`tuner.execution.restore_trials`).
-- It tells nobody whether a trial's function returned or was stopped.
-- It tries trials that failed again without asking why, and never finds one that hangs:
+  down with it. That trial is set to ERROR, or stays PENDING for ever. Here the process is replaced, and the trial
+  starts.
+- Ray keeps only one idle process if no trial is queued. So two trials that end together cost one process start, which
+  takes seconds with torch. Here as many are kept as trials run at once. With an autoscaler they are kept for a short
+  time only, because they keep its nodes up.
+- Ctrl-C stops running trials at any point. Here they continue to their next checkpoint.
+- Ray asks for a new trial before it asks whether a paused one should continue. It counts paused trials against
+  ``max_concurrent_trials``, and never ends a trial that nobody resumes. Here the scheduler names the trial that gets a
+  free slot; otherwise a new trial gets it. Trials that still wait when nothing runs and nothing can come are ended.
+- Its saved state can be truncated and lags behind by 10 s or more. It forgets the scheduler, and starts trials again
+  that ended while they were paused. Here Ray saves no state. `tuner.search.recovery` rebuilds a search from its
+  journal. `tuner.execution.restore_trials` restores the trials that have not ended.
+- Ray does not report whether a trial's function returned or was stopped.
+- Ray retries failed trials without asking why they failed, and never finds a trial that hangs. Both are in
   `tuner.execution.retrying_controller`.
 
-``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there meanwhile.
+``Tuner.fit`` builds its controller from the name in ``ray.tune.tune``; `replaces_rays` puts this one there for the
+time of a search.
 """
 
 from __future__ import annotations
@@ -61,8 +64,9 @@ KEEP_IDLE_S = 60.0
 """How long a process that has nothing to do is kept where an autoscaler could end its node."""
 
 AT_ONCE, TURN_S = 10, 0.01
-"""While more than so many trials run, each brings what it reports in a turn of so many seconds times those above: one
-call of a process costs the driver and the process a millisecond each, whatever it brings (tests/benchmarks/digest.py).
+"""Up to ``AT_ONCE`` running trials hand over each report at once. With more, each trial collects its reports for
+``TURN_S`` seconds times the number of trials above that. One call of a process costs the driver and the process a
+millisecond each, whatever it brings (tests/benchmarks/digest.py).
 """
 
 
@@ -125,7 +129,7 @@ class Controller(RetryingController):
         self._release_ended()
 
     def _state_of(self, trial: RayTrial) -> str:
-        """Where a trial that has not ended stands, in the words of `tuner.execution.status_file`."""
+        """The state of a trial that has not ended, in the words of `tuner.execution.status_file`."""
         if trial in self._held:
             return "held"
         if trial.status == RayTrial.PENDING:

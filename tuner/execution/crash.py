@@ -14,9 +14,9 @@ from tuner.storage.lock import Lock
 
 @contextlib.contextmanager
 def in_one_line(folder: RunFolder, lock: Lock) -> Iterator[None]:
-    """Within: what is raised and is no TunerError becomes one, and its traceback is written to the log of ``folder``.
+    """Within: any other exception becomes a TunerError, and its traceback is written to the log of ``folder``.
 
-    Nothing is written once another process has the ``lock`` of the folder.
+    Nothing is written if another process has the ``lock`` of the folder.
 
     Raises Crashed for the user's code and for bugs, EnvironmentFailure for errors of the system and of Ray.
     """

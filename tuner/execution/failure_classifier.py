@@ -85,7 +85,7 @@ _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
 
 
 def raised_in_trial(error: BaseException, *kinds: type[TunerError]) -> TunerError | None:
-    """What a trial's process raised, where it is one of ``kinds``."""
+    """The exception of a trial's process, if it is one of ``kinds``."""
     cause = _cause(error)
     return cause if cause is not error and isinstance(cause, kinds) else None
 

@@ -187,6 +187,6 @@ class HungTrialKiller:
                 ray.kill(actor)
 
     def killed(self, trial_id: str) -> str:
-        """Why the trial's process was killed here; empty where it was not. Asked once, when it is dead."""
+        """Why the trial's process was killed here; empty if it was not. Asked once, when it is dead."""
         self._sentenced.pop(trial_id, None)
         return self._killed.pop(trial_id, "")

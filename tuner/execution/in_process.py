@@ -75,7 +75,7 @@ class InProcessSession:
         self._state[key] = value
 
     def report(self, metrics: dict[str, Any], checkpoint: Any = None) -> None:
-        """What ``ray.tune.report`` does, with the same errors; the checkpoint before this one is deleted."""
+        """As ``ray.tune.report``, with the same errors; deletes the checkpoint before this one."""
         if "torch" in sys.modules and contains_tensor(metrics):
             raise ValueError("a report holds a torch tensor, which Ray refuses: report plain numbers, tensor.item()")
         if self.over:  # the function caught what ended it, and continued
@@ -112,7 +112,7 @@ def run_in_process(
     import path and number of threads, no GPU where it asks for none. The function sees no checkpoint at its start;
     those that it reports are deleted at the end. Its output goes to stderr.
 
-    Returns why the trial failed: what the function raised, or a BadReport; None where it did not. ``on_error`` is
+    Returns why the trial failed: what the function raised, or a BadReport; None if it did not. ``on_error`` is
     called with that while directory and environment are still the trial's.
     """
     with (

@@ -41,7 +41,7 @@ _IDLE = subprocess.list2cmdline([sys.executable, "-IS", agent_placeholder.__file
 def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
     """Starts Ray on this machine with the very resources that the plan was made for; ``say`` gets notices.
 
-    Raises EnvironmentFailure where it does not come up.
+    Raises EnvironmentFailure if it does not come up.
     """
     import ray
 
@@ -86,11 +86,9 @@ def private_folder() -> Path:
 def _minimal_services() -> Iterator[None]:
     """Within: Ray starts without the processes that serve people and autoscalers, for which `ray.init` has no option.
 
-    Left out are the dashboard's server (which runs for Ray's usage statistics even when no dashboard is asked for), its
-    agent, the autoscaler's monitor and the log monitor: four interpreters, whose imports hold up the start of the first
-    trial on a small machine. Measured on 2 cores with Ray 2.60, `ray.init` to the first answers of two actors, and
-    `ray.shutdown`: 3.7 s and 1.2 s as it comes, 2.9 s and 0.2 s without the servers (3 rounds). The agent alone is 1.0
-    of the 3.1 s of CPU that are left without them (2 rounds).
+    Four processes are left out: the dashboard's server (Ray runs it for its usage statistics even without a dashboard),
+    its agent, the autoscaler's monitor and the log monitor. On a small machine the imports of these four interpreters
+    delay the first trial. Numbers: docs/benchmarks/speed.md.
     """
     from ray._private import node, parameter, services, utils
 

@@ -64,7 +64,7 @@ class OutOfMemoryKills:
 
 
 def _answers(asked: list[Any]) -> bool | None:
-    """Whether the second of two counts is higher, both as tasks answer; False where one cannot be had."""
+    """Whether the second of two counts is higher, both as tasks answer; False if one cannot be had."""
     import ray
 
     if asked[0] is None:

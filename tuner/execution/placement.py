@@ -1,10 +1,11 @@
-"""Where trials may start: not again where they failed, if there is another node, and not on nodes that are put aside.
+"""The nodes on which trials may start: not where they failed, if there is another node, and not one that is put aside.
 
-Where there is no other node, another GPU of the same one will do: see `tuner.execution.placement_groups`.
+If there is no other node, another GPU of the same node will do: see `tuner.execution.placement_groups`.
 
 Each trial runs in a placement group of its own. Here the request for it names the nodes that it must not be on, by the
-label that Ray gives every node. Ray keeps idle processes by their request, so that a trial with such a request takes no
-idle process of another; while one waits, no process is kept idle, as it would hold the place that is waited for.
+label that Ray gives every node. Ray keeps idle processes by their request. So a trial with such a request takes no
+idle process of another. While such a trial waits, no process is kept idle: it would hold the place for which the trial
+waits.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         self._plain: PlacementGroupFactory | None = None
         """What a trial asks for that may be on any node; None before the first trial."""
         self._usual: PlacementGroupFactory | None = None
-        """What a trial asks for that has failed nowhere: any node that is not put aside."""
+        """The request of a trial that has failed nowhere: any node that is not put aside."""
         self._choosy: set[RayTrial] = set()
         """Trials that wait and ask for something else."""
         self._alive: dict[str, Node] = {}
@@ -55,7 +56,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         """Trials that are tried again later, and when, on the monotonic clock. To Ray they are paused."""
         self._places = PlacementGroups()
         self._place_of: dict[str, PlacementGroupAcquiredResources] = {}
-        """Of each trial that runs, and of those that failed and wait: the place of its latest attempt."""
+        """The place of the latest attempt, by trial; of trials that run, and of failed trials that wait."""
         super().__init__(resource_manager_factory=lambda: self._places, **options)
 
     def on_step_begin(self) -> None:
@@ -151,7 +152,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         super()._set_trial_status(trial, status)
 
     def _request(self, trial: RayTrial) -> PlacementGroupFactory:
-        """What the trial asks for: any node but those that it should avoid, as far as others have room for it."""
+        """The request of the trial: any node except the avoided ones, if another node has room for it."""
         choices = self._nodes.avoided(trial.trial_id)
         avoided = next((choice for choice in choices if self._leaves_room(choice)), frozenset())
         return self._usual if avoided == self._nodes.aside else self._without(avoided)

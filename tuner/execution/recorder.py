@@ -124,7 +124,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._history.started(trial.trial_id, host)
 
     def decided(self, trial_id: str, decision: Decision | Exploit) -> None:
-        """What the report of the trial that comes next leads to."""
+        """Notes the decision on the next report of the trial."""
         self._decisions[trial_id] = decision
 
     def on_trial_result(

@@ -1,9 +1,10 @@
 """Between ``ray.tune.report`` and Ray Tune, in a trial's process: which checkpoints are written, with their manifests.
 
-A manifest tells what was in the folder that the trainable reported. It is put into the copy that Ray makes of that
-folder on the storage, once the copy is whole. The copy is brought to the disk while the trial continues; the driver
-hears of a checkpoint when the one before is there (`tuner.search.checkpoint_retention` keeps both), and of one at which
-the trial may halt when it is there itself. So nothing is deleted in favour of what a power cut would take.
+A manifest lists the contents of the folder that the trainable reported. It is added to the copy that Ray makes of that
+folder on the storage, after the copy is complete. The copy is synced to the disk while the trial continues. The driver
+gets a checkpoint after the previous one is on the disk (`tuner.search.checkpoint_retention` keeps both). A checkpoint
+at which the trial may halt must be on the disk itself. So a power cut loses no checkpoint in whose favour another was
+deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import contents, make_durable, seal
 
 GOES_ON_FROM = "tuner/goes_on_from"
-"""What stands in the metrics of a checkpoint that is another trial's: the fidelity at which it was made."""
+"""Key in the metrics of a checkpoint that came from another trial: the fidelity at which it was made."""
 
 
 _COUNTED = (TRAINING_ITERATION, TIME_THIS_ITER_S)
@@ -86,7 +87,7 @@ class ReportInterceptor:
         self._hand_over(result)
 
     def settle(self) -> None:
-        """Returns when the checkpoint that was written last is on the disk. Raises OSError where it cannot be."""
+        """Returns when the checkpoint that was written last is on the disk. Raises OSError if it cannot be."""
         syncing, self._syncing = self._syncing, None
         if syncing is not None:
             syncing.result()

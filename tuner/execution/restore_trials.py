@@ -59,7 +59,7 @@ def restore_trial(trial: Trial, results: ResultSet, search: SearchGenerator) -> 
 def skip_damaged_checkpoints(ray_trial: RayTrial, recorder: Recorder) -> bool:
     """Lets a trial whose process found its checkpoint damaged continue from the one before, or else from its beginning.
 
-    A notice names the checkpoint, which is deleted. False where it is whole as seen from here: then it stays.
+    A notice names the checkpoint, which is deleted. False if it is whole as seen from here: then it stays.
     """
     manager, results = ray_trial.run_metadata.checkpoint_manager, recorder.results
     trial, latest = results.trial(ray_trial.trial_id), manager.latest_checkpoint_result

@@ -40,7 +40,7 @@ def decide_retry(
 ) -> RetryDecision:
     """What ``rules`` say to ``failure`` of a trial that failed ``before``, in order.
 
-    ``micro_batch``: the one that the attempt had; None where the trainable declares none. ``alone``: whether the latest
+    ``micro_batch``: the one that the attempt had; None if the trainable declares none. ``alone``: whether the latest
     nodes that were lost had the trial on them, each one (`tuner.search.node_health`).
     """
     retry, fail = RetryDecision("retry"), RetryDecision("fail")

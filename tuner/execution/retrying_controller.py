@@ -1,10 +1,11 @@
-"""What becomes of trials that fail or hang, in place of Ray Tune's ``max_failures``.
+"""Retries of trials that fail or hang, in place of Ray Tune's ``max_failures``.
 
-Ray 2.60 tries every failed trial again alike, tells the scheduler that it ended and that another came, and ends the
-whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that cannot
-be read back). Here what an attempt died of decides (`tuner.execution.retry_policy`), and to scheduler and searcher a
-trial that is tried again never stopped: what it reports a second time is passed over
-(`tuner.search.state.SearchState.report`).
+Ray 2.60 retries all failed trials alike. It reports to the scheduler that the trial ended and that another one came. It
+ends the whole search at errors that are neither of a task nor of an actor (no memory, a lost object, an exception that
+cannot be read back).
+
+Here the cause of the failure decides (`tuner.execution.retry_policy`). For the scheduler and the searcher a trial that
+is retried never stopped: `tuner.search.state.SearchState.report` ignores what it reports a second time.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class RetryingController(PlacedTrials):
         )
 
     def _log(self, trial: RayTrial) -> Path | None:
-        """The file with what the trial has printed; None where it is not on this machine."""
+        """The file with what the trial has printed; None if it is not on this machine."""
         folder = self.recorder.results.folder
         return folder.local_path / RAY / trial.trial_id / TRIAL_LOG if folder.is_local else None
 
@@ -229,7 +230,7 @@ class RetryingController(PlacedTrials):
         return 0
 
     def _log_end(self, trial: RayTrial) -> str:
-        """The last that the latest attempt printed; empty where it cannot be read."""
+        """The last that the latest attempt printed; empty if it cannot be read."""
         file, size = self._log(trial), self._log_size(trial)
         with contextlib.suppress(OSError):
             if file is not None:
@@ -239,7 +240,7 @@ class RetryingController(PlacedTrials):
         return ""
 
     def _micro_batch(self, trial: RayTrial) -> int | None:
-        """The one that the trial had; None where its trainable declares none."""
+        """The one that the trial had; None if its trainable declares none."""
         config = dict(trial.config)
         reduced = config.pop(MICRO_BATCH, None)
         values = merge(self.plan.spec.params, config) | ({} if reduced is None else {"micro_batch": reduced})

@@ -25,7 +25,7 @@ from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.state import SearchState
 
 CHECKPOINT_DIR_NAME = "checkpoint_dir_name"
-"""Where Ray notes in a report that a checkpoint came with it."""
+"""Ray's key in a report for the name of the checkpoint that came with it."""
 
 _RAYS = {
     Decision.CONTINUE: TrialScheduler.CONTINUE,
@@ -65,7 +65,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
         return str(_RAYS[decision])
 
     def fill(self, more: bool) -> bool:
-        """Gives one free slot to a paused trial, or ends a paused trial; False where no paused trial may continue."""
+        """Gives one free slot to a paused trial, or ends a paused trial; False if no paused trial may continue."""
         could_come = self.course.more
         action = self.course.next(more)
         if action is not None or more != could_come:
@@ -86,9 +86,9 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     def _exploit(self, trial: RayTrial, exploit: Exploit, result: dict[str, Any]) -> str:
         """Ends the trial's course, and lets it continue from a copy of the donor's checkpoint.
 
-        A copy, as the donor's own may be dropped at its next report, before this trial has read it. The trial counts
-        its own reports and seconds on, so that no two of its reports have the same number. Where the donor's checkpoint
-        is lost, the trial takes the configuration over alone, and continues from its own checkpoint.
+        A copy, because the donor's own may be deleted at its next report, before this trial has read it. The trial
+        continues to count its own reports and seconds, so that no two of its reports have the same number. If the
+        donor's checkpoint is lost, the trial takes over the configuration alone, and continues from its own checkpoint.
         """
         donor = self.controller.get_trial(exploit.donor)
         source = reported_checkpoint(donor, donor.last_result) if donor and donor.is_saving else None

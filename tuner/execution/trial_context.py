@@ -1,7 +1,7 @@
-"""What a trial is: the user's function, called in a process that is as if new, and reports that can be compared.
+"""A trial's call of the user's function, in a process that is as if new, with reports that can be compared.
 
-Every report is checked here, before Ray sees it: in Ray 2.60 a report without the metric, or with None or text in its
-place, kills the whole experiment; a NaN leaves Optuna's trial running for ever and is a success to HyperOpt; and a
+Every report is checked here, before Ray sees it. In Ray 2.60 a report without the metric, or with None or text in its
+place, kills the whole experiment. A NaN leaves Optuna's trial running for ever, and HyperOpt counts it as a success. A
 function that never reports counts as completed.
 """
 
@@ -84,7 +84,7 @@ def run_function(
 def checked(task: TrialContext, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """The ``metrics`` of a trial's report ``number``, those that the experiment compares as plain numbers.
 
-    Raises BadReport or MissingMetric where one of these is missing or no number, and NotFinite.
+    Raises BadReport or MissingMetric if one of these is missing or no number, and NotFinite.
     """
     named, found = flat_metrics(metrics), dict(metrics)
     for name, key in task.required:

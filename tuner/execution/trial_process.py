@@ -206,7 +206,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
                 threading.Thread.join(thread, float(os.environ.get("TUNE_FUNCTION_THREAD_TIMEOUT_S", 2)))
 
     def _log_file(self) -> Path:
-        """Where output goes: the run folder itself where this node can write there, so that it survives a crash."""
+        """The folder for output: the run folder itself if this node can write there, so that it survives a crash."""
         folder = Path(self._storage.trial_fs_path if self._stored_locally else self._storage.trial_working_directory)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRIAL_LOG).touch()

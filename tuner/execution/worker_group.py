@@ -1,13 +1,14 @@
 """The processes of a trial that trains one model in several: a distributed data parallel group.
 
 The trial's own process is rank 0 and does all that a trial does: it reports, and continues from its checkpoint. The
-other ranks are actors in the other bundles of its placement group; each calls the same function with the same
-configuration, and forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK,
-MASTER_ADDR, MASTER_PORT), as `tuner.training.distributed` does. Nothing else comes between the function and Ray Tune,
-so that stopping, pausing, retrying and saving are those of every other trial.
+other ranks are actors in the other bundles of its placement group. Each calls the same function with the same
+configuration. It forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK,
+MASTER_ADDR, MASTER_PORT), as `tuner.training.distributed` does. Nothing else is between the function and Ray Tune, so
+that such a trial is stopped, paused, retried and saved as every other.
 
-Not Ray Train's ``TorchTrainer`` under the trial: with Ray 2.60 that starts a controller and another process for rank 0,
-takes about 20 s a trial before the first epoch (two workers, gloo), and leaves the trial's results without checkpoints.
+Ray Train's ``TorchTrainer`` is not used under the trial. With Ray 2.60 it starts a controller and another process for
+rank 0, which takes about 20 s a trial before the first epoch (two workers, gloo). It also leaves the trial's results
+without checkpoints.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ START_S = 600.0
 """How long the processes of the other ranks may take to start: their places are reserved, so it is imports only."""
 
 _LOST_THE_OTHERS = re.compile(r"gloo|NCCL|ProcessGroup|DistBackendError|TCPStore|peer|Broken pipe", re.IGNORECASE)
-"""What torch says in a rank when another one is gone."""
+"""Messages of torch in a rank if another one is gone."""
 
 
 class Rank:
@@ -54,7 +55,7 @@ class Rank:
         self._process = ProcessState()
 
     def address(self, log: Path | None) -> str:
-        """The node that it is on. Raises StorageUnseen where that does not see the run folder of ``log``."""
+        """The node that it is on. Raises StorageUnseen if that does not see the run folder of ``log``."""
         if log:
             check_visible_here(RunFolder.at(log.parents[2]))
         return str(get_node_ip_address())
@@ -80,8 +81,8 @@ def ranks(
     """Within: the other ranks call the function of ``task`` too. Yields the variables that rank 0 finds.
 
     Rank n runs in bundle n of ``place``. ``log``: rank 0's file, beside which the others write theirs. ``failed`` is
-    called, from another thread, where a rank has failed and rank 0 does not end by itself within `PATIENCE_S`: it may
-    wait for that rank for ever. Where rank 0 ends because another one is gone, the error of that one is raised.
+    called, from another thread, if a rank has failed and rank 0 does not end by itself within `PATIENCE_S`: it may
+    wait for that rank for ever. If rank 0 ends because another rank is gone, the error of that rank is raised.
     """
     actors = [_start(task, place, rank) for rank in range(1, task.workers)]
     over = threading.Event()
@@ -108,7 +109,7 @@ def ranks(
 
 
 def _addresses(actors: Sequence[Any], log: Path | None) -> list[str]:
-    """Of the other ranks, in order. Raises UserError where one does not start."""
+    """Of the other ranks, in order. Raises UserError if one does not start."""
     calls = [actor.address.remote(log) for actor in actors]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=START_S)
     if late:
@@ -118,7 +119,7 @@ def _addresses(actors: Sequence[Any], log: Path | None) -> list[str]:
 
 
 def check_formed(workers: int) -> None:
-    """Raises BadReport where the trainable that has just reported trains in this process alone."""
+    """Raises BadReport if the trainable that has just reported trains in this process alone."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     size = distributed.get_world_size() if distributed and distributed.is_initialized() else 1
     if size != workers:

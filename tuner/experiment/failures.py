@@ -50,7 +50,7 @@ class Failures(Model):
         return "; ".join(words)
 
     def limit_reached(self, failed: int, ended: int) -> str:
-        """Why the search ends after ``failed`` of ``ended`` trials; empty where it continues."""
+        """Why the search ends after ``failed`` of ``ended`` trials; empty if it continues."""
         if isinstance(self.stop_after, int) and failed >= self.stop_after:
             return f"failures.stop_after {self.stop_after} is reached: {failed} trials failed"
         if isinstance(self.stop_after, str) and ended >= MIN_ENDED:

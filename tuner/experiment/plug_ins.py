@@ -42,7 +42,7 @@ class Family:
         return {cls.model_fields["kind"].default: cls for cls in get_args(get_args(self.union)[0])}
 
     def installed(self) -> dict[str, EntryPoint]:
-        """What installed packages offer, by kind. Raises InputError where a name is taken."""
+        """What installed packages offer, by kind. Raises InputError if a name is taken."""
         found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.base.group):
             taken = f"the {self.block} {point.name!r} of {_owner(point)}, an entry point in {self.base.group},"
@@ -55,7 +55,7 @@ class Family:
         return found
 
     def offered(self, point: EntryPoint) -> type[AlgorithmSpec]:
-        """The class of an entry point. Raises InputError where it cannot be imported or is no such class."""
+        """The class of an entry point. Raises InputError if it cannot be imported or is no such class."""
         name = f"{point.value}, the {self.block} {point.name!r} of {_owner(point)},"
         try:
             with no_exit():
@@ -71,7 +71,7 @@ class Family:
         return cls
 
     def at(self, class_path: str, roots: Roots) -> type[AlgorithmSpec]:
-        """The class of ``kind: custom``. Raises InputError where it cannot be imported or is no such class."""
+        """The class of ``kind: custom``. Raises InputError if it cannot be imported or is no such class."""
         return self._checked(import_attribute(class_path, roots), class_path)
 
     def _checked(self, loaded: Any, name: str) -> type[AlgorithmSpec]:
@@ -84,7 +84,7 @@ class Family:
         return loaded
 
     def class_of(self, written: Mapping[str, Any], roots: Roots) -> type[AlgorithmSpec] | None:
-        """The class of a block; None where its kind is not known. Raises InputError where it is no such class."""
+        """The class of a block; None if its kind is not known. Raises InputError if it is no such class."""
         named = written.get("kind")
         if named == CUSTOM:
             return self.at(str(written.get("class_path")), roots)
@@ -112,7 +112,7 @@ def _owner(point: EntryPoint) -> str:
 
 
 def read_plug_in(family: Family, document: Document, roots: Roots, problems: list[Problem]) -> AlgorithmSpec | None:
-    """The block of ``family`` where it names a third party's class; None where it does not, or has ``problems``."""
+    """The block of ``family`` where it names a third party's class; None if it does not, or has ``problems``."""
     block = family.block
     written = document.value.get(block)
 

@@ -15,7 +15,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def experiment_schema() -> dict[str, Any]:
     """The schema of a whole experiment file, draft 2020-12, with what installed packages offer.
 
-    Raises InputError where one of these cannot be used.
+    Raises InputError if one of these cannot be used.
     """
     schema = ExperimentSpec.model_json_schema(mode="validation")
     space = json_schema()

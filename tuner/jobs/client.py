@@ -60,7 +60,7 @@ class Submission:
     """Whose code travels."""
     code: Code
     attempt: int = 1
-    """The how manieth job this is of its name."""
+    """The number of this job among the jobs of its name, from 1."""
 
     @property
     def job(self) -> Job:
@@ -150,7 +150,7 @@ def _check_travels(file: Path, what: str, project: Path, code: Code) -> None:
 def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[str], None]) -> None:
     """Sends the code, starts the job, and returns when its driver has seen that it can run.
 
-    Raises InputError where the cluster has another Ray or Python, or the name is taken; and as the driver does.
+    Raises InputError if the cluster has another Ray or Python, or the name is taken; and as the driver does.
     """
     _check_ray(client)
     if submission.code.remark:
@@ -196,9 +196,9 @@ def _id(name: str, attempt: int) -> str:
 
 
 def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 1) -> bool:
-    """Has the cluster run ``job`` with the code in the folder ``code``; False where it knows one of this name.
+    """Has the cluster run ``job`` with the code in the folder ``code``; False if it knows one of this name.
 
-    Raises EnvironmentFailure where it refuses it.
+    Raises EnvironmentFailure if it refuses it.
     """
     give_up = time.monotonic() + AGENT_S
     while True:
@@ -280,7 +280,7 @@ def stop(client: JobSubmissionClient, name: str) -> bool:
 
 
 def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: ClusterFile | None) -> Path:
-    """Copies the job's run folder below ``target``. Raises EnvironmentFailure where it cannot be reached from here."""
+    """Copies the job's run folder below ``target``. Raises EnvironmentFailure if it cannot be reached from here."""
     storage = _known(client, name).metadata[_STORAGE]
     source, here = RunFolder.at(storage) / name, RunFolder.at(target / name)
     if "://" in storage or source.exists():

@@ -1,4 +1,4 @@
-"""Where a cluster's Jobs API is: at an address, or through ssh at the head of a launcher file's cluster."""
+"""The address of a cluster's Jobs API: given, or reached through ssh at the head of a launcher file's cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ClusterFile:
     user: str
     key: str | None
     storage: str | None
-    """Where runs are kept: ``metadata.storage``."""
+    """The storage of the runs: ``metadata.storage``."""
     mlflow: str | None
     """The MLflow server as the head sees it: ``metadata.mlflow``."""
     nodes: int = 1
@@ -55,7 +55,7 @@ class ClusterFile:
 
     @classmethod
     def read(cls, file: str) -> ClusterFile:
-        """Raises InputError where it is missing or lacks what is needed."""
+        """Raises InputError if it is missing or lacks what is needed."""
         if not Path(file).is_file():
             raise InputError(f"--cluster {file}: there is no such file; those of this repository are in cluster/")
         try:
@@ -86,7 +86,7 @@ class ClusterFile:
         )
 
     def head_address(self) -> str:
-        """Raises EnvironmentFailure where the provider does not know it."""
+        """Raises EnvironmentFailure if the provider does not know it."""
         if self.head is not None:
             return self.head
         program = str(Path(sys.executable).with_name("ray"))
@@ -111,7 +111,7 @@ class ClusterFile:
         return ["ssh", *key, *patience, *known]
 
     def _known_hosts(self) -> Path:
-        """Raises EnvironmentFailure where its folder cannot be made."""
+        """Raises EnvironmentFailure if its folder cannot be made."""
         file = key_file().with_name(f"known_hosts-{re.sub(r'[^A-Za-z0-9_.-]', '_', Path(self.file).stem)}")
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ _USER, _HOST = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*"), re.compile(r"[A-Za-z
 def _group(content: Any, name: str, file: str, absent: dict[str, Any] | None = None) -> dict[str, Any]:
     group = content.get(name, absent) if isinstance(content, dict) else None
     if group is None:
-        raise InputError(f"--cluster {file}: {name} is missing: this is no launcher file of Ray")
+        raise InputError(f"--cluster {file}: {name} is missing: this is not a launcher file of Ray")
     if not isinstance(group, dict):
         raise InputError(f"--cluster {file}: {name}: must be keys with values, not {group!r}")
     return group
@@ -165,13 +165,14 @@ def _word(group: dict[str, Any], name: str, where: str, file: str, rule: re.Patt
     """Text that becomes a part of ssh's command line."""
     value = _text(group, name, where, file)
     if value is not None and not rule.fullmatch(value):
-        raise InputError(f"--cluster {file}: {where}.{name}: {value!r} is no name: letters, digits, '.', '_' and '-'")
+        rule_text = "use letters, digits, '.', '_' and '-'"
+        raise InputError(f"--cluster {file}: {where}.{name}: {value!r} is not a name: {rule_text}")
     return value
 
 
 @contextlib.contextmanager
 def jobs_api(address: str | None, cluster: ClusterFile | None) -> Iterator[JobSubmissionClient]:
-    """Within: a client of the Jobs API. Raises EnvironmentFailure where there is none, or it refuses us."""
+    """Within: a client of the Jobs API. Raises EnvironmentFailure if there is none, or it refuses us."""
     if (address is None) == (cluster is None):
         raise InputError("where to: give --cluster FILE (a launcher file) or --jobs-address URL (http://HEAD:8265)")
     deadline = time.monotonic() + PATIENCE_S
@@ -199,7 +200,7 @@ def _url(address: str) -> str:
 
 
 def _check_answers(url: str, given: str, deadline: float) -> None:
-    """Raises EnvironmentFailure where no dashboard of Ray's answers at ``url`` in time; Ray's client would wait on."""
+    """Raises EnvironmentFailure if no dashboard of Ray's answers at ``url`` in time; Ray's client would wait on."""
     remedy = f"is the cluster up, and is this the address of its dashboard (http://HEAD:{PORT}, or a tunnel to it)?"
     try:
         with urllib.request.urlopen(f"{url}/api/version", timeout=max(1.0, deadline - time.monotonic())) as answer:

@@ -60,7 +60,7 @@ class Code:
 
     @property
     def remark(self) -> str:
-        """What stays, and why; empty where nothing does."""
+        """What stays, and why; empty if nothing does."""
         if not self.left_out:
             return ""
         names = [f"{name} ({why})" for name, why in list(self.left_out.items())[:_SHOWN]]
@@ -73,7 +73,7 @@ def code_of(project: Path, exclude: Sequence[str] = (), include: Sequence[str] =
 
     Never run folders, nor what matches a pattern of ``exclude`` (``data/*``) or of the file .tunerignore. Of what git
     does not track, nothing that looks like a secret, an environment or a database, unless a pattern of ``include``
-    matches it. No link that leads out of the project. Raises InputError where a file seems to hold a secret, tracked or
+    matches it. No link that leads out of the project. Raises InputError if a file seems to hold a secret, tracked or
     not, and ``include`` does not name it, or where they are more than `MAX_BYTES` together.
     """
     never = [*_NEVER, *exclude, *_ignored(project)]
@@ -108,7 +108,7 @@ def copy_files(project: Path, files: Sequence[Path], target: Path) -> None:
 
 
 def _stays(project: Path, name: str, tracked: bool, include: Sequence[str]) -> str:
-    """Why a file does not travel; empty where it does."""
+    """Why a file does not travel; empty if it does."""
     file, root = project / name, project.resolve()
     if file.is_symlink() and not file.resolve().is_relative_to(root):
         return "a link out of the project"
@@ -120,7 +120,7 @@ def _stays(project: Path, name: str, tracked: bool, include: Sequence[str]) -> s
 
 
 def _secret(file: Path) -> str:
-    """What secret a file seems to hold, by its name or its text; empty where it seems to hold none."""
+    """What secret a file seems to hold, by its name or its text; empty if it seems to hold none."""
     if file.suffix not in _CODE and _SECRET_NAME.search(file.name):
         return "by its name"
     text = file.read_bytes() if file.stat().st_size <= MAX_BYTES else b""
@@ -182,7 +182,7 @@ def _listed(project: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _asked(place: Sequence[str], *options: str) -> list[str] | None:
-    """What ``git ls-files`` lists; None where there is no repository."""
+    """The files that ``git ls-files`` lists; None if there is no repository."""
     command = ["git", *place, "ls-files", "-z", *options]
     listing = subprocess.run(command, capture_output=True, text=True, check=False)
     return [name for name in listing.stdout.split("\0") if name] if listing.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""What a job runs on the cluster: the search, and the search again where its process was killed.
+"""The command of a job on the cluster: it runs the search, and resumes it if its process was killed.
 
     python -m tuner.jobs.driver --storage S --name N FILE|--resume [--set KEY=VALUE …] [--again NODES]
 
@@ -172,7 +172,7 @@ def _begin(job: Job, resume: bool) -> None:
 
 
 def _check_resumable(run: RunFolder) -> None:
-    """Raises InputError where there is no such run, it came to its end, or a process works on it."""
+    """Raises InputError if there is no such run, it came to its end, or a process works on it."""
     if not run_exists(run):
         raise InputError(f"there is no run {run.shown} to resume")
     if load_latest(run).provenance.get("interrupted") is False:

@@ -1,7 +1,7 @@
-"""What a job keeps in its storage while it runs: enough to start it again on a cluster that knows nothing of it.
+"""The record of a job in its storage while it runs: enough to start it again on a cluster that knows nothing of it.
 
-With its head a Ray cluster forgets all jobs, and the code that came with them. So as long as a search neither ends nor
-is stopped, ``.jobs/NAME`` beside its run folder holds its command, who submitted it, and its code as it ran.
+A Ray cluster that loses its head forgets all jobs, and the code that came with them. So until a search ends or is
+stopped, ``.jobs/NAME`` beside its run folder holds its command, who submitted it, and its code as it ran.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUBMITTER = "TUNER_SUBMITTER"
 _RECORD, _CODE = "job.json", "code.tar.gz"
 
 _WRONG_LINKS = (KeyError, RecursionError, ValueError)
-"""What `tarfile` raises of a link to what is not in the archive, to itself, and of a name that none can be."""
+"""Exceptions of `tarfile` at a link to itself or out of the archive, and at an impossible name."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Job:
     def keep(self, project: Path) -> None:
         """Writes its record, with the code below ``project``.
 
-        Raises InputError where the storage cannot be written, EnvironmentFailure where it is full.
+        Raises InputError if the storage cannot be written, EnvironmentFailure where it is full.
         """
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -126,7 +126,7 @@ class _Record(BaseModel):
 
 
 def recorded(storage: str) -> list[str]:
-    """The jobs that ``storage`` has records of. Raises EnvironmentFailure where it cannot be read."""
+    """The jobs that ``storage`` has records of. Raises EnvironmentFailure if it cannot be read."""
     records = RunFolder.at(storage) / JOBS
     try:
         return [name for name in records.folders() if (records / name).exists(_RECORD)]
@@ -135,7 +135,7 @@ def recorded(storage: str) -> list[str]:
 
 
 def stored_jobs(storage: str, name: str) -> Job:
-    """The job of a record. Raises EnvironmentFailure where that cannot be read."""
+    """The job of a record. Raises EnvironmentFailure if that cannot be read."""
     folder = RunFolder.at(storage) / JOBS / name
     try:
         told = checked(_Record, parsed(folder.read(_RECORD, MAX_CONFIG_BYTES)))

@@ -1,4 +1,4 @@
-"""Takes up the jobs of a cluster that lost its head: on the new one, after `ray start --head`.
+"""Submits the jobs of a cluster that lost its head to the new one. Run it after `ray start --head`.
 
     python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml      the launcher files in cluster/ do it
     python -m tuner.jobs.recover --storage S
@@ -24,7 +24,7 @@ from tuner.jobs.record import recorded, stored_jobs
 def resubmit_all(storage: str, nodes: int, address: str) -> bool:
     """Submits the jobs again that ``storage`` has records of, and says which continue; whether all do.
 
-    They wait for a cluster of ``nodes``. Raises EnvironmentFailure where storage or cluster cannot be used.
+    They wait for a cluster of ``nodes``. Raises EnvironmentFailure if storage or cluster cannot be used.
     """
     whole = True
     with jobs_api(address, None) as client:

@@ -96,10 +96,10 @@ class Cluster:
         return max(self.slots(request, workers), full.slots(request, workers))
 
     def slots_ahead(self, request: Mapping[str, float], workers: int = 1) -> int:
-        """How many trials are to run or to wait for a node, as an autoscaler starts nodes for what waits only.
+        """Trials that run or wait for a node at once: an autoscaler starts nodes only for trials that wait.
 
-        As many again as fit now, or as `FIRST_NODES` take, the pace at which Ray's autoscaler grows a cluster; not all
-        that it may ever start, since each trial that waits was suggested without what the running ones will report.
+        As many again as fit now, or as many as `FIRST_NODES` take: the pace at which Ray's autoscaler grows a cluster.
+        Not as many as it may ever start: each trial that waits was suggested without the reports of the running ones.
         """
         now, most = self.slots(request, workers), self.most_slots(request, workers)
         if self.autoscaler is None or now == most:

@@ -29,7 +29,7 @@ class Abilities:
     """What a search algorithm can do with a search space and with objectives."""
 
     objectives: float
-    """How many it searches for at once; infinite where it learns nothing from them, or from any number."""
+    """How many it searches for at once; infinite if it learns nothing from them, or from any number."""
     conditions: bool
     priors: bool
     """Whether it makes use of them, and does not refuse or ignore them."""
@@ -40,7 +40,7 @@ class Abilities:
 def searches(installed: bool = False) -> list[SearchSpec]:
     """One specification of every search algorithm, and of every variant of it, with default options.
 
-    ``installed``: also those of installed packages, which are imported. Raises InputError where one cannot be used.
+    ``installed``: also those of installed packages, which are imported. Raises InputError if one cannot be used.
     """
     return [spec for spec in _variants(SEARCHES, installed) if isinstance(spec, SearchSpec)]
 
@@ -56,7 +56,7 @@ def kind(spec: Model) -> str:
 
 
 def variant(spec: Model) -> str:
-    """Which of the variants of its kind it is; empty where there are none."""
+    """Which of the variants of its kind it is; empty if there are none."""
     return " ".join(str(getattr(spec, name)) for name, _ in _choices(type(spec)))
 
 
@@ -76,7 +76,7 @@ def changes_configurations(scheduler: str) -> bool:
 
 
 def simulation_problem(scheduler: SchedulerSpec) -> str | None:
-    """Why ``scheduler`` cannot be simulated, with those that can; None where it can."""
+    """Why ``scheduler`` cannot be simulated, with those that can; None if it can."""
     reason = scheduler.unsimulated()
     if reason is None:
         return None
@@ -150,7 +150,7 @@ _Answer = TypeVar("_Answer")
 
 
 def _asked(spec: AlgorithmSpec, method: str, ask: Callable[[], Iterable[_Answer]]) -> list[_Answer]:
-    """The answers. Raises InputError where the method of a third party's class raises."""
+    """The answers. Raises InputError if the method of a third party's class raises."""
     if is_built_in(spec):
         return list(ask())
     try:

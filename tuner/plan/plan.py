@@ -29,7 +29,7 @@ class Plan:
     trials: int
     seed: int
     checkpoint_bytes: int | None
-    """The largest checkpoint that the trainable expects; None where it does not say."""
+    """The largest checkpoint that the trainable expects; None if it does not say."""
     reducible: bool
     """Whether the trainable declares ``micro_batch``, so that ``on_oom: reduce_batch`` can help."""
     acceptance: float
@@ -40,7 +40,7 @@ class Plan:
 
     @cached_property
     def notices(self) -> list[str]:
-        """What is likely a mistake: told as `notes` are, and recorded with the results."""
+        """Likely mistakes: shown as `notes` are, and recorded with the results."""
         searched = [p.name for p in self.spec.search_space.parameters if p.domain.count != 1]
         names = self.trainable.never_read(searched)
         if not names:
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def waits_for(self) -> str:
-        """The node types of the autoscaler without which no trial can start, in words; empty where one can."""
+        """The node types of the autoscaler without which no trial can start, in words; empty if one can."""
         if self.cluster.autoscaler is None or self.cluster.slots(self.request, self.spec.resources.workers):
             return ""
         return " or ".join(map(str, self.cluster.autoscaler.useful(self.request)))
@@ -81,8 +81,10 @@ class Plan:
     def checkpoints(self) -> int:
         """Upper bound on the checkpoints on disk at any time.
 
-        A running trial holds its best ones, its latest two and the one being written; one that its scheduler paused
-        its best ones, its latest two, or one of them and another trial's; an ended one its best ones and its latest.
+        - A running trial holds its best ones, its latest two and the one being written.
+        - A paused trial holds its best ones, and its latest two, or one of them and another trial's.
+        - An ended trial holds its best ones and its latest.
+
         With several objectives all trials may be on the front, which keeps its checkpoints.
         """
         keep = self.spec.checkpoints

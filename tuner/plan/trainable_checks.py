@@ -71,7 +71,7 @@ def _shown(value: Any) -> str:
 
 
 def _class_checks(experiment: Experiment, trainable: Trainable, has_gpus: bool) -> tuple[list[str], list[Problem]]:
-    """What holds for a class alone: a note of what ends its trials, a problem where nothing can."""
+    """A class's own checks: a note of what ends its trials, or a problem if nothing can end them."""
     cls, spec = class_of(trainable.train), experiment.spec
     problems: list[Problem] = []
     if cls is None:

@@ -124,7 +124,7 @@ def _unblocks_pause(live: Mapping[str, Any]) -> str:
 
 
 def _lacking_resource(live: Mapping[str, Any]) -> str:
-    """What a queued trial lacks: a resource that no node has, one that is all in use, or a slot."""
+    """The reason why a trial is queued: no node has a resource, a resource is all in use, or no slot is free."""
     request, nodes, available = (live.get(name, {}) for name in ("request", "nodes", "available"))
     for name, amount in request.items():
         most = max((node.get(name, 0.0) for node in nodes), default=0.0)

@@ -33,7 +33,7 @@ class Opaque:
         return "<Python object>"
 
     def open(self, trust: bool) -> Any:
-        """The object. Raises InputError where it cannot be opened, or must not be.
+        """The object. Raises InputError if it cannot be opened, or must not be.
 
         It must not be where another user pickled it, as that can run any code, unless ``trust``.
         """
@@ -98,7 +98,7 @@ def decoded(value: dict[str, Any]) -> Any:
 
 
 def opened(value: Any, trust: bool) -> Any:
-    """``value`` with the Python objects in it. Raises InputError where one cannot, or must not, be opened."""
+    """``value`` with the Python objects in it. Raises InputError if one cannot, or must not, be opened."""
     if isinstance(value, Opaque):
         return value.open(trust)
     if isinstance(value, dict):

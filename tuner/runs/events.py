@@ -101,7 +101,7 @@ class Compared:
         return cls(names, time_attr, is_counted)
 
     def wrong(self, metrics: Mapping[str, Any]) -> str:
-        """The first of them that is missing in the ``metrics`` of a report, or no such number; empty where none is.
+        """The first of its metrics that a report's ``metrics`` lack, or that is not such a number; empty if none is.
 
         ``training_iteration`` may be absent: it is the number of the report.
         """

@@ -24,7 +24,7 @@ class Failure:
     step: int = 0
     """Number of the latest report that the attempt had made, counted over restarts; 0 where there was none."""
     micro_batch: int | None = None
-    """The smaller micro-batch with which the trial continues; None where nothing changes."""
+    """The smaller micro-batch with which the trial continues; None if nothing changes."""
     final: bool = False
     """Whether the trial was not tried again (until a user reopened it: then it counts anew)."""
 

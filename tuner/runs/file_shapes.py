@@ -1,4 +1,4 @@
-"""The shape of the files of a run folder, as far as their readers depend on it.
+"""The parts of the files of a run folder that their readers depend on.
 
 Other versions of tuner may have written more, or less: unknown keys pass, and every key may be missing. The others
 must have their types, so that no reader needs to ask again.
@@ -47,7 +47,7 @@ def is_id(text: str) -> bool:
 
 
 def inside(path: str) -> str:
-    """``path``, below the run folder. Raises ValueError where it leads out of it."""
+    """``path``, below the run folder. Raises ValueError if it leads out of it."""
     if path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise ValueError(f"the checkpoint {path!r} does not lie in the run folder")
     return path
@@ -202,7 +202,7 @@ def checked(shape: type[Shape], value: Any) -> Shape:
 
 
 def spec_of(value: Any) -> Mapping:
-    """The experiment of a run, as a file has it. Raises ValueError where readers could not use it."""
+    """The experiment of a run, as a file has it. Raises ValueError if readers could not use it."""
     checked(Spec, value)
     read_objectives(value["objective"])
     spec: Mapping = value
@@ -221,7 +221,7 @@ def is_spec(value: Any) -> bool:
 def mapping(shape: type[BaseModel], data: bytes) -> tuple[Mapping, list[str]]:
     """The mapping that a JSON file holds, without the keys that are not as ``shape`` says; and a line for each of them.
 
-    Raises ValueError where it is no JSON mapping.
+    Raises ValueError if it is not a JSON mapping.
     """
     return usable(shape, checked(Mapping, parsed(data)))
 

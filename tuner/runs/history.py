@@ -31,7 +31,7 @@ class EventApplier:
         return self.results.add(Trial(trial_id, len(self.results.trials) + 1, dict(config)))
 
     def started(self, trial_id: str, host: str = "") -> None:
-        """It got its resources, on ``host``; empty where that is not known."""
+        """It got its resources, on ``host``; empty if that is not known."""
         trial = self.results.trial(trial_id)
         trial.status, trial.reason, trial.host = "running", "", host
 
@@ -101,7 +101,7 @@ class EventApplier:
     def apply(self, event: Event) -> bool:
         """An event as the journal has it; whether it changed anything here.
 
-        What a damaged journal tells of a trial whose suggestion is lost changes nothing.
+        An event of a trial whose suggestion is lost (in a damaged journal) changes nothing.
         """
         what, trial_id = event["what"], event.get("trial", "")
         if "trial" in event and what not in ("suggested", "trial") and self.results.get(trial_id) is None:
@@ -175,7 +175,7 @@ def state_of(trial: Trial) -> dict[str, Any]:
 
 
 def trial_of(event: Event) -> Trial | None:
-    """The trial of an event "trial", but for which of its reports is the best; None where the event is damaged."""
+    """The trial of an event "trial", but for which of its reports is the best; None if the event is damaged."""
     state = event["state"]
     try:
         reports = [Report(event["trial"], *values) for values in state["reports"]]

@@ -98,11 +98,11 @@ def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
 
 
 def load_latest(folder: RunFolder, partial: bool = False) -> ResultSet:
-    """What is known of a run, also of one that runs or was killed, whose tables are behind its journal.
+    """The results of a run, also while it runs or after it was killed, when its tables are behind its journal.
 
-    The experiment is the journal's: half a YAML file may be a whole one. ``partial``: what can be read will do, and
-    `ResultSet.unreadable` says what cannot. Raises EnvironmentFailure where neither the journal nor the files say what
-    the run was.
+    The experiment is the journal's: half a YAML file may be a whole one. ``partial``: the readable part is enough, and
+    `ResultSet.unreadable` lists the rest. Raises EnvironmentFailure if neither the journal nor the files describe the
+    run.
     """
     last = last_event(folder)
     results = _read(folder)
@@ -146,9 +146,9 @@ def load_summary(folder: RunFolder) -> ResultSet:
 
 
 def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
-    """What the files of a run folder hold, as far as they can be read; `ResultSet.unreadable` says what cannot.
+    """The readable contents of the files of a run folder; `ResultSet.unreadable` lists the rest.
 
-    Without ``reports``, or where results.parquet cannot be read, trials.csv still tells the best report of each trial.
+    Without ``reports``, or if results.parquet cannot be read, trials.csv still has the best report of each trial.
     """
     problems: list[str] = []
     results = ResultSet(folder, {}, {}, unreadable=problems)

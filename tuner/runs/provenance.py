@@ -1,4 +1,4 @@
-"""Where a result comes from: everything needed to run it again and to trust it."""
+"""The origin of a result: everything needed to run it again and to trust it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def pickles_of(results: ResultSet, trust: bool = False) -> tuple[Pickled, ...]:
 def roots(results: ResultSet) -> tuple[Path, ...]:
     """Folders in which the files that the experiment of a run names are looked for.
 
-    Raises EnvironmentFailure where the run does not tell them.
+    Raises EnvironmentFailure if the run does not tell them.
     """
     if "roots" not in results.provenance:
         missing = "provenance.json has no 'roots', the folders in which the files of its experiment lie"

@@ -25,7 +25,7 @@ from tuner.storage.untrusted_json import parsed
 from tuner.trainable.trainable import Trainable
 
 MODEL_KEYS = ("model", "model_state_dict", "state_dict", "net_state_dict", "net")
-"""Where a checkpoint file may hold the model's state, by custom."""
+"""Keys under which a checkpoint file holds the model's state, by custom."""
 
 SHOWN = 20
 """Trials that a message lists at most."""
@@ -40,7 +40,7 @@ class Best:
     recorded: dict[str, Any]
     """What the trial reported with this checkpoint."""
     validation: dict[str, float] | None
-    """The same, computed again from the restored model; None where the trainable's ``evaluate`` has no ``split``."""
+    """The same, computed again from the restored model; None if the trainable's ``evaluate`` has no ``split``."""
     test: dict[str, float] | None
     """Metrics on the test set; None unless asked for."""
     exported: str | None = None

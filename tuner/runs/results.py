@@ -55,7 +55,7 @@ class ResultSet:
     used: Used | None = None
     """While it runs in this process; None for one that was read."""
     unreadable: list[str] = field(default_factory=list)
-    """What of the run folder is missing or damaged, a line a file, so that these results hold less than the run."""
+    """The files of the run folder that are missing or damaged, a line each: these results hold less than the run."""
     _by_id: dict[str, Trial] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class ResultSet:
         return posixpath.basename(self.folder.path.rstrip("/"))
 
     def section(self, name: str) -> dict[str, Any]:
-        """A part of the experiment, such as its ``scheduler``; empty where the run folder does not tell it."""
+        """A part of the experiment, such as its ``scheduler``; empty if the run folder does not tell it."""
         found: dict[str, Any] = self.spec.get(name, {})
         return found
 
@@ -95,7 +95,7 @@ class ResultSet:
         return list(self.provenance.get("notices", []))
 
     def get(self, trial_id: str) -> Trial | None:
-        """The trial of that id; None where there is none."""
+        """The trial of that id; None if there is none."""
         return self._by_id.get(trial_id)
 
     def trial(self, trial_id: str) -> Trial:
@@ -156,7 +156,7 @@ class ResultSet:
 
     @property
     def best_config(self) -> dict[str, Any] | None:
-        """What the trainable was called with in the best trial, fixed parameters among it; None when there is none."""
+        """The argument of the trainable in the best trial, with the fixed parameters; None if there is none."""
         best = self.best
         return self.full_config(best) if best else None
 
@@ -207,7 +207,9 @@ class ResultSet:
         return merge(self.section("params"), trial.config)
 
     def schedule(self, trial: Trial) -> list[tuple[Trial, Segment, int]]:
-        """How the state of ``trial`` at its best report came about, over all donors: (trial, segment, last report).
+        """The segments that led to the state of ``trial`` at its best report, over all donors.
+
+        Each is (trial, segment, last report).
 
         To repeat it, train with each segment's configuration for as many reports as it lasts, each from the checkpoint
         that the one before it ended with.
@@ -339,7 +341,7 @@ def how_to_resume(folder: RunFolder) -> str:
 
 
 def why_and_remedy(results: ResultSet) -> str:
-    """What follows "interrupted": the reason where there is one, and the command that resumes, which it may name."""
+    """The text after "interrupted": the reason, if there is one, and the command that resumes, unless it names it."""
     why, resume = results.provenance.get("interrupted_by") or "", how_to_resume(results.folder)
     return (f": {why}" if why else "") + ("" if resume in why else f"; to continue: {resume}")
 

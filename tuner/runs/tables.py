@@ -34,9 +34,9 @@ _FIXED = ("trial_id", "training_iteration", "time_total_s", "timestamp", "checkp
 
 
 def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
-    """Adds the trials of trials.csv. Returns the best report of each, as far as it tells. Raises ValueError, csv.Error.
+    """Adds the trials of trials.csv. Returns the best report of each, if the file has it. Raises ValueError, csv.Error.
 
-    Such a report has its objectives, and does not know when it came.
+    Such a report has its objectives, and no time.
     """
     bests = []
     compared = Compared(Compared.by(results.spec).objectives)
@@ -58,7 +58,7 @@ def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
 def _trial(row: Mapping[str, str]) -> Trial:
     name, number, status = row["id"], int(row["number"]), row["status"]
     if not is_id(name):
-        raise ValueError(f"{name!r} is no id of a trial")
+        raise ValueError(f"{name!r} is not the id of a trial")
     if status not in get_args(Status):
         raise ValueError(f"status {status!r} of trial {name!r} is unknown")
     if not 1 <= number <= MAX_STEP:
@@ -101,13 +101,13 @@ def _best(compared: Compared, row: Mapping[str, str]) -> Report:
 def _step(value: int | str) -> int:
     step = int(value)
     if not 0 <= step <= MAX_STEP:
-        raise ValueError(f"{step} is no number of a report")
+        raise ValueError(f"{step} is not the number of a report")
     return step
 
 
 def _seconds(value: float) -> float:
     if not 0 <= value <= MAX_SECONDS:
-        raise ValueError(f"{value} is no running time in seconds")
+        raise ValueError(f"{value} is not a running time in seconds")
     return value
 
 
@@ -188,7 +188,7 @@ def _check_columns(compared: Compared, table: pa.Table) -> None:
         if name in numbers and not (_is_number(kind) or (name not in _FIXED and pa.types.is_boolean(kind))):
             raise ValueError(f"the column {name} holds {kind}, not numbers")
         if not (_is_text(kind) or _is_number(kind) or pa.types.is_boolean(kind)):
-            raise ValueError(f"the column {name} holds {kind}, which is no metric")
+            raise ValueError(f"the column {name} holds {kind}, which is not a metric")
     if not pa.types.is_integer(kinds["training_iteration"]):
         raise ValueError("the column training_iteration holds no whole numbers")
 
@@ -220,7 +220,7 @@ def read_lineage(results: ResultSet, content: Any) -> None:
 
 
 def _check_ends(courses: Mapping[str, list[Segment]]) -> None:
-    """Raises ValueError where a trial continues from itself, over others: the way back over donors has no end."""
+    """Raises ValueError if a trial continues from itself, over others: the way back over donors has no end."""
     ends: set[tuple[str, int]] = set()
     for name, segments in courses.items():
         for k in range(len(segments)):

@@ -27,7 +27,7 @@ class Report:
     """Folder of the checkpoint reported with it, below the run folder; None if there was none."""
 
     def number(self, metric: str) -> float:
-        """The value of ``metric``; NaN where it was not reported, or is no number that a float can hold."""
+        """The value of ``metric``; NaN if it was not reported, or is not a number that a float can hold."""
         try:
             return float(self.metrics[metric])
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -76,7 +76,7 @@ class Trial:
     micro_batch: int | None = None
     """The micro-batch to which it was reduced for lack of memory; None: it runs as it was suggested."""
     host: str = ""
-    """Where it ran last (its first worker); empty where it never started."""
+    """The node on which it ran last (its first worker); empty if it never started."""
 
     @property
     def steps(self) -> int:

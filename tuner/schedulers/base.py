@@ -140,7 +140,7 @@ class SchedulerSpec(AlgorithmSpec):
         return False
 
     def unsimulated(self) -> str | None:
-        """Why a table of learning curves cannot stand for its trials; None where it can."""
+        """Why a table of learning curves cannot stand for its trials; None if it can."""
         if self.changes_configurations:
             return "changes the configurations of running trials, and a table has no curve for that"
         return None
@@ -168,7 +168,7 @@ class SchedulerSpec(AlgorithmSpec):
         return (float(trials),) * len(self.rungs())
 
     def unsuited(self, search: str) -> str | None:
-        """Why this scheduler makes no sense with ``search.kind: search``, and what does; None where it makes sense."""
+        """Why this scheduler makes no sense with ``search.kind: search``, and what does; None if it makes sense."""
         return None
 
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
@@ -193,12 +193,12 @@ class TimedSpec(SchedulerSpec):
         return self.time_attr, self.max_t
 
     def check_grace_period(self, grace_period: int) -> None:
-        """Raises ValueError where no trial would end before its end."""
+        """Raises ValueError if no trial would end before its end."""
         if grace_period > self.max_t:
             raise ValueError(f"grace_period {grace_period} is above max_t {self.max_t}: it must be at most max_t")
 
     def check_rungs(self, rungs: Iterable[int], reduction_factor: float) -> None:
-        """Raises ValueError where two of the ascending ``rungs`` are the same step, or there are too many of them."""
+        """Raises ValueError if two of the ascending ``rungs`` are the same step, or there are too many of them."""
         for count, (rung, following) in enumerate(pairwise(rungs)):
             if count == _MOST_RUNGS:
                 raise ValueError(

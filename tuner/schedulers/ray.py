@@ -64,7 +64,7 @@ class RayScheduler(SchedulerSpec):
         raise InputError(f"scheduler.kind: {self.class_path} {self.unsimulated()}")
 
     def build_ray(self, metric: str, mode: Mode) -> TrialScheduler:
-        """The scheduler for a Ray run. Raises InputError where the class or its options are wrong."""
+        """The scheduler for a Ray run. Raises InputError if the class or its options are wrong."""
         scheduler_class = self._load()
         parameters = signature_of(scheduler_class, self.class_path).parameters
         ours = {"time_attr": self.time_attr, "max_t": self.max_t}

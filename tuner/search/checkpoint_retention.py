@@ -51,7 +51,7 @@ def copy_name(segment: Segment) -> str:
 
 
 def _copy(trial: Trial) -> str:
-    """Where the copy lies from which the trial's latest segment starts; empty where it starts from none."""
+    """Where the copy lies from which the trial's latest segment starts; empty if it starts from none."""
     return f"{RAY}/{trial.id}/{copy_name(trial.segments[-1])}" if trial.segments else ""
 
 
@@ -146,7 +146,7 @@ class CheckpointRetention:
     # --- limits ---
 
     def lacks_room(self) -> str:
-        """Why no trial may start: the disk is nearly full; empty where one may. Says it once, and when it is over."""
+        """Why no trial may start: the disk is nearly full; empty if one may. Says it once, and when it is over."""
         folder, limit = self._results.folder, self._limits.min_free_gib
         found = [math.inf]
         if folder.is_local and limit and not self._storing.attempt(lambda: found.append(free_bytes(folder.path))):
@@ -226,7 +226,7 @@ class CheckpointRetention:
     def clear(self) -> None:
         """Deletes what is forgotten. Call it when the disk has all events.
 
-        Raises OSError where that fails: call it again.
+        Raises OSError if that fails: call it again.
         """
         for folder in list(self._forgotten):
             self._results.folder.delete(folder)

@@ -50,7 +50,7 @@ class SearchControl:
 
     @property
     def reason(self) -> str:
-        """Why the search did not come to its end, in one line: an error, or a signal; empty where it did."""
+        """Why the search did not come to its end, in one line: an error, or a signal; empty if it did."""
         return " ".join(str(self.fatal).split()) if self.fatal else self.asked_by
 
     def first_trial_started(self) -> None:

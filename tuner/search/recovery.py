@@ -36,7 +36,7 @@ class StoredSearch:
     tail: list[Event] = field(default_factory=list)
     """The events after the snapshot."""
     request: str = ""
-    """By which the search was made longer that has not come to its end since; empty where there is none."""
+    """By which the search was made longer that has not come to its end since; empty if there is none."""
     notices: list[str] = field(default_factory=list)
     """What the user should know of how it was recovered."""
     trust: bool = False
@@ -104,7 +104,7 @@ def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
     """Reads the journal of a run, and repairs it where anything of it is lost.
 
     ``files``: what the run's other files hold, for where the journal has lost even the experiment. The caller holds the
-    lock of the folder. ``trust``: Python objects in it are opened whoever pickled them. Raises InputError where they
+    lock of the folder. ``trust``: Python objects in it are opened whoever pickled them. Raises InputError if they
     must not be, where neither journal nor snapshot is left of a search that had trials, and where nothing tells its
     experiment.
     """
@@ -212,7 +212,7 @@ def _extended(events: Iterable[Event]) -> bool:
 
 
 def _opened(events: Iterable[Event], folder: RunFolder, trust: bool) -> Iterator[Event]:
-    """``events`` with the Python objects of their configurations. Raises InputError where one must not be opened."""
+    """``events`` with the Python objects of their configurations. Raises InputError if one must not be opened."""
     for event in events:
         try:
             yield opened(event, trust) if event["what"] in ("suggested", "trial") or "segment" in event else event

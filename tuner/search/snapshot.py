@@ -42,7 +42,7 @@ class Snapshot:
     """Seconds of the search."""
     course: SearchState
     trials: Callable[[], list[Trial]] | None
-    """Loads them: a search whose journal is whole does not need them. Raises InputError where they cannot be read.
+    """Loads them: a search whose journal is whole does not need them. Raises InputError if they cannot be read.
 
     None in the snapshot of a large search that runs: to write them would hold it up."""
 

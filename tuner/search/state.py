@@ -49,7 +49,7 @@ class SearchState:
         return self.fidelity(number, metrics), tuple(float(metrics[o.metric]) for o in self.objectives)
 
     def suggest(self, trial_id: str) -> Configuration | None:
-        """The configuration of a new trial; None where the searcher has no more."""
+        """The configuration of a new trial; None if the searcher has no more."""
         return self.searcher.suggest(trial_id)
 
     def add(self, trial_id: str, configuration: Configuration) -> None:

@@ -94,7 +94,7 @@ class StoragePatience:
 
 
 def probe(folder: RunFolder) -> None:
-    """Writes `PROBE_BYTES` to a file of its own in ``folder``, and deletes it. Raises OSError where that fails."""
+    """Writes `PROBE_BYTES` to a file of its own in ``folder``, and deletes it. Raises OSError if that fails."""
     name = f".probe-{uuid.uuid4().hex}"
     try:
         folder.write(name, bytes(PROBE_BYTES))

@@ -25,7 +25,7 @@ class _Steps:
         self.epochs, self.seconds = array("d"), array("d")
 
     def get(self, step: int) -> tuple[float, float] | None:
-        """Epoch and seconds at a report; None where there is none."""
+        """Epoch and seconds at a report; None if there is none."""
         i = bisect_left(self.steps, step)
         return (self.epochs[i], self.seconds[i]) if i < len(self.steps) and self.steps[i] == step else None
 
@@ -143,7 +143,7 @@ class UsageTracker:
     def _taken(self, donor: str, step: int) -> float | None:
         """The epoch of the donor's checkpoint of report ``step``; of one that it took over itself, that one's.
 
-        None where a damaged journal has lost that report.
+        None if a damaged journal has lost that report.
         """
         at = self._at.get(donor)
         found = at.get(step) if at else None

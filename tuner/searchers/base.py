@@ -105,7 +105,7 @@ class SearchSpec(AlgorithmSpec):
 
     @property
     def max_objectives(self) -> float:
-        """How many objectives it can search for at once; infinite where any number is the same to it."""
+        """How many objectives it can search for at once; infinite if any number is the same to it."""
         return 1
 
     def for_trials(self, trials: int) -> SearchSpec:

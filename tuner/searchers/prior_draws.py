@@ -19,7 +19,7 @@ _TRIES = 1000
 def believed_point(task: SearchProblem) -> Configuration | None:
     """The mode of the priors, with the other parameters drawn at random so that the constraints hold.
 
-    None where there is no prior, where no draw satisfies the constraints, and where ``grid_search`` parameters are to
+    None if there is no prior, where no draw satisfies the constraints, and where ``grid_search`` parameters are to
     be gone through in turn."""
     from numpy.random import default_rng
 

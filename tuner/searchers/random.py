@@ -149,7 +149,7 @@ class Draw:
     from_prior: bool
     judged: bool = False
     score: tuple[float, float] | None = None
-    """(step, value) when it was judged last; None where it failed."""
+    """(step, value) when it was judged last; None if it failed."""
     success: bool = False
 
 

@@ -85,7 +85,7 @@ class RaySearch(SearchSpec):
         return []
 
     def _construct(self, task: SearchProblem) -> Theirs:
-        """The searcher, told of the space. Raises InputError where it refuses its options or the space."""
+        """The searcher, told of the space. Raises InputError if it refuses its options or the space."""
         searcher_class = self._load()
         arguments = self._arguments(searcher_class, task.seed)
         try:

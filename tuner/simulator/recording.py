@@ -50,7 +50,7 @@ class Recording:
 
 
 def record(results: ResultSet) -> Recording:
-    """The table of a run. Raises InputError where it has no usable report, or a name that the format takes."""
+    """The table of a run. Raises InputError if it has no usable report, or a name that the format takes."""
     import pandas as pd
 
     scheduler = results.section("scheduler")

@@ -82,7 +82,7 @@ def simulate(
 
     A trial reports each fidelity when the table's cumulative seconds say so, and ends with its curve; a resumed trial
     continues where it paused, at no cost. Ends after ``trials`` configurations, when none of them can continue, or at
-    ``seconds`` of virtual time. Raises InputError where neither is given, or where the scheduler cannot be simulated.
+    ``seconds`` of virtual time. Raises InputError if neither is given, or where the scheduler cannot be simulated.
     """
     problem = simulation_problem(scheduler)
     if problem:

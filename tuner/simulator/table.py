@@ -2,7 +2,7 @@
 
 The format: a parquet file with one row for each configuration at each fidelity, in any order, and the columns
 
-- one for each parameter of the search space that is chosen, by its dotted name (``model.width``); empty where a
+- one for each parameter of the search space that is chosen, by its dotted name (``model.width``); empty if a
   condition makes it inactive; a value that is a list or a mapping, or in a column of mixed kinds, is written as JSON;
 - the fidelity, such as ``epoch``: whole numbers above 0, the same ones for every configuration;
 - every metric that an experiment may ask for: finite numbers;
@@ -58,7 +58,7 @@ class Table:
     measured: float
     """The share of rows that were measured, and not carried on from earlier ones."""
     _points: NDArray[np.float64]
-    """Each configuration in the unit cube: one column a free parameter, NaN where it is inactive."""
+    """Each configuration in the unit cube: one column a free parameter, NaN if it is inactive."""
     _categorical: NDArray[np.bool_]
     """Which columns of ``_points`` stand for categories."""
 
@@ -319,5 +319,5 @@ def _has(configuration: Configuration, parameter: Parameter) -> bool:
 
 
 def _point(free: list[Parameter], configuration: Configuration) -> list[float]:
-    """Where ``configuration`` lies in the unit cube; NaN where a parameter is inactive."""
+    """Where ``configuration`` lies in the unit cube; NaN if a parameter is inactive."""
     return [p.domain.to_unit(at(configuration, p.path)) if _has(configuration, p) else math.nan for p in free]

@@ -52,7 +52,7 @@ class AlgorithmSpec(Model):
 
 
 def _restored(class_path: str, roots: tuple[Path, ...], state: dict[Any, Any]) -> AlgorithmSpec:
-    """A specification that was pickled. Raises InputError where its class cannot be imported."""
+    """A specification that was pickled. Raises InputError if its class cannot be imported."""
     cls = import_attribute(class_path, roots)
     spec: AlgorithmSpec = cls.__new__(cls)
     spec.__setstate__(state)

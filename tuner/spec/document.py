@@ -282,7 +282,7 @@ class Limits:
 
 
 def scalar_problem(value: Any, written: str = "") -> str:
-    """Why ``value``, a text or a number (``written`` so), cannot be recorded; empty where it can."""
+    """Why ``value``, a text or a number (``written`` so), cannot be recorded; empty if it can."""
     if isinstance(value, str):
         try:
             value.encode()

@@ -18,7 +18,7 @@ class SearchProblem:
     trials: int
     """How many configurations will be asked for at most."""
     max_t: int | None
-    """The fidelity (in steps) at which a trial is complete; None where the scheduler knows none."""
+    """The fidelity (in steps) at which a trial is complete; None if the scheduler knows none."""
     seed: int
 
     @property

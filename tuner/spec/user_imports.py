@@ -171,7 +171,7 @@ def innermost(error: BaseException) -> str:
 
 
 def signature_of(function: Any, reference: str) -> inspect.Signature:
-    """Its signature. Raises InputError where it has none that can be read."""
+    """Its signature. Raises InputError if it has none that can be read."""
     try:
         with no_exit():
             return inspect.signature(function)

@@ -44,7 +44,7 @@ def contains(values: tuple[Any, ...], value: Any) -> bool:
 
 
 def index_of(values: tuple[Any, ...], value: Any) -> int:
-    """The position of ``value`` in ``values``, in the sense of `identity`. Raises ValueError where it is not there."""
+    """The position of ``value`` in ``values``, in the sense of `identity`. Raises ValueError if it is not there."""
     return [value_key(known) for known in values].index(value_key(value))
 
 

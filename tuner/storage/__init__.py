@@ -1,1 +1,1 @@
-"""Where a run lies: its folder on any file system, its lock, the checks of what it holds."""
+"""The storage of a run: its folder on any file system, its lock, and the checks of its contents."""

@@ -153,7 +153,7 @@ class RunFolder:
 
         path = posixpath.join(self.path, name)
         if self.is_local and self.filesystem.get_file_info(path).type in (FileType.Directory, FileType.Unknown):
-            raise OSError(f"{name} is no plain file")
+            raise OSError(f"{name} is not a plain file")
         with self.filesystem.open_input_file(path) as file:
             if most is not None and file.size() > most:
                 raise OSError(f"{name} has {file.size()} bytes, and at most {most} are read")
@@ -230,7 +230,7 @@ def _parts(shown: str) -> tuple[str, str]:
 
 
 def without_password(location: str) -> str:
-    """``location``. Raises InputError where it is a URI with a password or key: files and `ps` would show it."""
+    """``location``. Raises InputError if it is a URI with a password or key: files and `ps` would show it."""
     if "://" in location and has_secret(location):
         remedy = "write it without, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your store reads"
         raise InputError(f"storage {redacted(location, whole=True)!r} holds a password or key: {remedy}")
@@ -261,7 +261,7 @@ def _replace(target: Path, data: bytes, mode: int) -> None:
 def write_file(target: str, data: bytes) -> None:
     """Writes the file that a user names as output, a path or a URI.
 
-    A link is followed. Where the path is a pipe or a device, ``data`` goes into it. Raises OSError.
+    A link is followed. If the path is a pipe or a device, ``data`` is written into it. Raises OSError.
     """
     if "://" in target:
         folder, _, name = target.rpartition("/")
@@ -278,7 +278,7 @@ def write_file(target: str, data: bytes) -> None:
 def open_own(path: Path, flags: int) -> int:
     """A descriptor of a file in a run folder, which is made where it is missing (with O_CREAT in ``flags``).
 
-    Raises EnvironmentFailure where a link or no regular file lies there: what is written would go elsewhere. Raises
+    Raises EnvironmentFailure if a link or no regular file lies there: what is written would go elsewhere. Raises
     OSError as `os.open`.
     """
     try:

@@ -2,12 +2,13 @@
 
 On a local file system the kernel holds the lock, and drops it with the process, however that ends.
 
-An object store has nothing like it. There the lock is a folder, and who wants it first writes a claim, an object of its
-own in that folder, and then looks: where it finds the claim of another process that is alive, it withdraws its own. Of
-two that come at the same moment one sees the other, whichever wrote first (both may: then both withdraw). The owner
-renews its claim from a thread. A claim that was not renewed for `STALE_AFTER_S` is deleted by the next process that
-wants the lock, and an owner whose claim is gone has lost the lock, also if it only stood still. All ages are
-differences between times of the store's own clock: the hosts' clocks may be hours off.
+An object store has no such lock. There the lock is a folder. A process that wants it first writes a claim, an object of
+its own in that folder, and then lists the folder. If it finds the claim of another live process, it withdraws its own.
+Of two processes that come at the same moment at least one sees the other. Both may: then both withdraw.
+
+The owner renews its claim from a thread. The next process that wants the lock deletes a claim that was not renewed for
+`STALE_AFTER_S`. An owner whose claim is gone has lost the lock, even if it was only suspended. All ages are differences
+between times of the store's own clock: the hosts' clocks may be hours off.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Lock(abc.ABC):
 
     @abc.abstractmethod
     def _others(self) -> bytes:
-        """What the process that has the lock wrote; empty if that is not known."""
+        """The text that the lock's owner wrote; empty if it is not known."""
 
     def _lose(self) -> None:
         now = _who(self._others())
@@ -106,7 +107,7 @@ class _Taken(InputError):
 def locked(folder: RunFolder, name: str = LOCK, patience: float = 0.0) -> Iterator[Lock]:
     """Within: no other process gets the lock ``name`` of ``folder``, unless this one dies or stands still.
 
-    Raises InputError where one still has it after ``patience`` seconds, and EnvironmentFailure where the storage cannot
+    Raises InputError if one still has it after ``patience`` seconds, and EnvironmentFailure where the storage cannot
     be locked.
     """
     give_up = time.monotonic() + patience
@@ -247,7 +248,7 @@ def claims_of(name: str) -> str:
 
 
 def holder(folder: RunFolder) -> dict[str, Any] | None:
-    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None where none does, or none is known.
+    """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None if none does, or none is known.
 
     Only looks: the folder may be one in which this process may not write. In an object store it therefore compares the
     store's clock with that of this host, as good as that is; `locked` does not.

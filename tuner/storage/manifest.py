@@ -76,10 +76,10 @@ def _sync_folder(path: Path) -> None:
 
 
 def find_damage(folder: RunFolder) -> str:
-    """What is wrong with the checkpoint in ``folder``, in words; empty where nothing is.
+    """The damage of the checkpoint in ``folder`` as a text; empty if there is none.
 
-    One without a manifest is taken as it is, as those of older versions have none, unless all older checkpoints of the
-    run have one. On a remote file system, which keeps checksums itself, only names and sizes are compared.
+    A checkpoint without a manifest counts as undamaged, because older versions wrote none, unless all older checkpoints
+    of the run have one. A remote file system keeps checksums itself: there only names and sizes are compared.
     """
     try:
         if not folder.exists():

@@ -18,7 +18,7 @@ _BYTES = 32
 
 
 def signature(data: bytes) -> str:
-    """Of ``data`` by this user's key (HMAC-SHA-256, hexadecimal); empty where the user can have no key."""
+    """Of ``data`` by this user's key (HMAC-SHA-256, hexadecimal); empty if the user can have no key."""
     key, _ = _key()
     return hmac.new(key, data, hashlib.sha256).hexdigest() if key else ""
 
@@ -29,13 +29,13 @@ def is_ours(data: bytes, signed: str) -> bool:
 
 
 def key_file() -> Path:
-    """Where this user's key lies."""
+    """The path of this user's key."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "tuner" / "key"
 
 
 def why_unused() -> str:
-    """Why this user's key is not used; empty where it is."""
+    """Why this user's key is not used; empty if it is."""
     return _key()[1]
 
 
@@ -52,7 +52,7 @@ def _key() -> tuple[bytes, str]:
         known = os.fstat(file)
         key = stream.read(_BYTES + 1) if stat.S_ISREG(known.st_mode) else b""
     if len(key) != _BYTES:
-        return b"", f"{path} is no key of tuner: delete it"
+        return b"", f"{path} is not a key of tuner: delete it"
     if known.st_uid != os.getuid():
         return b"", f"{path} is another user's"
     if known.st_mode & 0o077:

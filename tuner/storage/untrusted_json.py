@@ -12,7 +12,7 @@ MAX_DEPTH = 100
 def parsed(text: str | bytes) -> Any:
     """The value of a JSON text; text in it that no encoding can hold (half a surrogate pair) is replaced.
 
-    Raises ValueError where it is no JSON, or is nested deeper than `MAX_DEPTH`.
+    Raises ValueError if it is not JSON, or is nested deeper than `MAX_DEPTH`.
     """
     text = text if isinstance(text, str) else text.decode()
     try:

@@ -1,4 +1,4 @@
-"""Where a run is seen: progress on the terminal, and mirrors that hold it elsewhere, sent by a process of their own."""
+"""Trackers that mirror a run elsewhere, such as MLflow; a process of their own sends it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.tracking.backends.base import TrackingBackend
 
 
 def backends_of(tracking: Tracking, results: ResultSet) -> list[TrackingBackend]:
-    """Those that an experiment asks for. Raises InputError where one cannot be made for this run."""
+    """Those that an experiment asks for. Raises InputError if one cannot be made for this run."""
     mirrors: list[TrackingBackend] = []
     if tracking.mlflow is not None:
         from tuner.tracking.backends.mlflow import MlflowBackend
@@ -30,7 +30,7 @@ def backends_of(tracking: Tracking, results: ResultSet) -> list[TrackingBackend]
 
 
 def check_reachable(tracking: Tracking, storage: RunFolder, say: Callable[[str], None]) -> None:
-    """Raises EnvironmentFailure where a mirror that is required cannot be used; says so of one that is not."""
+    """Raises EnvironmentFailure if a required mirror cannot be used; prints a notice about any other."""
     from tuner.tracking.preflight import check_mlflow, check_wandb
 
     checks: list[tuple[bool, Callable[[], None]]] = []

@@ -2,11 +2,11 @@
 
     python -m tuner.tracking.follower [MODULE …]
 
-A process and not a thread: importing MLflow and writing to it takes seconds of one core, in which a thread would hold
-up the loop that drives the search. The journal is its spool: what a server that is away does not get stays there. When
-it has imported the modules it reads the run folder's name from stdin, which ends when that folder is complete, or with
-the search's process when that is killed. On stdout it writes one JSON object a line: a ``notice`` for the user, and in
-the end what is ``missing``: why not all could be sent, or ''.
+It is a process and not a thread: importing MLflow and writing to it takes seconds of one core, in which a thread would
+hold up the loop that drives the search. The journal is its spool: it keeps all that an absent server does not get.
+After it has imported the modules, it reads the run folder's name from stdin. Stdin ends when that folder is complete,
+or when the search's process is killed. On stdout it writes one JSON object a line. A ``notice`` is for the user. The
+last one is ``missing``: the reason why some reports could not be sent, or ''.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outbox:
     waiting: set[str] = field(default_factory=set)
     """Trials of which something is new."""
     trouble: str = ""
-    """Why it failed last; empty where it works."""
+    """Why it failed last; empty if it works."""
     _opened: bool = False
     _not_before: float = 0.0
 

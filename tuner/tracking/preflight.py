@@ -15,7 +15,7 @@ _TIMEOUT_S = 10.0
 
 
 def check_mlflow(uri: str | None, storage: RunFolder) -> None:
-    """Raises EnvironmentFailure where ``uri`` (or the database in ``storage``) is no MLflow that answers."""
+    """Raises EnvironmentFailure if no MLflow answers at ``uri`` (or the database in ``storage``)."""
     uri = uri or default_uri(storage)
     problem = _server_problem(uri) if uri.startswith(("http://", "https://")) else _database_problem(uri, storage)
     if problem:
@@ -48,7 +48,7 @@ def _server_problem(uri: str) -> str:
             "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         )
     if answer.status_code != 200 or "json" not in answer.headers.get("content-type", ""):
-        return f"is no MLflow server (it answers HTTP {answer.status_code})"
+        return f"is not an MLflow server (it answers HTTP {answer.status_code})"
     return ""
 
 
@@ -90,7 +90,7 @@ def _database_problem(uri: str, storage: RunFolder) -> str:
 
 
 def check_wandb(mode: str) -> None:
-    """Raises InputError where the package is missing, EnvironmentFailure where nobody is logged in."""
+    """Raises InputError if the package is missing, EnvironmentFailure where nobody is logged in."""
     import importlib.util
     import netrc
 

@@ -117,4 +117,4 @@ class TrackingProcess:
 
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-"""Where the follower finds this package, installed or not."""
+"""The folder in which the follower finds this package, installed or not."""

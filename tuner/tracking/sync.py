@@ -16,7 +16,7 @@ from tuner.tracking.follower import TRACKING_LOCK
 def sync_run(results: ResultSet, mlflow_uri: str | None = None) -> list[TrackingBackend]:
     """Brings the mirrors of a run up to date, and returns them.
 
-    ``mlflow_uri``: of the MLflow to send to in place of what the experiment asks for. Raises InputError where a process
+    ``mlflow_uri``: of the MLflow to send to in place of what the experiment asks for. Raises InputError if a process
     searches, which sends by itself, and EnvironmentFailure where a mirror cannot be used.
     """
     if holder(results.folder) is not None:
@@ -34,7 +34,7 @@ def sync_run(results: ResultSet, mlflow_uri: str | None = None) -> list[Tracking
 def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:
     """What the experiment of a run asks for; MLflow beside the run folders where it asks for nothing.
 
-    Raises InputError where ``mlflow_uri`` is none.
+    Raises InputError if ``mlflow_uri`` is none.
     """
     tracking = Tracking.model_validate(results.section("tracking"))
     if mlflow_uri is not None:

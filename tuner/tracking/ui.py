@@ -41,7 +41,7 @@ class Page:
     def served(self, port: int | None) -> Iterator[str]:
         """Within: the page's address answers.
 
-        Raises InputError where ``port`` is taken, EnvironmentFailure where the server does not come up.
+        Raises InputError if ``port`` is taken, EnvironmentFailure where the server does not come up.
         """
         if self.uri.startswith(("http://", "https://")):
             yield f"{self.uri.rstrip('/')}/{self.path}"
@@ -96,7 +96,7 @@ def page_of_storage(storage: str) -> Page:
 
 
 def _free(port: int | None) -> int:
-    """``port``, or one that is free. Raises InputError where it is taken."""
+    """``port``, or one that is free. Raises InputError if it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

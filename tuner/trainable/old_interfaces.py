@@ -31,7 +31,7 @@ def note(old: str, new: str) -> None:
 
 
 def news() -> str:
-    """What was used, in one line; empty where nothing was since the last call."""
+    """What was used, in one line; empty if nothing was since the last call."""
     if len(_used) == _told[0]:
         return ""
     _told[0] = len(_used)

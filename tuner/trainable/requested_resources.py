@@ -12,7 +12,7 @@ _NAMES = {"CPU": "cpu", "GPU": "gpu"}
 def requested(train: Callable[[Any], Any], configs: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """The resources of a trial by their names in an experiment file; None where ``train`` asks for none.
 
-    ``configs``: configurations of trials, which the request may depend on. Raises ValueError where it cannot be met:
+    ``configs``: configurations of trials, which the request may depend on. Raises ValueError if it cannot be met:
     all trials of a run get the same, on one node.
     """
     asks = getattr(train, "_resources", None)

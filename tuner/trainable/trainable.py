@@ -38,13 +38,13 @@ _SHOWN = 200
 
 @dataclass(frozen=True)
 class Trainable:
-    """The functions of one trainable module (DESIGN 3.3); the optional ones are None where the module has none."""
+    """The functions of one trainable module (DESIGN 3.3); the optional ones are None if the module has none."""
 
     reference: str
     roots: tuple[Path, ...]
     train: Callable[[Any], Any]
     config_type: type | None
-    """The dataclass or pydantic model that ``train`` takes; None where it takes a plain dict."""
+    """The dataclass or pydantic model that ``train`` takes; None if it takes a plain dict."""
     module: ModuleType
 
     def _optional(self, name: str) -> Callable[..., Any] | None:
@@ -53,7 +53,7 @@ class Trainable:
 
     @property
     def parameters(self) -> tuple[str, ...] | None:
-        """Names of what its Config takes; None where it takes a plain dict."""
+        """Names of what its Config takes; None if it takes a plain dict."""
         return None if self.config_type is None else tuple(_fields(self.config_type) or ())
 
     @property
@@ -95,7 +95,7 @@ class Trainable:
             return dict(function(self.make_config(config)) or {})
 
     def checkpoint_bytes(self, config: Configuration) -> int | None:
-        """The module's own estimate of one checkpoint's size; None where it gives none."""
+        """The module's own estimate of one checkpoint's size; None if it gives none."""
         function = self._optional("checkpoint_bytes")
         if function is None:
             return None
@@ -106,7 +106,7 @@ class Trainable:
         return size
 
     def micro_batch(self, values: Configuration) -> int | None:
-        """Examples that go through the model at once with ``values``; None where the trainable has no ``micro_batch``.
+        """Examples that go through the model at once with ``values``; None if the trainable has no ``micro_batch``.
 
         That is ``micro_batch``, or all of ``batch_size`` where it is None or larger.
         """
@@ -139,7 +139,7 @@ class Trainable:
         return TypeAdapter(self.config_type)
 
     def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
-        """Why ``values`` do not fit ``config_type``: (path of the key, message); empty where they do."""
+        """Why ``values`` do not fit ``config_type``: (path of the key, message); empty if they do."""
         if isinstance(self.train, (Script, Objective)):
             return self.train.complaints(values)
         if self.config_type is None:

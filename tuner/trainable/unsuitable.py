@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def unsuitable(train: Any) -> str | None:
-    """Why ``train`` is no trainable, to follow its name in a message; None where it may be one."""
+    """Why ``train`` is no trainable, to follow its name in a message; None if it may be one."""
     kind = type(train)
     is_class = issubclass(kind, type)
     bases = type.__dict__["__mro__"].__get__(train if is_class else kind)

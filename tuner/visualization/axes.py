@@ -29,7 +29,7 @@ class Axis:
 
     name: str
     positions: tuple[float | None, ...]
-    """Of each trial: its value, of a category the index; None where the parameter is absent (its ``when`` failed)."""
+    """Of each trial: its value, of a category the index; None if the parameter is absent (its ``when`` failed)."""
     low: float
     high: float
     log: bool = False

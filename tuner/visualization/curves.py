@@ -150,7 +150,7 @@ def _fate(trial: Trial) -> tuple[float, str]:
 def learning_curves(results: ResultSet, trials: Sequence[Trial]) -> tuple[go.Figure, int] | None:
     """The curves of ``trials``, one trace for all that came to the same rung; how many values lie outside of the axis.
 
-    None where nothing was reported.
+    None if nothing was reported.
     """
     import numpy as np
     import plotly.graph_objects as go

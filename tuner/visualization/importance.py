@@ -41,7 +41,7 @@ class Importance:
 
 
 def importance(results: ResultSet, trials: Sequence[Trial]) -> Importance | None:
-    """Of ``trials``, which all have a result, best first; None where they are fewer than `LEAST_TRIALS`.
+    """Of ``trials``, which all have a result, best first; None if they are fewer than `LEAST_TRIALS`.
 
     PED-ANOVA (Watanabe et al. 2023; with conditional parameters as in its extension of 2026): the Pearson divergence
     between the densities of a parameter in the best trials and in all. It ranks trials and does not fit their values,

@@ -207,7 +207,7 @@ def pair(axes: Sequence[Axis], found: Importance | None) -> tuple[Axis, Axis] | 
 
 
 def contour(results: ResultSet, trials: Sequence[Trial], x: Axis, y: Axis) -> go.Figure | None:
-    """The objective over two parameters, interpolated linearly between trials; None where they are too few."""
+    """The objective over two parameters, interpolated linearly between trials; None if they are too few."""
     import numpy as np
     import plotly.graph_objects as go
     from scipy.interpolate import griddata

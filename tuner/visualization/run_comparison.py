@@ -42,11 +42,11 @@ class Row:
 
     run: str
     best: float | None
-    """Of the first objective, at any fidelity; None where nothing was reported."""
+    """Of the first objective, at any fidelity; None if nothing was reported."""
     seconds_to_best: float | None
     """Of search, until the best value was reported."""
     seconds_to_target: float | None
-    """None where the target was not reached."""
+    """None if the target was not reached."""
     epochs_to_target: float | None
     seconds: float | None
     """Of search, in all; None, as all times and epochs, of a run whose reports are lost."""
@@ -63,7 +63,7 @@ class RunComparison:
 
     entrants: tuple[ComparedRun, ...]
     target: float | None
-    """A value of the objective that the runs are timed to; None where no run has a result."""
+    """A value of the objective that the runs are timed to; None if no run has a result."""
 
     @property
     def objective(self) -> Objective:
@@ -99,7 +99,7 @@ class RunComparison:
 def race(runs: Sequence[ResultSet], target: float | None = None) -> RunComparison:
     """``target``: the value that the runs are timed to; by default the worst of their best, which all reach.
 
-    Raises InputError where the runs do not have the same objectives.
+    Raises InputError if the runs do not have the same objectives.
     """
     written = {results.folder.shown: objectives_line(results) for results in runs}
     if len(set(written.values())) > 1:

@@ -104,7 +104,7 @@ def view(values: Sequence[float], objective: Objective) -> tuple[list[float] | N
 
 
 def outside(count: int) -> str:
-    """A caption's words for `view`; empty where nothing is outside."""
+    """A caption's words for `view`; empty if nothing is outside."""
     if not count:
         return ""
     verb = "value lies" if count == 1 else "values lie"

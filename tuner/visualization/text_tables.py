@@ -93,7 +93,7 @@ class Saved:
 
 
 def saved(results: ResultSet) -> Saved | None:
-    """None where no scheduler stops early, or nothing was reported."""
+    """None if no scheduler stops early, or nothing was reported."""
     scheduler = results.section("scheduler")
     reported = [trial for trial in results.trials if trial.reports]
     if not scheduler.get("max_t") or not reported or changes_configurations(scheduler["kind"]):
@@ -106,7 +106,7 @@ def saved(results: ResultSet) -> Saved | None:
 
 
 def savings_line(results: ResultSet) -> str:
-    """What early stopping saved, in units of the scheduler's ``time_attr``; empty where no scheduler stops early."""
+    """What early stopping saved, in units of the scheduler's ``time_attr``; empty if no scheduler stops early."""
     found = saved(results)
     if found is None:
         return ""
@@ -155,14 +155,14 @@ def status_line(results: ResultSet) -> str:
 
 
 def counts(results: ResultSet) -> str:
-    """``4 completed, 20 stopped``: trials by status; empty where there is none."""
+    """``4 completed, 20 stopped``: trials by status; empty if there is none."""
     found: Counter[str] = Counter(trial.status for trial in results.trials)
     order = ("completed", "stopped", "failed", "running", "paused", "pending")
     return ", ".join(f"{found[status]} {status}" for status in order if found[status])
 
 
 def failed_attempts(results: ResultSet) -> str:
-    """``failed attempts: 4 (3 process died, 1 hung)``; empty where there was none."""
+    """``failed attempts: 4 (3 process died, 1 hung)``; empty if there was none."""
     kinds = Counter(failure.kind for trial in results.trials for failure in trial.failures)
     return f"failed attempts: {kinds.total()} ({', '.join(f'{n} {k}' for k, n in kinds.most_common())})" * bool(kinds)
 

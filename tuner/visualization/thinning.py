@@ -52,7 +52,7 @@ def course(reports: Sequence[Report], trials: int) -> list[Report]:
 
 
 def left_out(results: ResultSet, count: int) -> str:
-    """A caption's words for `shown`; empty where all trials are."""
+    """A caption's words for `shown`; empty if all trials are."""
     if count >= len(results.trials):
         return ""
     whose = f"{count} of the {len(results.trials)} trials: the best, the latest, and the latest that failed"
@@ -60,12 +60,12 @@ def left_out(results: ResultSet, count: int) -> str:
 
 
 def thinned(results: ResultSet, count: int) -> str:
-    """A caption's words for `course`; empty where every report is drawn."""
+    """A caption's words for `course`; empty if every report is drawn."""
     longest = max((len(trial.reports) for trial in results.trials), default=0)
     most = max(2, MOST_POINTS // max(count, 1))
     return f" Of each curve at most {most} reports are drawn; {REPORTS} has all of them." if longest > most else ""
 
 
 def cut(count: int, most: int, where: str = FAILURES) -> str:
-    """A caption's words for a list of which the latest ``most`` are shown; empty where all are."""
+    """A caption's words for a list of which the latest ``most`` are shown; empty if all are."""
     return f"Shown are the latest {most} of {count}; {where} has all of them." if count > most else ""

@@ -20,7 +20,7 @@ class TimedReport:
     trial: str
     step: int
     seconds: float
-    """Of the search, without the time between an interruption and its resumption; NaN where that is not known."""
+    """Of the search, without the time between an interruption and its resumption; NaN if that is not known."""
     epochs: float
     """Spent over all trials, in units of the scheduler's ``time_attr``."""
     point: tuple[float, ...]

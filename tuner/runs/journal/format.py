@@ -1,4 +1,4 @@
-"""What a journal is made of: its lines, and the file or the objects that hold them.
+"""The format of a journal: its lines, and the file or the objects that hold them.
 
 A line is an event: the CRC-32 of the rest in hexadecimal, a space, and a JSON object with ``n`` (its number, counted
 from 1) and ``what``.
@@ -33,7 +33,7 @@ def line_of(event: Event) -> bytes:
 
 
 def event_of(line: bytes) -> Event | None:
-    """The event of a line without its end; None where it is none."""
+    """The event of a line without its end; None if it is none."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         return None
@@ -46,7 +46,7 @@ def event_of(line: bytes) -> Event | None:
 
 @contextlib.contextmanager
 def opened_file(folder: RunFolder) -> Iterator[int | None]:
-    """Within: the local file; None where there is none. Raises EnvironmentFailure where it is no plain file."""
+    """Within: the local file; None if there is none. Raises EnvironmentFailure if it is not a plain file."""
     path = folder.local_path / f"{JOURNAL}.jsonl"
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -57,7 +57,7 @@ def opened_file(folder: RunFolder) -> Iterator[int | None]:
         raise EnvironmentFailure(f"{path} cannot be read: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise EnvironmentFailure(f"{path} is no plain file: the run folder is damaged")
+            raise EnvironmentFailure(f"{path} is not a plain file: the run folder is damaged")
         yield file
     finally:
         os.close(file)

@@ -17,7 +17,7 @@ _PIECE_BYTES = 1 << 22
 """How much of a file is read at a time."""
 
 _LONGEST_LINE = 1 << 28
-"""Bytes: a trial that a recovery writes down as one event may have a million reports. More than that is no line."""
+"""Bytes. A trial that a recovery writes as one event may have a million reports. Anything longer is not a line."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class JournalReader:
 
     folder: RunFolder
     compared: Compared = field(default_factory=Compared)
-    """What reports must tell, as far as that is known before ``began``, which says it, was read."""
+    """The metrics that reports must have, if known before the event ``began``, which names them, was read."""
     number: int = 0
     """Of the latest event that was read."""
     size: int = 0
@@ -34,7 +34,7 @@ class JournalReader:
     lost: list[tuple[int, int]] = field(default_factory=list)
     """Numbers, first and last, of events that are missing before the latest one that was read."""
     damaged: int = 0
-    """Whole lines that are no events."""
+    """Whole lines that do not hold an event."""
     torn: bool = False
     """Whether its last line is not whole: it is being written, or was when the writer was killed."""
     _segment: int = 0
@@ -44,7 +44,7 @@ class JournalReader:
 
     @property
     def damage(self) -> str:
-        """What is lost, in words; empty where nothing is."""
+        """A text that names the lost events; empty if none is lost."""
         told = [f"{self.damaged} damaged line{'s' if self.damaged > 1 else ''}"] if self.damaged else []
         if self.lost:
             missing = [f"{a}" if a == b else f"{a} to {b}" for a, b in self.lost[:5]]
@@ -116,7 +116,7 @@ class JournalReader:
 
 
 def first_event(folder: RunFolder) -> Event | None:
-    """The first event that can be read; None where there is none. Does not read the rest."""
+    """The first event that can be read; None if there is none. Does not read the rest."""
     return next(JournalReader(folder).new(), None)
 
 
@@ -127,7 +127,7 @@ def has_lines(folder: RunFolder) -> bool:
 
 
 def last_event(folder: RunFolder) -> Event | None:
-    """The last event that can be read; None where there is none. Does not read what comes before."""
+    """The last event that can be read; None if there is none. Does not read what comes before."""
     return end_of(folder)[0]
 
 

@@ -29,8 +29,8 @@ SEGMENT_BYTES = 1 << 21
 class JournalWriter:
     """Appends events after those that are there.
 
-    A line that was cut off in mid-write is cut away: nothing can have followed from its event. Where a whole line is
-    damaged `tuner.search.recovery.read_stored_search` comes first.
+    A line that was cut off in mid-write is removed: nothing can have followed from its event. If a whole line is
+    damaged, `tuner.search.recovery.read_stored_search` comes first.
     """
 
     def __init__(self, folder: RunFolder, lock: Lock | None = None) -> None:
@@ -58,7 +58,7 @@ class JournalWriter:
     def sync(self, now: bool = False) -> None:
         """Makes the events safe from a power cut; unless ``now``, only every `SYNC_EVERY_S`.
 
-        Raises OSError where that fails: nothing is lost, and it can be called again. Raises what `Lock.renew` raises.
+        Raises OSError if that fails: nothing is lost, and it can be called again. Raises what `Lock.renew` raises.
         """
         if self._lock:
             self._lock.renew()

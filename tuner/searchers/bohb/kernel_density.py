@@ -1,7 +1,7 @@
 """Kernel density estimates over a space whose parameters may be inactive: what `tuner.searchers.bohb.searcher` models
 with.
 
-A point is a row of `Domain.to_unit`, one column a free parameter, NaN where the parameter is inactive.
+A point is a row of `Domain.to_unit`, one column a free parameter, NaN if the parameter is inactive.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Bohb(SearchSpec):
 class _Candidate:
     configuration: Configuration
     point: list[float]
-    """By free parameter: its value in unit space; NaN where it is inactive."""
+    """By free parameter: its value in unit space; NaN if it is inactive."""
     log_prior: float
     """Logarithm of the density of the priors, relative to the domains', over the active parameters."""
 
@@ -148,7 +148,7 @@ class BohbSearcher(Searcher):
             self._observations.end(trial, step, -self._sign * values[0])
 
     def _best_candidate(self) -> Configuration | None:
-        """The allowed draw from l with the largest l(x)/g(x); None where there is no model yet, or no such draw."""
+        """The allowed draw from l with the largest l(x)/g(x); None if there is no model yet, or no such draw."""
         import numpy as np
 
         split = self._observations.split(self._n_min, self._options.top_n_percent / 100, self._rng)

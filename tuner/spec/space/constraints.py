@@ -72,7 +72,7 @@ class Constraint:
     def holds(self, configuration: Configuration) -> bool:
         """Whether ``configuration`` satisfies it; true where a parameter that it names is inactive.
 
-        False where it has no value (a division by zero, a number that is too large). Raises InputError where a value
+        False if it has no value (a division by zero, a number that is too large). Raises InputError if a value
         has a type that an operator does not take, which `unjudged` finds beforehand in samples.
         """
         try:
@@ -90,7 +90,7 @@ class Constraint:
             return False
 
     def _values(self, configuration: Configuration) -> dict[Path, Any] | None:
-        """Of the parameters that it names; None where one is inactive."""
+        """Of the parameters that it names; None if one is inactive."""
         values = {}
         for path in self.names:
             value: Any = configuration
@@ -145,7 +145,7 @@ def read_constraint(text: str, parameters: Iterable[Path], params: Mapping[str, 
 
 
 def _obstacle(condition: Expression, values: Mapping[Path, Any]) -> TypeError | None:
-    """Why ``condition`` cannot be judged; None where it can, or is undefined for these values only."""
+    """Why ``condition`` cannot be judged; None if it can, or is undefined for these values only."""
     try:
         truth(condition, values)
     except TypeError as error:

@@ -56,15 +56,15 @@ class Domain(ABC):
 
     @property
     def count(self) -> int | None:
-        """How many separate values there are; None where they cannot be enumerated."""
+        """How many separate values there are; None if they cannot be enumerated."""
         return None
 
     def value(self, index: int) -> Any:
-        """The value at ``index`` in ``range(count)``. Raises LookupError where values cannot be enumerated."""
+        """The value at ``index`` in ``range(count)``. Raises LookupError if values cannot be enumerated."""
         raise LookupError(f"{self} has no separate values")
 
     def values(self) -> tuple[Any, ...] | None:
-        """All values in order, or None where they cannot be enumerated."""
+        """All values in order, or None if they cannot be enumerated."""
         return None if self.count is None else tuple(self.value(i) for i in range(self.count))
 
     def problems(self) -> Iterator[tuple[str, str]]:

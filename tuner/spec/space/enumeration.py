@@ -63,7 +63,7 @@ class GridWalk(Iterator[Configuration]):
 
 
 def product_size(parameters: tuple[Parameter, ...]) -> int | float:
-    """How many configurations there are without constraints; infinite where a range is continuous.
+    """How many configurations there are without constraints; infinite if a range is continuous.
 
     Counts without enumerating: parameters that no condition connects multiply, and of those that one connects only
     what the conditions decide is followed. `UNCOUNTED` where there is too much of that.

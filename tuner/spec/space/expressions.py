@@ -43,7 +43,7 @@ class Expression(ABC):
     def value(self, values: Mapping[Path, Any]) -> Any:
         """Its value given the values of all names.
 
-        Raises TypeError where an operator meets a value that it does not take, and `Undefined`.
+        Raises TypeError if an operator meets a value that it does not take, and `Undefined`.
         """
 
     def names(self) -> Iterator[Path]:

@@ -57,7 +57,7 @@ def holds_ray_domain(space: Mapping[str, Any]) -> bool:
 
 
 def _check_limits(param_space: Any) -> None:
-    """Raises InputError where it is deeper or larger than a file may be, holds itself, or what no file can hold."""
+    """Raises InputError if it is deeper or larger than a file may be, holds itself, or what no file can hold."""
     from ray.tune.search.sample import Categorical
 
     limits = Limits()

@@ -54,7 +54,7 @@ FORMS: Mapping[str, Form] = {
 
 
 def key_problem(key: str) -> str | None:
-    """Why ``key`` cannot name a parameter or group in YAML, or None where it can."""
+    """Why ``key`` cannot name a parameter or group in YAML, or None if it can."""
     if not key:
         return "a name must not be empty"
     if key == RESERVED:

@@ -83,7 +83,7 @@ class Space:
     def complete(self, point: Mapping[str, Any]) -> Configuration:
         """The configuration whose free parameters have the values that ``point`` gives them.
 
-        ``point`` may leave out constants and computed values. Raises KeyError where it lacks a free parameter.
+        ``point`` may leave out constants and computed values. Raises KeyError if it lacks a free parameter.
         """
         return self.build(lambda parameter: at(point, parameter.path))
 
@@ -94,14 +94,14 @@ class Space:
     def sample(self, rng: Generator) -> Configuration:
         """A configuration drawn at random, each parameter from its own domain, until one satisfies the constraints.
 
-        Raises InputError where none of `MAX_DRAWS` does.
+        Raises InputError if none of `MAX_DRAWS` does.
         """
         return self.first_allowed(lambda: self.build(lambda parameter: parameter.domain.sample(rng)))
 
     def first_allowed(self, draw: Callable[[], Configuration]) -> Configuration:
         """The first configuration of those that ``draw`` gives that satisfies the constraints.
 
-        Raises InputError where none of `MAX_DRAWS` does.
+        Raises InputError if none of `MAX_DRAWS` does.
         """
         for _ in range(MAX_DRAWS):
             configuration = draw()
@@ -114,7 +114,7 @@ class Space:
     def grid(self) -> GridWalk:
         """Every configuration that the constraints allow once, in file order, the last parameter fastest.
 
-        Raises LookupError where a parameter has no separate values.
+        Raises LookupError if a parameter has no separate values.
         """
         return GridWalk(self.build, self.allows)
 
@@ -170,7 +170,7 @@ class Space:
 
 
 def at(configuration: Mapping[str, Any], path: Path) -> Any:
-    """The value at ``path``. Raises KeyError where there is none."""
+    """The value at ``path``. Raises KeyError if there is none."""
     value = _at(configuration, path)
     if value is _ABSENT:
         raise KeyError(".".join(path))

@@ -62,7 +62,7 @@ class Parameter:
         return not isinstance(self.domain, (Constant, Computed))
 
     def condition(self) -> str:
-        """Its conditions in words, with a space in front: `` when optimizer is sgd``; empty where it has none."""
+        """Its conditions in words, with a space in front: `` when optimizer is sgd``; empty if it has none."""
         return f" when {' and '.join(map(str, self.when))}" if self.when else ""
 
     def active(self, chosen: Mapping[Path, Any]) -> bool:

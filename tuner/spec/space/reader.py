@@ -23,7 +23,7 @@ from tuner.spec.values import brief, is_number, value_key
 def read_space(document: Document, path: yaml_document.Path, problems: list[Problem]) -> Space | None:
     """The search space at ``path`` of ``document``.
 
-    Appends every problem found to ``problems``, and returns None where there is one; nothing that a user can write
+    Appends every problem found to ``problems``, and returns None if there is one; nothing that a user can write
     raises. ``path`` must exist.
     """
     value = document.value
@@ -60,7 +60,7 @@ class _When:
 @dataclass(frozen=True)
 class _Draft:
     domain: Domain | None
-    """None where it is wrong."""
+    """None if it is wrong."""
     whens: tuple[_When, ...]
     prior: Prior | None = None
 
@@ -126,7 +126,7 @@ class _Reader:
         return None
 
     def prior(self, value: dict[str, Any], path: yaml_document.Path, domain: Domain) -> Prior | None:
-        """What is believed of ``domain``; None where nothing is written, and after reporting what is wrong."""
+        """What is believed of ``domain``; None if nothing is written, and after reporting what is wrong."""
         key_value, key_confidence = BELIEF
         before = len(self.problems)
         place, confidence = (*path, key_value), value.get(key_confidence, Prior.confidence)

@@ -43,7 +43,7 @@ def is_over(results: ResultSet) -> bool:
 
 
 def step_of(results: ResultSet, report: Report) -> int:
-    """The report's place on the scheduler's time axis; its number where that is no whole number."""
+    """The report's place on the scheduler's time axis; the report's number if that is not a whole number."""
     at = report.metrics.get(results.section("scheduler").get("time_attr", ""), report.step)
     return int(at) if isinstance(at, (int, float)) and at == int(at) else report.step
 

@@ -1,11 +1,11 @@
 """A run in MLflow: one parent run for the search, one nested run for each trial.
 
-Ours and not Ray's ``MLflowLoggerCallback``, which sends one metric a call from the loop that drives the search (39 ms
-each, measured with MLflow 3.17 on sqlite), knows no parent run, and makes every run anew when a search is resumed.
+Ray's ``MLflowLoggerCallback`` is not used. It sends one metric a call from the loop that drives the search
+(docs/benchmarks/speed.md), has no parent run, and makes every run anew when a search is resumed.
 
-Tags in MLflow tell what it holds: ``tuner.run`` (`identity`) and ``tuner.trial`` make a run the same
-for ever, ``tuner.sent`` says how many reports it holds, with their `digest`. So nothing is sent twice, whatever
-process was killed when, and any finished run can be sent to any server.
+Tags in MLflow describe its contents. ``tuner.run`` (`identity`) and ``tuner.trial`` identify a run for ever.
+``tuner.sent`` is the number of its reports, with their `digest`. So nothing is sent twice, whichever process was killed
+at whatever time, and any finished run can be sent to any server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LONGEST_PARAM, _LONGEST_TAG = 6000, 5000
 
 
 def default_uri(storage: RunFolder) -> str:
-    """The database beside the run folders. Raises InputError where there is no local folder for one."""
+    """The database beside the run folders. Raises InputError if there is no local folder for one."""
     if not storage.is_local:
         raise InputError(
             f"tracking.mlflow.uri is required with --storage {storage.shown}: a database needs a local folder"
@@ -143,7 +143,7 @@ class MlflowBackend:
             self._tell_parent(results, over if is_over(results) else "KILLED")
 
     def _send(self, results: ResultSet, trial: Trial, status: str) -> None:
-        """What MLflow does not hold of a trial; nothing of one that never started."""
+        """Sends the part of a trial that MLflow does not hold; nothing if the trial never started."""
         held = self._held.get(trial.id)
         if held is None and not trial.reports and (trial.status in ("pending", "paused") or status == "KILLED"):
             return

@@ -21,7 +21,7 @@ _FOLDER = "model"
 def register(client: MlflowClient, name: str, run: str, results: ResultSet) -> None:
     """A new version of the model ``name``: the best trial's, which `mlflow.pytorch.load_model` reads.
 
-    ``run`` is the search's run, among whose artifacts it lies. Raises EnvironmentFailure where the trainable cannot
+    ``run`` is the search's run, among whose artifacts it lies. Raises EnvironmentFailure if the trainable cannot
     build its model, and whatever MLflow raises.
     """
     import mlflow.pytorch

@@ -35,7 +35,7 @@ class TensorboardBackend:
 
     def __init__(self, results: ResultSet) -> None:
         if not results.folder.is_local:
-            raise InputError(f"tracking.tensorboard: {results.folder.shown} is no local folder, where it could write")
+            raise InputError(f"tracking.tensorboard: {results.folder.shown} is not a local folder, which it needs")
         self.name = f"TensorBoard's files in {results.folder.shown}/{FOLDER}"
         self._root = results.folder / FOLDER
         self._written: dict[str, _Written] = {}
