@@ -88,7 +88,7 @@ def _minimal_services() -> Iterator[None]:
 
     Four processes are left out: the dashboard's server (Ray runs it for its usage statistics even without a dashboard),
     its agent, the autoscaler's monitor and the log monitor. On a small machine the imports of these four interpreters
-    delay the first trial. Numbers: docs/benchmarks/speed.md.
+    delay the first trial. Numbers: docs/benchmarks/constants.md.
     """
     from ray._private import node, parameter, services, utils
 

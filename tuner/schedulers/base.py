@@ -1,4 +1,4 @@
-"""What every scheduler is: a specification that a user writes, and the scheduler that it builds."""
+"""The base of every scheduler: a specification that a user writes, and the scheduler that it builds."""
 
 from __future__ import annotations
 

@@ -87,11 +87,14 @@ class Brackets(TimedSpec):
 class HyperBand(Brackets):
     """HyperBand (Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization").
 
-    Ours and not Ray's ``HyperBandScheduler``. Ray's starts at the bracket that halves least (its first
-    ``log_η(R) + 1`` trials run to the end), halves only when every place of a bracket was taken and all trials there
-    have reported at once, and counts a trial that ended as one that still has to come: with short trials and few slots
-    trials end before there is anybody to compare them with, and nothing is stopped. It also rounds the survivors up,
-    never decides for a bracket that stays unfilled, acts on Ray's trials only, and forgets its brackets in a restore.
+    Ray's ``HyperBandScheduler`` is not used.
+
+    - It starts at the bracket that halves least: its first ``log_η(R) + 1`` trials run to the end.
+    - It halves a bracket only after every place was taken and all trials there have reported at once. It counts a trial
+      that ended as one that still has to come. So with short trials and few slots nothing is stopped: trials end before
+      there are others to compare them with.
+    - It rounds the survivors up, and never decides for a bracket that stays unfilled.
+    - It acts on Ray's trials only, and forgets its brackets in a restore.
     """
 
     kind: Literal["hyperband"] = "hyperband"
@@ -116,7 +119,7 @@ class _Bracket:
         self._running: set[str] = set()
         """Trials on their way to the current rung."""
         self._waiting: dict[str, float] = {}
-        """Quality of those that arrived there, in the order of arrival."""
+        """Quality of the trials that arrived there, in the order of arrival."""
 
     @property
     def full(self) -> bool:

@@ -17,12 +17,13 @@ from tuner.spec.problem import SearchProblem
 class Median(TimedSpec):
     """The median stopping rule of Vizier (Golovin et al. 2017).
 
-    A trial stops at step t when the best value that it has reported is worse than the median, over the other trials
-    that reported at t, of the mean of their values up to t. Ours and not Ray's ``MedianStoppingRule``, which computes
-    every mean anew at every report (its cost grows with trials times reports), acts on Ray's trials only and forgets
-    everything in a restore. Its ``min_time_slice`` and ``hard_stop: false`` are left out: they put trials aside
-    instead of stopping them, to be finished after all when the others have ended. A trial ends at ``max_t``, which Ray
-    has not.
+    The mean of a trial's values up to step t is its running average there. A trial stops at t if its best value is
+    worse than the median of the running averages of the other trials that reported at t. A trial ends at ``max_t``,
+    which Ray does not have.
+
+    Ray's ``MedianStoppingRule`` is not used. It computes every mean anew at every report (its cost grows with trials
+    times reports), acts on Ray's trials only, and forgets everything in a restore. Its ``min_time_slice`` and
+    ``hard_stop: false`` are left out: they put trials aside instead of stopping them, and finish them after the others.
     """
 
     kind: Literal["median"] = "median"

@@ -93,7 +93,8 @@ class RayScheduler(SchedulerSpec):
             if name in _ELSEWHERE:
                 found.append((("options", name), f"belongs to {_ELSEWHERE[name]}: write it there"))
             elif name not in parameters and not any_name:
-                found.append((("options", name), f"is no argument of {self.class_path}; {did_you_mean(name, known)}"))
+                guess = did_you_mean(name, known)
+                found.append((("options", name), f"is not an argument of {self.class_path}; {guess}"))
         if found:
             return found
         try:
@@ -109,7 +110,7 @@ class RayScheduler(SchedulerSpec):
         loaded = import_attribute(self.class_path, (Path.cwd(),))
         is_class = issubclass(type(loaded), type)  # where it is none, isinstance may raise
         if not (is_class and isinstance(loaded, type) and issubclass(loaded, schedulers.TrialScheduler)):
-            raise InputError(f"{self.class_path} is no subclass of ray.tune.schedulers.TrialScheduler")
+            raise InputError(f"{self.class_path} is not a subclass of ray.tune.schedulers.TrialScheduler")
         for unusable, ours in ((schedulers.PopulationBasedTraining, "pbt"), (HyperBandForBOHB, "bohb")):
             if issubclass(loaded, unusable):
                 raise InputError(

@@ -44,14 +44,15 @@ def deletable(held: Sequence[Report], results: ResultSet, keep: int, ended: bool
 
 
 def copy_name(segment: Segment) -> str:
-    """Name of the copy of the donor's checkpoint from which ``segment`` starts: no other segment of the trial has it,
-    so that none takes the place of one that a power cut makes the trial continue from again.
+    """Name of the copy of the donor's checkpoint from which ``segment`` starts.
+
+    No other segment of the trial has the name: after a power cut the trial may continue from an earlier copy again.
     """
     return f"{COPY}{segment.donor}_{segment.after}"
 
 
 def _copy(trial: Trial) -> str:
-    """Where the copy lies from which the trial's latest segment starts; empty if it starts from none."""
+    """The path of the copy from which the trial's latest segment starts; empty if it starts from none."""
     return f"{RAY}/{trial.id}/{copy_name(trial.segments[-1])}" if trial.segments else ""
 
 

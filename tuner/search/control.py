@@ -101,8 +101,8 @@ class SearchControl:
     def on_interrupt(self, say: Callable[[str], None]) -> Iterator[None]:
         """Within: the first signal of `_STOP` asks running trials to save, the second raises KeyboardInterrupt.
 
-        SIGHUP never counts as the second: the kernel and the shell both send it where a terminal is gone. Where it is
-        ignored (``nohup``) it stays so.
+        SIGHUP never counts as the second: the kernel and the shell both send it if a terminal is gone. If it is ignored
+        (``nohup``), it stays ignored.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

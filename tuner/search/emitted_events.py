@@ -61,7 +61,7 @@ def failed_attempt(trial_id: str, failure: Failure) -> Event:
 
 
 def events_of(trials: Iterable[Trial]) -> list[Event]:
-    """The events that lead to ``trials``, as far as these tell: reports in the order of their time."""
+    """The events that ``trials`` show to have happened; reports are in the order of their time."""
     timed: list[tuple[float, int, int, Event]] = []
     now = 0.0
     for trial in trials:

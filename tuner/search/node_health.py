@@ -15,8 +15,8 @@ from tuner.runs.failure import Failure
 QUICK_S = 60.0
 """An attempt that fails so soon after its start, without a report, may have failed of its node."""
 IN_A_ROW = 3
-"""So many trials in a row that failed so on a node, one of which then reported on another, put the node aside: with
-two, two trials that fail by chance would do so in a search of hundreds of trials."""
+"""After so many failures of this kind in a row on a node, it is put aside, if one of the trials then reported on
+another node. Two are too few: in a search of hundreds of trials two fail in a row by chance."""
 LOSSES = 3
 """A trial that was on each of the latest so many nodes that were lost is taken for the cause."""
 
@@ -37,7 +37,7 @@ class NodeHealth:
 
     def __init__(self) -> None:
         self.aside: set[str] = set()
-        """Where no trial starts any more."""
+        """The nodes on which no trial starts any more."""
         self._failed_on: dict[str, list[str]] = {}
         """Of each trial that failed: the nodes of its attempts, in order."""
         self._suspected: dict[str, dict[str, str]] = {}

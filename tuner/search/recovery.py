@@ -1,8 +1,8 @@
 """Rebuilds a search from its run folder: from its journal, which is enough, and its snapshot, which saves time.
 
 The snapshot is written after the journal's events up to it are safe. So it knows less than the journal, unless a file
-of the run folder was damaged from outside; then the two stand in for each other, and `read_stored_search` writes down
-what they have together, as a new journal and its snapshot, before anything else happens.
+of the run folder was damaged from outside. Then each replaces what the other lost: `read_stored_search` writes what
+they have together as a new journal and its snapshot, before anything else happens.
 """
 
 from __future__ import annotations
@@ -172,9 +172,9 @@ def _repair(stock: StoredSearch, reader: JournalReader) -> None:
 
 
 def recover(stock: StoredSearch, new_course: Callable[[], SearchState], anew: bool = False) -> RecoveredSearch:
-    """The search of ``stock``; ``anew`` where it was extended just now.
+    """The search of ``stock``; ``anew`` if it was extended just now.
 
-    Where it was extended since the snapshot, or there is none, all events are played into a new searcher and scheduler.
+    If it was extended since the snapshot, or there is none, all events are played into a new searcher and scheduler.
     """
     results, snapshot = stock.results, stock.snapshot
     if snapshot and not anew and not _extended(stock.tail):
@@ -228,10 +228,10 @@ def _replay(
     adopt: bool = False,
     superseded: Collection[int] = (),
 ) -> float:
-    """Brings ``history`` and ``course``, where they are given, after ``events``; the second of the search then.
+    """Applies ``events`` to ``history`` and ``course``, if they are given. Returns the second of the search then.
 
-    ``adopt``: the searcher is told what ran, instead of being asked again. ``superseded``: numbers of events that ended
-    a trial which was reopened: to the search it never ended. Raises ReplayDiverged.
+    ``adopt``: the searcher gets the configurations that ran, and is not asked again. ``superseded``: numbers of events
+    that ended a trial which was reopened: for the search it never ended. Raises ReplayDiverged.
     """
 
     def applied() -> Iterator[Event]:

@@ -81,7 +81,7 @@ class StoragePatience:
         self._sleep(max(0.0, self._next - self._clock()))
 
     def insist(self, operation: Callable[[], T]) -> T:
-        """What ``operation`` returns, which is called until it works. Raises the OSError with which it is given up."""
+        """Calls ``operation`` until it works, and returns its result. Raises the OSError with which it gives up."""
         while True:
             try:
                 found = operation()

@@ -1,8 +1,8 @@
-"""What the driver does to a run folder while the search runs, also where the storage fails for a while.
+"""The driver's writes to a run folder while the search runs, also if the storage fails for a while.
 
-Nothing that the search has decided depends on it: events wait in the journal's writer, deletions are kept for later,
-tables and the snapshot are left out, and no trial starts. Only what a trial is about to read is waited for. Where the
-storage fails for longer than ``failures.storage_patience`` the search ends and can be resumed.
+No decision of the search depends on them. During a failure events wait in the journal's writer, deletions are kept for
+later, tables and the snapshot are left out, and no trial starts. The search waits only for files that a trial is about
+to read. If the storage fails for longer than ``failures.storage_patience``, the search ends and can be resumed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RunFolderWriter:
             return True
 
     def insist(self, operation: Callable[[], T]) -> T:
-        """What ``operation`` returns, which is called until the storage works, and may be called more than once."""
+        """Calls ``operation`` until the storage works, perhaps more than once, and returns its result."""
         with self._control.storing(self._folder):
             while True:
                 try:

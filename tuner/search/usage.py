@@ -1,4 +1,4 @@
-"""What a search has used and found so far, counted event by event: the same while it runs and from its journal."""
+"""Time, cost and progress of a search so far, counted event by event: the same while it runs and from its journal."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class UsageTracker:
         self._compare(trial_id, metrics)
 
     def _taken(self, donor: str, step: int) -> float | None:
-        """The epoch of the donor's checkpoint of report ``step``; of one that it took over itself, that one's.
+        """The epoch of the donor's checkpoint of report ``step``, also if the donor took that checkpoint over.
 
         None if a damaged journal has lost that report.
         """

@@ -1,4 +1,4 @@
-"""What every search algorithm is: a specification that a user writes, and the searcher that it builds."""
+"""The base of every search algorithm: a specification that a user writes, and the searcher that it builds."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class SearchSpec(AlgorithmSpec):
     """Same seed, same sequence of configurations (with one trial at a time); drawn and recorded when absent."""
 
     points_to_evaluate: Annotated[tuple[Configuration, ...], Field(strict=False)] = ()
-    """Known good configurations, which run first, in this order; constants may be left out. Where there are priors,
-    their mode follows, with the parameters that have none drawn at random."""
+    """Known good configurations, which run first, in this order; constants may be left out. If there are priors, their
+    mode follows; parameters without a prior are drawn at random."""
 
     @abstractmethod
     def build(self, task: SearchProblem) -> Searcher:
@@ -133,7 +133,7 @@ class SearchSpec(AlgorithmSpec):
         return True
 
     def option_complaints(self) -> list[tuple[tuple[str, ...], str]]:
-        """What is wrong with the options and only shows when they are tried: (path in ``search``, message)."""
+        """Errors in the options that only a trial of them shows: (path in ``search``, message)."""
         return []
 
     def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:

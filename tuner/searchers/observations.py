@@ -17,7 +17,7 @@ _LARGEST_SAMPLE = 256
 class Observations:
     """The losses of all trials at the fidelity b, the highest at which ``enough`` of them reported, and above it.
 
-    Fidelities below b are forgotten, so that memory does not grow with the length of the trials. Where ``max_t`` is
+    Fidelities below b are forgotten, so that memory does not grow with the length of the trials. If ``max_t`` is
     None, an ended trial has reached the highest fidelity of all, whatever its last step was.
     """
 

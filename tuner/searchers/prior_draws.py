@@ -38,10 +38,9 @@ def believed_point(task: SearchProblem) -> Configuration | None:
 class PriorDraws:
     """Draws the parameters that have a prior from it, in a share of the trials that shrinks as 1/n.
 
-    When as much was trained as n complete trials take, a trial does so with probability min(1/2, β/n). The weight of a
-    belief thus decays as in πBO (Hvarfner et al. 2022, where the prior π enters as π^(β/n)), and half of the early
-    draws are left to the searcher as in PriorBand (Mallik et al. 2023): of n complete trials a wrong prior costs about
-    β (1 + ln(n / 2β)), and a model then knows better.
+    After the training of n complete trials, a trial does so with probability min(1/2, β/n). The weight of a belief
+    decays as in πBO (Hvarfner et al. 2022), where the prior π enters as π^(β/n). Half of the early draws are left to
+    the searcher as in PriorBand (Mallik et al. 2023). So of n complete trials a wrong prior costs about β (1 + ln(n / 2β)).
     """
 
     def __init__(self, task: SearchProblem, beta: int) -> None:

@@ -27,10 +27,10 @@ _ETA = 3
 
 
 class Random(SearchSpec):
-    """Draws that learn nothing of the space. Parameters under ``grid_search`` go through all combinations in turn.
+    """Independent random draws. Parameters under ``grid_search`` go through all combinations in turn.
 
-    Where Ray Tune repeats the whole grid ``num_samples`` times, ``budget.trials`` is the total number of trials.
-    Where parameters have priors, a share of the draws comes from these (see `PriorShare`).
+    ``budget.trials`` is the total number of trials; Ray Tune repeats the whole grid ``num_samples`` times instead. If
+    parameters have priors, a share of the draws comes from these (see `PriorShare`).
     """
 
     model_config = ConfigDict(
@@ -156,11 +156,11 @@ class Draw:
 class PriorShare:
     """The share of draws that come from the priors: a half at first, then what its results earn.
 
-    PriorBand (Mallik et al. 2023, section 5) samples from the prior and uniformly alike at its first rung, and lets the
-    best 1/η of its observations (η = 3) decide how far the prior is trusted. So here: a draw is a success when it ends
-    or pauses among the best 1/η of all that did so before it, and the prior's share is s_π / (s_π + s_u), where
+    PriorBand (Mallik et al. 2023, section 5) samples equally from the prior and uniformly at its first rung. Then the
+    best 1/η of its observations (η = 3) decide the trust in the prior. This is the same rule: a draw is a success if it
+    ends or pauses among the best 1/η of all earlier ones. The prior's share is s_π / (s_π + s_u), where
     s = (successes + 1) / (draws + 2) is the success rate (Laplace 1774) of draws from the prior (π) and of uniform ones
-    (u). A wrong prior soon gets next to no draws, and is tried again now and then; a right one soon gets most.
+    (u). A wrong prior soon gets almost no draws, and is tried again now and then. A right one soon gets most.
     """
 
     def __init__(self, task: SearchProblem) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ray.tune.search import Searcher as Theirs
 
 _METRIC = "objective"
-"""What the objective is called between us and the searcher: nobody else sees it."""
+"""The name of the objective between tuner and the searcher: nobody else sees it."""
 
 _ELSEWHERE = {"metric": "objective.metric", "mode": "objective.mode", "points_to_evaluate": "search.points_to_evaluate"}
 """Arguments of Ray's searchers that have a key of their own in an experiment, and the key."""
@@ -34,7 +34,7 @@ class RaySearch(SearchSpec):
 
     It gets the space as Ray's own domains through ``set_search_properties``, as from Ray Tune. ``seed`` is passed on
     where its constructor has an argument ``seed`` or ``random_state_seed``. A trial that a scheduler stopped counts
-    with its last value. Where the searcher asks to wait (it suggests None), a random configuration runs. It
+    with its last value. If the searcher asks to wait (it suggests None), a random configuration runs. It
     learns of a configuration that it did not suggest when that ends, if it has ``add_evaluated_point``.
     """
 
@@ -107,7 +107,7 @@ class RaySearch(SearchSpec):
         loaded = import_attribute(self.class_path, (Path.cwd(),))
         is_class = issubclass(type(loaded), type)  # where it is none, isinstance may raise
         if not (is_class and isinstance(loaded, type) and issubclass(loaded, Theirs)):
-            raise InputError(f"{self.class_path} is no subclass of ray.tune.search.Searcher")
+            raise InputError(f"{self.class_path} is not a subclass of ray.tune.search.Searcher")
         return loaded
 
     def _arguments(self, searcher_class: type[Theirs], seed: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Several searches side by side: over tables, numbers of workers and seeds, all within the same virtual time.
 
-Normalised regret of an incumbent: (best - incumbent) / (best - median), where best is the best value anywhere in the
-table and median that of the values at the last fidelity over its configurations: 0 is the best there is, 1 what a
-configuration taken blindly gives. Before its first report a search stands at 1.
+Normalised regret of an incumbent: (best - incumbent) / (best - median). Best is the best value anywhere in the table.
+Median is the median of the values at the last fidelity over its configurations. 0 is the best possible, 1 is the
+expected result of a configuration taken blindly. Before its first report a search stands at 1.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Recording:
     carried_on: int
     """Curves that end with rows that were not measured."""
     left_out: int
-    """Trials without a usable report, at other steps than the rest, or with the configuration of one that continued."""
+    """Trials without a usable report, with other steps than the rest, or with another trial's configuration."""
 
     def parquet(self) -> bytes:
         """The table as a parquet file."""

@@ -2,8 +2,8 @@
 
 The format: a parquet file with one row for each configuration at each fidelity, in any order, and the columns
 
-- one for each parameter of the search space that is chosen, by its dotted name (``model.width``); empty if a
-  condition makes it inactive; a value that is a list or a mapping, or in a column of mixed kinds, is written as JSON;
+- one for each parameter of the search space that is chosen, by its dotted name (``model.width``). It is empty if a
+  condition makes it inactive. A value that is a list or a mapping, or in a column of mixed kinds, is written as JSON;
 - the fidelity, such as ``epoch``: whole numbers above 0, the same ones for every configuration;
 - every metric that an experiment may ask for: finite numbers;
 - ``seconds``: how long a trial had been running when it reported this row: cumulative, never falling;
@@ -78,7 +78,7 @@ class Table:
             raise InputError(f"{path}: there is no such table") from None
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise InputError(f"{path}: this is no parquet file that can be read: {reason}") from None
+            raise InputError(f"{path}: this is not a readable parquet file: {reason}") from None
         return cls.of(frame, space, metric, fidelity, str(path))
 
     @classmethod
@@ -176,7 +176,7 @@ def _missing_columns(
 
 
 def _wrong_numbers(frame: pd.DataFrame, metric: str, fidelity: str) -> Iterator[tuple[str, str]]:
-    """Cells that are no numbers, or not the ones that they must be."""
+    """Cells that are not numbers, or not allowed ones."""
     import numpy as np
     import pandas as pd
 
@@ -219,7 +219,7 @@ def _curve_numbers(frame: pd.DataFrame, parameters: list[str]) -> NDArray[np.int
 
 
 def _wrong_curves(frame: pd.DataFrame, metric: str, fidelity: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the curves of ``frame``, which is sorted by curve and fidelity."""
+    """The errors in the curves of ``frame``, which is sorted by curve and fidelity."""
     import numpy as np
 
     steps, curves = frame[fidelity].to_numpy(), frame[_CURVE].to_numpy()
@@ -319,5 +319,5 @@ def _has(configuration: Configuration, parameter: Parameter) -> bool:
 
 
 def _point(free: list[Parameter], configuration: Configuration) -> list[float]:
-    """Where ``configuration`` lies in the unit cube; NaN if a parameter is inactive."""
+    """The position of ``configuration`` in the unit cube; NaN if a parameter is inactive."""
     return [p.domain.to_unit(at(configuration, p.path)) if _has(configuration, p) else math.nan for p in free]

@@ -35,7 +35,7 @@ class AlgorithmSpec(Model):
     _class_path: str = PrivateAttr("")
     """As the experiment file names the class, where it does."""
     _roots: tuple[Path, ...] = PrivateAttr(())
-    """Where that is looked up."""
+    """The place in which that is looked up."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Finds a class of the user's by its ``class_path`` again: a trial's process may not have imported it."""

@@ -105,7 +105,7 @@ _SHOWN = 80
 
 
 def describe_type(value: Any) -> str:
-    """What ``value`` is, in the words of a YAML user."""
+    """The kind of ``value``, in the words of a YAML user."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -265,7 +265,7 @@ class _Builder:
 
 @dataclass
 class Limits:
-    """What one document or mapping may hold, counted while it is walked through."""
+    """The limit on one document or mapping, counted during a walk through it."""
 
     nodes: int = MAX_NODES
     text: int = MAX_TEXT

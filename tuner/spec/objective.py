@@ -1,4 +1,4 @@
-"""What is searched for: one metric or several, and which points are the best of several."""
+"""The objective of a search: one metric or several, and which points are the best of several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Point = tuple[float, ...]
 
 
 class Objective(Model):
-    """What is searched for: the only place where a metric and its direction are named."""
+    """The goal of the search: the only place that names a metric and its direction."""
 
     metric: Annotated[str, Field(min_length=1)]
     """Name of the reported metric that is compared."""

@@ -69,8 +69,8 @@ def import_attribute(
 ) -> Any:
     """The attribute, or the one of ``pickles``, that ``reference`` names.
 
-    Raises InputError when the module, the file or the attribute does not exist, when the user's code raises at import
-    (shown as what it is, with the line), or when the attribute is not an ``expected``.
+    Raises InputError if the module, the file or the attribute does not exist, or if the attribute is not an
+    ``expected``. If the user's code raises at import, the InputError shows that error, with its line.
     """
     module_name, _, attribute = reference.rpartition(":")
     if is_pickled(reference):

@@ -58,7 +58,7 @@ def to_inline_yaml(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """What `show` gives, cut off where it is long: for messages, and soon done however large ``value`` is."""
+    """The text of `show`, cut off if it is long: for messages, and fast however large ``value`` is."""
     text = ""
     for piece in _pieces(value):
         text += piece

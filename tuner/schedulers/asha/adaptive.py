@@ -30,7 +30,7 @@ class AdaptiveStopping(Scheduler):
 class AdaptivePromotion(PromotionAsha):
     """`PromotionAsha` at the rungs that `FirstRungSelector` chooses.
 
-    A trial that waits at a rung of before is promoted as ever. Where that rung is below the first one of now, its rank
+    A trial that waits at an earlier rung is promoted as usual. If that rung is below the present first one, its rank
     there says too little: such trials are resumed in the order of arrival, before any new trial starts.
     """
 

@@ -66,45 +66,29 @@ class Recall:
 class FirstRungSelector:
     """Chooses the first rung g that finds most of the best trials for its cost.
 
-    With first rung g, a trial costs about c(g) = g (1 + (1 - 1/η) log_η(R/g)) steps, as every rung of successive
+    With first rung g, a trial costs about c(g) = g (1 + (1 - 1/η) log_η(R/g)) steps, because every rung of successive
     halving costs the same (R: ``max_t``). A cut at level k keeps a share r(k) of the trials that are to be the best,
-    its recall. So the best are found at the rate Π r(k) / c(g), over the rungs k from g on, and g is its maximum: a
-    level whose ranks say nothing has r = 1/η and saves less than it loses, one that misleads has r near 0.
+    its recall. So the best are found at the rate Π r(k) / c(g), over the rungs k from g up. The first rung is the g
+    that maximises it. A level whose ranks say nothing has r = 1/η and saves less than it loses. One that misleads has r
+    near 0.
 
-    The recall is measured. Elites of a later level m (from ηk on) are the best 1/η that reached it, and no more of them
-    than a faultless cut at k keeps; r_m(k) is the share of them that were among the best 1/η of all at k. The smallest
-    r_m(k) counts, as only the last levels show that curves cross. Where a trial was cut at k itself, all that continued
-    were among the best 1/η, and whether it was among the best 1/η² is asked instead: with chances that grow as a power
-    of the rank (Lehmann 1953) the answer is the same. So trust can fall, and no trial must pass for the sake of
-    measuring. Equal values share their mean rank, so that a level where all are equal earns no trust.
+    The recall is measured. Elites of a later level m (ηk or above) are the best 1/η that reached it, at most as many as
+    a faultless cut at k keeps. The value r_m(k) is the share of these elites that were among the best 1/η of all at k. The
+    smallest r_m(k) counts, because only the last levels show that curves cross.
 
-    Nothing is known at first: every r_m begins as 1, with the weight of one elite; below the start, which is R/25, all
+    If a trial was cut at k itself, all that continued were among the best 1/η. Then the question is whether it was
+    among the best 1/η². If the chances grow as a power of the rank (Lehmann 1953), the answer is the same. So trust can
+    fall, and no trial must pass only to be measured. Equal values share their mean rank, so that a level where all are
+    equal earns no trust.
+
+    Nothing is known at first. Every r_m begins as 1, with the weight of one elite. Below the start, which is R/25, all
     elites of all m together must outweigh r = 1/η with the weight of three. Another first rung must be 1.2 times
     better.
 
-    Normalised regret with random search and stopping, η = 3, 8 workers, at 25 % / 100 % of the time of 10 complete
-    trials a worker, in a simulator. LCBench: 12 tasks, 10 seeds, standard error of the means at 100 % about 0.010, and
-    the constants were chosen on these very tasks, so that auto's number there may flatter. Formulas: curves over 27 and
-    81 epochs, 12 tables, 20 seeds; the constants were chosen on other draws from the same formulas.
+    Regret against fixed first rungs, and the tries behind the constants: docs/benchmarks/constants.md.
 
-    ==========  ===========  ===============================  ==============================
-    first rung  LCBench      early ranks exact, noisy, slow   reversed before epochs 7 to 54
-    ==========  ===========  ===============================  ==============================
-    auto        0.17 / 0.06  0.15 / 0.04                      0.39 / 0.11
-    1           0.23 / 0.15  0.13 / 0.05                      1.12 / 1.12
-    2           0.16 / 0.05  0.14 / 0.04                      1.11 / 1.11
-    3           0.17 / 0.06  0.15 / 0.05                      1.06 / 1.05
-    9           0.19 / 0.08  0.18 / 0.08                      0.78 / 0.75
-    none (R)    0.25 / 0.13  0.23 / 0.12                      0.17 / 0.08
-    ==========  ===========  ===============================  ==============================
-
-    So it is about level with the best fixed one where early ranks inform, and where they mislead it pays for the time
-    until the first complete trials show it. The constants: a start at R/16 or R/40, weights of 1 to 6 elites and a
-    factor of 1 to 2 were tried, in an earlier form of the rule; none was better both on LCBench and where ranks
-    mislead, and most differences on LCBench were within the standard error.
-
-    Hyper-Tune (Li et al. 2022) weights brackets by the precision of their fidelity, and PASHA (Bohdal et al. 2023)
-    grows the last rung until ranks are stable; both leave the first rung to the user.
+    Hyper-Tune (Li et al. 2022) weights brackets by the precision of their fidelity. PASHA (Bohdal et al. 2023) grows
+    the last rung until ranks are stable. Both leave the first rung to the user.
     """
 
     def __init__(self, eta: float, max_t: int) -> None:
@@ -112,11 +96,11 @@ class FirstRungSelector:
         self._max_t = max_t
         self._ladders = possible_ladders(eta, max_t)
         self.levels = possible_rungs(eta, max_t)
-        """Where a trial's value is looked at, ascending; the last is ``max_t``."""
+        """The levels at which a trial's value is looked at, ascending; the last is ``max_t``."""
         self._start = self.first_rung = starting_rung(self.levels, max_t)
         """No trial is stopped before; ``max_t`` where no early rank can be trusted."""
         self.rungs = rungs_from(self.first_rung, self._ladders)
-        """Where trials are compared at present."""
+        """The rungs at which trials are compared at present."""
         self.qualities: dict[int, list[float]] = {level: [] for level in self.levels}
         """Of each level: what all that reached it had there, worst first."""
         self._best: dict[int, list[tuple[float, str]]] = {level: [] for level in self.qualities}

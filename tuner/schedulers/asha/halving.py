@@ -21,12 +21,12 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 class Cut:
-    """Who continues at one rung: a trial above the (1 - 1/η) quantile of those that came before it.
+    """Which trials continue at one rung: a trial above the (1 - 1/η) quantile of the earlier ones.
 
-    That is Ray's rule, but for values equal to the quantile, all of which Ray lets pass: where a metric is coarse, or a
-    search repeats itself, all would run to the end. None of them may pass either: where a metric stands at chance for
-    some steps, nobody would survive these. Of the equal ones so many continue, in the order of arrival, as together
-    with the better ones make 1/η of all.
+    That is Ray's rule, except for values equal to the quantile. Ray lets all of them pass: if a metric is coarse, or a
+    search repeats itself, all would run to the end. To let none pass is wrong too: if a metric stands at chance for
+    some steps, no trial would survive these. Here equal ones continue in the order of arrival, until they and the
+    better ones make 1/η of all.
     """
 
     def __init__(self, eta: float) -> None:
@@ -35,7 +35,7 @@ class Cut:
         """How many trials continued with each quality."""
 
     def continues(self, quality: float, values: Sequence[float]) -> bool:
-        """Whether a trial continues; ``values`` are the qualities of those that came before it, worst first."""
+        """Whether a trial continues; ``values`` are the qualities of the earlier ones, worst first."""
         above = quality - quantile(values, 1 - 1 / self._eta) if values else 1.0
         better = len(values) - bisect_right(values, quality)
         has_place = better + self._continued[quality] < (len(values) + 1) / self._eta
@@ -98,7 +98,7 @@ class _Rung:
         self._ranked: list[tuple[float, int]] = []
         """(quality, - order of arrival) of all that came, worst first: of two equal ones the first is the better."""
         self._best: list[tuple[float, int, str]] = []
-        """A heap of those that pause here, (- quality, order of arrival, trial), and of some that left meanwhile."""
+        """A heap of the trials that pause here, (- quality, order of arrival, trial); some may have left meanwhile."""
         self._waiting: OrderedDict[str, None] = OrderedDict()
         """Those that pause here, in the order of arrival."""
 

@@ -23,9 +23,11 @@ class Asha(TimedSpec):
     """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
 
     Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; of each the best ``1 / reduction_factor``
-    continue. Ours and not Ray's ``AsyncHyperBandScheduler``, which has no promotion, acts on Ray's trials only, forgets
-    its rungs in a restore and draws brackets without a seed; the decisions of the stopping variant equal Ray's but for
-    equal values (a test compares).
+    continue.
+
+    Ray's ``AsyncHyperBandScheduler`` is not used. It has no promotion, acts on Ray's trials only, forgets its rungs in
+    a restore, and draws brackets without a seed. The decisions of the stopping variant equal Ray's, except for equal
+    values (a test compares them).
     """
 
     kind: Literal["asha"] = "asha"

@@ -44,13 +44,13 @@ class Pb2(PopulationSpec):
     """PB2 (Parker-Holder et al. 2020, "Provably Efficient Online Hyperparameter Optimization with Population-Based
     Bandits"): explores by a time-varying Gaussian process bandit, which suits small populations.
 
-    It models y, the change of the objective per step over an interval, as a function of x, the numeric parameters
-    scaled to [0, 1], and of the time t in intervals, with the kernel
+    It models y, the change of the objective per step over an interval. The inputs are x, the numeric parameters scaled
+    to [0, 1], and the time t in intervals. The kernel is
     ``exp(-|x - x'|**2 / (2 l**2)) * (1 - epsilon)**(|t - t'| / 2)``. The new x maximises ``mean + sqrt(beta_t) * sd``
-    with ``beta_t = c_1 + max(0, log(c_2 t))``, where the sd takes the points that other trials are just trying for
-    known (Desautels et al. 2014), so that a population does not move to one point. Categorical parameters move as in
-    ``pbt``, and ``resample_probability`` is theirs alone. Ours and not Ray's ``PB2``: for the reasons of ``pbt``, and
-    because Ray's takes continuous parameters on linear scales only.
+    with ``beta_t = c_1 + max(0, log(c_2 t))``. The sd counts points that other trials are just trying as known
+    (Desautels et al. 2014), so that a population does not move to one point. Categorical parameters move as in
+    ``pbt``, and ``resample_probability`` applies to them alone. Ray's ``PB2`` is not used: for the reasons of ``pbt``,
+    and because it takes continuous parameters on linear scales only.
     """
 
     kind: Literal["pb2"] = "pb2"

@@ -22,11 +22,13 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Pbt(PopulationSpec):
     """PBT (Jaderberg et al. 2017, "Population Based Training of Neural Networks"): explores by small random steps.
 
-    A numeric parameter is multiplied by one of ``perturbation_factors`` (and moves by one step of its ``q``, or by 1,
-    where rounding would undo that), and stays inside its domain; one at 0 is drawn anew; a choice moves to a
-    neighbouring value. A parameter that becomes active is drawn from its domain. Ours and not Ray's
-    ``PopulationBasedTraining``, which leaves domains when it multiplies, knows no conditions, wants the space written a
-    second time (``hyperparam_mutations``), and loses the population in a restore."""
+    A numeric parameter is multiplied by one of ``perturbation_factors``, and stays inside its domain. If rounding would
+    undo that, it moves by one step of its ``q``, or by 1. A parameter at 0 is drawn anew. A choice moves to a
+    neighbouring value. A parameter that becomes active is drawn from its domain.
+
+    Ray's ``PopulationBasedTraining`` is not used. It leaves domains when it multiplies, has no conditions, requires the
+    space a second time (``hyperparam_mutations``), and loses the population in a restore.
+    """
 
     kind: Literal["pbt"] = "pbt"
     """The name of this scheduler."""

@@ -41,8 +41,8 @@ class KernelDensity:
     def fit(cls, points: Floats, categories: tuple[int, ...], doubt: int, min_bandwidth: float) -> KernelDensity:
         """Bandwidths by the normal reference rule (Scott 1992): h = 1.06 s n^(-1/(4+d)), at least ``min_bandwidth``.
 
-        The variance s² is estimated as if ``doubt`` more points had been seen, spread as uniformly as the domain: few
-        points that lie close together by chance are not yet believed. λ = (1 - 1/c) n^(-2/(4+d)) for c categories: it
+        The variance s² is estimated as if ``doubt`` more points had been seen, spread uniformly over the domain: so a
+        few points that lie close together by chance have little effect. For c categories λ = (1 - 1/c) n^(-2/(4+d)). It
         shrinks as h² does (Li and Racine 2003), from the value at which all categories are alike.
         """
         import numpy as np

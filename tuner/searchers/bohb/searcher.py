@@ -24,38 +24,34 @@ _LEAST_DENSITY = 1e-32
 """Densities below it count as it (as in hpbandster): where both are, their ratio means nothing."""
 
 _PRIOR_WEIGHT = 4.0
-"""β in Hvarfner et al. 2022, who have 10. Squared distance to a point of [-5, 5]^2, mean of 20 seeds: with a right
-prior of high confidence 0.098 after 20 trials (β = 10: 0.089; without a prior 0.28), with a wrong one 0.079 after 60
-trials (β = 10: 0.51; without a prior 0.043; random search 0.60)."""
+"""β in Hvarfner et al. 2022, who have 10, at which a wrong prior costs much more. Numbers:
+docs/benchmarks/constants.md."""
 
 
 class Bohb(SearchSpec):
     """Kernel density estimates of the good and of the other configurations at one fidelity b, l(x) and g(x).
 
-    A suggestion is the one of ``num_samples`` draws from l that has the largest l(x)/g(x), as in tree-structured Parzen
-    estimators (Bergstra et al. 2011), but with kernels over all parameters at once. b is the highest fidelity at which
-    N_min + 2 trials reported; every reported step is a fidelity. Pair it with ``scheduler: {kind: bohb}`` for the
-    paper's method, or with ``asha``.
+    A suggestion is the draw with the largest l(x)/g(x) of ``num_samples`` draws from l. Tree-structured Parzen
+    estimators (Bergstra et al. 2011) do the same; here the kernels are over all parameters at once. Fidelity b is the
+    highest one at which N_min + 2 trials reported; every reported step is a fidelity. Pair it with
+    ``scheduler: {kind: bohb}`` for the paper's method, or with ``asha``.
 
-    What differs from the authors' own program, hpbandster 0.7.4, and why:
+    Differences from the authors' own program, hpbandster 0.7.4 (numbers: docs/benchmarks/constants.md):
 
-    - The bandwidth rule counts N_min points more, spread as the domain (see `KernelDensity.fit`): without them the
-      search stalls where the first good configurations happen to lie close together. Squared distance to a point of
-      [-5, 5]^2 after 60 trials, mean of 20 seeds: hpbandster 1.30, random search 0.60, this 0.04.
-    - N_s is 16 and rho 0.15, where the paper has 64 and 1/3: the best of few draws stays near what is known to be good
-      without asking for the same again and again, so that fewer draws at random are needed. Mean normalised regret
-      after the whole budget on 12 tasks of LCBench with ASHA (grace period 3), 8 workers, 10 seeds: 0.036 ± 0.002,
-      against 0.055 ± 0.007 with the paper's values and 0.061 ± 0.012 for random search (0.129, 0.139 and 0.170 at a
-      quarter of the budget). With 20 other seeds it is 0.054 ± 0.003, and 0.061 ± 0.005 for random search.
+    - The bandwidth rule counts N_min more points, spread over the domain (see `KernelDensity.fit`). Without them the
+      search stalls if the first good configurations happen to lie close together.
+    - N_s is 16 and rho 0.15; the paper has 64 and 1/3. The best of a few draws stays near the good configurations
+      without repeating them, so that fewer draws at random are needed.
     - A trial that failed is in g at every fidelity; hpbandster has it at its own only.
     - At most half of the trials at b are good; hpbandster waits for 2 N_min trials instead.
     - An inactive parameter is integrated out; hpbandster fills it with the value of another configuration.
-    - Kernels are truncated to the domain in the densities as in the draws; λ of a category comes from a rule for
-      categories, and not from the deviation of their numbers; integers are scored at the value that will run.
+    - Kernels are truncated to the domain in the densities as in the draws.
+    - λ of a category comes from a rule for categories, and not from the deviation of their numbers.
+    - Integers are scored at the value that will run.
     - Each density is fitted to at most 256 trials.
 
-    Priors weigh the ratio by density^(β/n) after n trials, with β = 4 (πBO, Hvarfner et al. 2022), and up to half of
-    the random draws come from them, with the same decay: a wrong prior is forgotten.
+    Priors weigh the ratio by density^(β/n) after n trials, with β = 4 (πBO, Hvarfner et al. 2022). Up to half of the
+    random draws come from them, with the same decay. So a wrong prior is forgotten.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "bohb"}]})
@@ -188,9 +184,8 @@ class BohbSearcher(Searcher):
     def _prior_exponent(self) -> float:
         """β/n, with n the number of trials so far.
 
-        With complete trials for n, or as many steps, a right prior gained little and a wrong one cost much (regret
-        after the whole budget with ASHA on curves by formula, 12 seeds: 0.009 to 0.002, and 0.031 to 0.094; without:
-        0.019).
+        With n complete trials, or as many steps, a right prior gained little and a wrong one cost much. Numbers:
+        docs/benchmarks/constants.md.
         """
         return _PRIOR_WEIGHT / max(len(self._points), 1)
 

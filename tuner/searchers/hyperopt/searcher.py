@@ -34,8 +34,9 @@ class HyperOptSearcher(Searcher):
     A trial that runs or failed counts as worse than all others; one that waits or ended below that fidelity is left
     out.
 
-    HyperOpt draws a number from [0, 1] for a numeric parameter (its position in the domain) and an index for a choice:
-    its own domains give integers as floats and lists as tuples, and round to quanta outside the range.
+    HyperOpt draws a number from [0, 1] for a numeric parameter (its position in the domain) and an index for a choice.
+    Its own domains are not used: they give integers as floats and lists as tuples, and round to quanta outside the
+    range.
     """
 
     def __init__(self, task: SearchProblem, options: TpeOptions, initial: int) -> None:
@@ -172,6 +173,6 @@ def _decode(domain: Domain, drawn: Any) -> Any:
 
 
 def _encode(domain: Domain, value: Any) -> float | int:
-    """Where in its domain ``value`` lies; the centre of all draws that `_decode` makes it of."""
+    """The position of ``value`` in its domain: the centre of all draws that `_decode` turns into it."""
     unit = domain.to_unit(value)
     return int(unit * domain.count) if isinstance(domain, Choice) else unit

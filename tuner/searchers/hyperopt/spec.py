@@ -15,13 +15,13 @@ from tuner.spec.space import Space
 class HyperOpt(SearchSpec):
     """TPE by HyperOpt: each parameter is modelled by itself, from the trials in which it was active.
 
-    That is what HyperOpt makes of a space of nested choices. It models the values at one fidelity, the highest at which
-    ``n_initial_points`` trials reported; trials that a scheduler stopped or paused before are left out. A failed one
-    counts as worse than all others, and so does a running one until it gets there. Where a parameter has
-    a prior, a share of the trials that shrinks as 1/n takes it from there (`PriorDraws`).
+    HyperOpt models a space of nested choices so. The model sees the values at one fidelity, the highest at which
+    ``n_initial_points`` trials reported. Trials that a scheduler stopped or paused before that are left out. A failed
+    trial counts as worse than all others, and so does a running one until it gets there. If a parameter has a prior, a
+    share of the trials that shrinks as 1/n draws it from the prior (`PriorDraws`).
 
-    HyperOpt's adaptive TPE is left out: version 0.3.0 draws from Python's and numpy's global generators, so that it
-    neither has a seed nor continues after a restore, and it needs lightgbm, which HyperOpt does not install.
+    HyperOpt's adaptive TPE is left out. Version 0.3.0 draws from Python's and numpy's global generators, so that it
+    neither has a seed nor continues after a restore. It also needs lightgbm, which HyperOpt does not install.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "hyperopt", "n_initial_points": 4}]})

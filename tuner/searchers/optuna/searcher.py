@@ -25,11 +25,11 @@ _SALT = 0x72616E646F6D
 
 
 class OptunaSearcher(Searcher):
-    """Asks a study, and tells it how each trial went.
+    """Asks a study, and reports the result of each trial to it.
 
-    What the sampler makes of a trial that was stopped early is up to ``storage``; it is never told as pruned: Optuna
-    5.0's TPESampler puts every complete trial before every pruned one, and so takes the first trials of ASHA, which run
-    to the end as there was nothing to compare them with, for the best; its other samplers pass over pruned trials.
+    ``storage`` decides how the sampler sees a trial that was stopped early. It never sees one as pruned. Optuna 5.0's
+    TPESampler ranks every complete trial before every pruned one. So it would take the first trials of ASHA for the
+    best: they run to the end because there was nothing to compare them with. Its other samplers ignore pruned trials.
     """
 
     def __init__(

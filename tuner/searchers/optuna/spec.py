@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Sampler = Literal["tpe", "gp", "cmaes", "qmc", "nsga2"]
 
 _HISTORY: dict[Sampler, int] = {"tpe": 250, "gp": 150, "cmaes": 500, "qmc": 500, "nsga2": 500}
-"""Default of ``max_history``. Fitting costs tpe 15 ms at 500 trials and 100 ms at 10,000, gp 0.1 s at 150 and 1.5 s at
-500 (6 parameters, one core); the others only read the list."""
+"""Default of ``max_history``. The cost of a fit grows with it for tpe and gp; the others only read the list. Numbers:
+docs/benchmarks/constants.md."""
 
 _EXAMPLES: list[JsonValue] = [
     {"kind": "optuna", "sampler": "tpe", "n_startup_trials": 4},
@@ -39,7 +39,7 @@ class Optuna(SearchSpec):
     one fixed set of parameters and would draw every conditional one at random: they choose all parameters at once, and
     the inactive ones are left out of the configuration.
 
-    Where a parameter has a prior, a share of the trials that shrinks as 1/n takes it from there (`PriorDraws`).
+    If a parameter has a prior, a share of the trials that shrinks as 1/n draws it from the prior (`PriorDraws`).
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})

@@ -120,13 +120,15 @@ class BoundedStorage(TrialStorage):
 class SingleFidelityStorage(TrialStorage):
     """Shows a sampler the trials as they were at one fidelity b, the highest at which ``enough`` of them reported.
 
-    As in BOHB (Falkner et al. 2018). Values of different fidelities do not compare: a model of the last values takes
-    the first trials of ASHA, which run to the end as there was nothing to compare them with, for good ones, and asks
-    for their neighbours for ever. Trials that reached b are complete with their value there, also when they still run;
-    those that run and have not yet are pending; those that ended or wait below b, or failed, are not shown. Nor,
-    without ``repeats``, are trials with the very value of one before them: where a metric is coarse, or a table
-    answers, they would make a crowd of one observation for a kernel density (12 tasks of LCBench, 5 seeds, TPE, ASHA
-    with grace period 3: regret 0.058 ± 0.006 with them, 0.044 ± 0.008 without).
+    As in BOHB (Falkner et al. 2018). Values of different fidelities do not compare. The first trials of ASHA run to the
+    end because there was nothing to compare them with. A model of the last values takes them for good ones, and asks
+    for their neighbours for ever.
+
+    - A trial that reached b is complete with its value there, even while it runs.
+    - A trial that runs and has not reached b is pending.
+    - A trial that ended or waits below b, or that failed, is not shown.
+    - Without ``repeats``, a trial with the same value as an earlier one is not shown. If a metric is coarse, or a table
+      answers, such trials would weigh one observation many times in a kernel density (docs/benchmarks/constants.md).
     """
 
     def __init__(self, task: SearchProblem, max_history: int, enough: int, repeats: bool) -> None:

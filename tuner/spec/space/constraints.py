@@ -57,7 +57,7 @@ _SYMBOLS: Mapping[type, str] = {
 
 @dataclass(frozen=True)
 class Constraint:
-    """What every configuration must satisfy; ``text`` is what the user wrote."""
+    """A condition that every configuration must satisfy; ``text`` is as the user wrote it."""
 
     text: str
     expression: Expression

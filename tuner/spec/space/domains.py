@@ -36,7 +36,7 @@ class Domain(ABC):
 
     @abstractmethod
     def to_unit(self, value: Any) -> float:
-        """Where in [0, 1] ``value`` lies: the centre of all ``u`` for which `from_unit` gives it (as it nearly may)."""
+        """The position of ``value`` in [0, 1]: about the centre of all ``u`` for which `from_unit` gives it."""
 
     def sample(self, rng: Generator) -> Any:
         """One value, of a plain Python type."""

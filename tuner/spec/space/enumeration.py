@@ -65,8 +65,8 @@ class GridWalk(Iterator[Configuration]):
 def product_size(parameters: tuple[Parameter, ...]) -> int | float:
     """How many configurations there are without constraints; infinite if a range is continuous.
 
-    Counts without enumerating: parameters that no condition connects multiply, and of those that one connects only
-    what the conditions decide is followed. `UNCOUNTED` where there is too much of that.
+    Counts without enumerating. Groups of parameters that no condition connects multiply. In a connected group only the
+    states that the conditions decide are followed. `UNCOUNTED` if there are too many of these.
     """
     if any(parameter.domain.count is None for parameter in parameters):
         return math.inf

@@ -122,7 +122,7 @@ def _domain_schema(name: str, form: Form) -> dict[str, Any]:
     properties: dict[str, Any] = {name: {"anyOf": [positional, by_name]}, "when": {"$ref": "#/$defs/when"}}
     if name != "grid_search":
         believed = {} if form.of == "list" else {"type": "number"}
-        properties["prior"] = {"description": "Where the best value is believed to lie", **believed}
+        properties["prior"] = {"description": "The value that you expect to be the best", **believed}
         properties["confidence"] = {"enum": list(get_args(Confidence))}
     return {
         "type": "object",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 MAX_DRAWS = 1_000_000
-"""Configurations drawn in search of one that satisfies the constraints: a search may wait a while for one."""
+"""Draws at most until one satisfies the constraints: a search may wait a while for it."""
 
 MAX_PARAMETERS = 1000
 """Parameters of one space: what is done for each of them in each draw must come to an end."""
@@ -99,7 +99,7 @@ class Space:
         return self.first_allowed(lambda: self.build(lambda parameter: parameter.domain.sample(rng)))
 
     def first_allowed(self, draw: Callable[[], Configuration]) -> Configuration:
-        """The first configuration of those that ``draw`` gives that satisfies the constraints.
+        """The first configuration from ``draw`` that satisfies the constraints.
 
         Raises InputError if none of `MAX_DRAWS` does.
         """
@@ -162,7 +162,7 @@ class Space:
                 found.append((parameter.path, f"is missing: it comes from {parameter.domain}"))
         known = {parameter.path for parameter in self.parameters}
         groups = {path[:depth] for path in known for depth in range(len(path))}
-        found += [(path, "is no parameter of this space") for path in _strangers(configuration, (), known, groups)]
+        found += [(path, "is not a parameter of this space") for path in _strangers(configuration, (), known, groups)]
         if not found and self.constraints:
             whole = self.complete(configuration)
             found = [((), f"breaks the constraint {c.text!r}") for c in self.constraints if not c.holds(whole)]

@@ -1,4 +1,4 @@
-"""Where the user believes that the optimum of one parameter lies."""
+"""The user's belief about the optimum of one parameter."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NARROW = 1e-6
 class Prior:
     """``prior: 1e-2, confidence: high``: a distribution over a domain that has its mode at ``value``.
 
-    After the expert priors of PriorBand (Mallik et al. 2023, section 3): a normal distribution around ``value``, cut
-    at the ends of the domain, on the scale on which the domain is uniform (``loguniform`` has its prior in log space).
+    As the expert priors of PriorBand (Mallik et al. 2023, section 3): a normal distribution around ``value``, cut at
+    the ends of the domain. Its scale is that on which the domain is uniform (``loguniform`` has its prior in log space).
     For ``choice``, ``value`` is a few times likelier than each other category.
     """
 

@@ -27,8 +27,8 @@ _TAILS = 40
 class Float(Domain):
     """``uniform``, ``quniform``, ``loguniform``, ``qloguniform``: a range of floats, both ends included.
 
-    With ``q``, a value drawn from the range is rounded to the nearest multiple of ``q`` (the two ends are therefore
-    half as likely as the rest, as in Ray), and comes out as the float nearest to the decimal product: 0.3, and not
+    With ``q``, a value drawn from the range is rounded to the nearest multiple of ``q``. The two ends are therefore
+    half as likely as the rest, as in Ray. The result is the float nearest to the decimal product: 0.3, and not
     0.30000000000000004.
     """
 

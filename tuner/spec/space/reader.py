@@ -126,7 +126,7 @@ class _Reader:
         return None
 
     def prior(self, value: dict[str, Any], path: yaml_document.Path, domain: Domain) -> Prior | None:
-        """What is believed of ``domain``; None if nothing is written, and after reporting what is wrong."""
+        """The prior of ``domain``; None if there is none, or if it is wrong, after reporting that."""
         key_value, key_confidence = BELIEF
         before = len(self.problems)
         place, confidence = (*path, key_value), value.get(key_confidence, Prior.confidence)
