@@ -175,7 +175,7 @@ def test_a_right_scheduler_passes() -> None:
         ("seed", "decides differently for the same seed"),
         ("pickle", "decides differently after it was pickled"),
         ("early", "at step 2, where may_decide is false"),
-        ("donor", "exploits 'nobody', which is no trial"),
+        ("donor", "exploits 'nobody', which is not a trial"),
         ("resume", "that trial is not paused"),
     ],
 )

@@ -123,7 +123,7 @@ _HOMES = {
     "simulate": "tuner.simulator",
     "Table": "tuner.simulator",
 }
-"""Where each public name is defined; empty for a module of its own."""
+"""The module that defines each public name; empty for a module of its own."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What your own code may do while a search runs."""
+"""Your own code that runs at the events of a search."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Callback:
 
     The methods run in the process that drives the search, between two of its events: the search waits for them, so they
     must be quick. A method that raises ends the search with an error that names the callback; the search can be
-    resumed. A search that is resumed calls `started` again, with the trials that it already has, and then only tells
-    what is new. Reports are told after they are in the journal.
+    resumed. A resumed search calls `started` again, with the trials that it already has, and then passes on new events
+    only. A report is in the journal before `reported` is called.
 
     Example:
         >>> from tuner.callback import Callback

@@ -38,7 +38,7 @@ _MOST_COMPARED = 200
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something was written: a file (or ``--set KEY``, or ``<python>``), with 1-based line and column.
+    """The place of a text: a file (or ``--set KEY``, or ``<python>``), with 1-based line and column.
 
     ``line`` 0 means that the source has no lines (a command-line option, a Python object).
     """

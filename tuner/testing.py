@@ -47,16 +47,19 @@ def space_of(written: dict[str, Any]) -> Space:
     """A search space from the mapping that an experiment file holds."""
     problems: list[Any] = []
     space = read_space(Document(written, "space"), (), problems)
-    assert space is not None, f"this is no search space: {problems}"
+    assert space is not None, f"this is not a search space: {problems}"
     return space
 
 
 def check_searcher(spec: SearchSpec, spaces: Sequence[Space] = (), trials: int = 12) -> None:
     """Checks that a search keeps the contract of `tuner.searchers.Searcher`.
 
-    In each space: every suggestion is a point of it, made of plain values; the same seed gives the same sequence; a
-    searcher that was pickled in the middle continues with the same sequence; trials may fail, end early, report huge
-    values, be unknown, or come from elsewhere.
+    In each space:
+
+    - every suggestion is a point of it, made of plain values;
+    - the same seed gives the same sequence;
+    - a searcher that was pickled in the middle continues with the same sequence;
+    - trials may fail, end early, report huge values, be unknown, or come from elsewhere.
 
     Args:
         spec: The search with its options.
@@ -84,9 +87,13 @@ def check_searcher(spec: SearchSpec, spaces: Sequence[Space] = (), trials: int =
 def check_scheduler(spec: SchedulerSpec, trials: int = 30, slots: int = 4, steps: int = 30) -> None:
     """Checks that a scheduler keeps the contract of `tuner.schedulers.Scheduler`.
 
-    Virtual trials, some of which fail, run to their end under it: it resumes and stops only trials that are paused,
-    exploits only trials that it knows, leaves no free slot while a trial could run, decides only where `may_decide`
-    says so, decides the same again, and continues the same if it is pickled in the middle.
+    Virtual trials run to their end under it, and some of them fail. The scheduler
+
+    - resumes and stops only trials that are paused;
+    - exploits only trials that it knows;
+    - leaves no free slot while a trial could run;
+    - decides only if `may_decide` is true;
+    - decides the same again, and continues the same if it is pickled in the middle.
 
     Args:
         spec: The scheduler with its options.
@@ -178,7 +185,7 @@ def _check_sequence(spec: SearchSpec, space: Space, trials: int) -> None:
     assert suggested, f"{_name(spec)} suggested nothing"
     for configuration in suggested:
         wrong = space.complaints(configuration)
-        assert not wrong, f"{_name(spec)} suggested {configuration}, which is no point of the space: {wrong}"
+        assert not wrong, f"{_name(spec)} suggested {configuration}, which is not a point of the space: {wrong}"
         assert _plain(configuration), f"{_name(spec)} suggested {configuration}: its values must be plain Python values"
     again = _searched(build_searcher(spec, _task(space)), trials)
     assert again == suggested, f"{_name(spec)}: the same seed gave two sequences: draw from task.seed alone"
@@ -304,7 +311,7 @@ class _Trials:
             case Decision.STOP:
                 self._end(trial_id, "stopped")
             case Exploit(donor, configuration):
-                assert donor in self.at, f"{_name(self.spec)} exploits {donor!r}, which is no trial"
+                assert donor in self.at, f"{_name(self.spec)} exploits {donor!r}, which is not a trial"
                 self.configurations[trial_id] = configuration
                 if self.spec.fidelity and self.spec.fidelity[0] != "training_iteration":  # which counts its own reports
                     self.at[trial_id] = self.at[donor]

@@ -185,7 +185,7 @@ def test_a_computed_value_is_a_user_attribute(user_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "error", "words"),
     [
-        ("x.db", InputError, "'x.db' is no database that Optuna can open: .* such as sqlite:///study.db"),
+        ("x.db", InputError, "'x.db' is not a database that Optuna can open: .* such as sqlite:///study.db"),
         ("foo://x", InputError, "Can't load plugin"),
         (
             "sqlite:////nowhere/x.db",

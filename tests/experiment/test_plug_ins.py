@@ -212,8 +212,8 @@ def test_a_process_that_imports_nothing_of_it_reads_its_pickle(here: Path, tmp_p
         ("{kind: custom, class_path: mine:Wolk}", "e.yaml:4:24: search.class_path: "),
         ("{kind: custom, class_path: mine:Wolk}", "has no 'Wolk'; did you mean 'Walk'?"),
         ("{kind: custom, class_path: minne:Walk}", "search.class_path: no module 'minne'"),
-        ("{kind: custom, class_path: mine:not_a_class}", "is no subclass of tuner.searchers.SearchSpec"),
-        ("{kind: custom, class_path: early:Early}", "early:Early is no subclass of tuner.searchers.SearchSpec"),
+        ("{kind: custom, class_path: mine:not_a_class}", "is not a subclass of tuner.searchers.SearchSpec"),
+        ("{kind: custom, class_path: early:Early}", "early:Early is not a subclass of tuner.searchers.SearchSpec"),
         ("{kind: custom, class_path: mine:Lazy}", "mine:Lazy does not define build"),
         ("{kind: custom, class_path: mine}", "search.class_path: the text 'mine' is not module:Class"),
         ("{kind: custom}", "search.class_path: required, but missing; write module:Class"),
@@ -413,7 +413,7 @@ class TestEntryPoints:
         [
             ("nowhere:Walk", "cannot be imported: ModuleNotFoundError"),
             ("mine:Wolk", "cannot be imported: AttributeError"),
-            ("mine:not_a_class", "is no subclass of tuner.searchers.SearchSpec"),
+            ("mine:not_a_class", "is not a subclass of tuner.searchers.SearchSpec"),
             ("mine:Plain", "has the kind 'custom': the class must declare kind: Literal[\"walk\"]"),
         ],
     )

@@ -319,7 +319,7 @@ def _in_checkpoint(file: Path, rng: random.Random) -> str:
 
 
 def _in_archive(file: Path, rng: random.Random) -> str:
-    """One more member, which leads out of the folder or is no plain file."""
+    """One more member, which leads out of the folder or is not a plain file."""
     member = tarfile.TarInfo(rng.choice(["../x", "/tmp/tuner-hostile", "a", "a/b", "x" * 5000, "\udcff", ""]))
     member.type = rng.choice([tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
     member.linkname = rng.choice(["/etc/passwd", "../../x", "a", ""])

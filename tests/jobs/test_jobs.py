@@ -224,7 +224,7 @@ def test_a_name_that_no_folder_can_have(project: Path) -> None:
     ("text", "words"),
     [
         (None, "there is no such file"),
-        ("a: 1", "provider is missing: this is no launcher file of Ray"),
+        ("a: 1", "provider is missing: this is not a launcher file of Ray"),
         ("provider: {type: local}\nauth: {ssh_user: me}", "provider.head_ip is missing"),
         ("provider: {type: aws}\nauth: {}", "auth.ssh_user is missing"),
         ("provider: aws\nauth: {ssh_user: me}", "provider: must be keys with values, not 'aws'"),
@@ -321,7 +321,7 @@ def test_a_head_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
 )
 def test_a_name_that_ssh_would_take_for_an_option_is_refused(tmp_path: Path, user: str, head: str) -> None:
     (tmp_path / "c.yaml").write_text(f"provider: {{type: local, head_ip: '{head}'}}\nauth: {{ssh_user: '{user}'}}\n")
-    with pytest.raises(InputError, match=r"is no name: letters, digits"):
+    with pytest.raises(InputError, match=r"is not a name: use letters, digits"):
         ClusterFile.read(str(tmp_path / "c.yaml"))
 
 

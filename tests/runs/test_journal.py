@@ -405,7 +405,7 @@ def test_a_journal_is_a_plain_file(tmp_path: Path) -> None:
     for make in (lambda: path.symlink_to(precious), lambda: os.mkfifo(path), path.mkdir):
         make()
         for act in (JournalWriter, read_journal, first_event, last_event):
-            with pytest.raises(EnvironmentFailure, match=r"journal.jsonl (is no plain file|cannot be read)"):
+            with pytest.raises(EnvironmentFailure, match=r"journal.jsonl (is not a plain file|cannot be read)"):
                 act(folder)
         path.rmdir() if path.is_dir() else path.unlink()
     assert precious.read_text() == "precious"

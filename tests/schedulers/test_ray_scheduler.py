@@ -54,7 +54,7 @@ def test_a_class_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"patience": 0}, "refuses its options: ZeroDivisionError"),
         (
             {"patiense": 1},
-            "is no argument of my_schedulers.py:Patient; allowed: patience; did you mean 'patience'?",
+            "is not an argument of my_schedulers.py:Patient; allowed: patience; did you mean 'patience'?",
         ),
     ):
         ((path, text),) = RayScheduler(**given, options=options).complaints(SPACE)
@@ -68,8 +68,8 @@ def test_a_class_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ("ray.tune.schedulers:Nope", {}, "has no 'Nope'"),
         ("no_such_module:X", {}, "no module 'no_such_module'"),
-        ("collections:OrderedDict", {}, "is no subclass of ray.tune.schedulers.TrialScheduler"),
-        ("math:pi", {}, "is no subclass"),
+        ("collections:OrderedDict", {}, "is not a subclass of ray.tune.schedulers.TrialScheduler"),
+        ("math:pi", {}, "is not a subclass"),
         ("ray.tune.schedulers:PopulationBasedTraining", {}, "use scheduler.kind pbt"),
         ("ray.tune.schedulers.pb2:PB2", {}, "use scheduler.kind pbt"),
         ("ray.tune.schedulers:HyperBandForBOHB", {}, "use scheduler.kind bohb"),

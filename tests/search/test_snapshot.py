@@ -94,7 +94,7 @@ def test_the_key_is_for_its_user_alone(folder: RunFolder) -> None:
 def test_what_is_no_file_is_passed_over(folder: RunFolder) -> None:
     (folder.local_path / STATE).unlink()
     os.mkfifo(folder.local_path / STATE)
-    assert read_snapshot(folder) == (None, f"cannot be read: {STATE} is no plain file")
+    assert read_snapshot(folder) == (None, f"cannot be read: {STATE} is not a plain file")
 
 
 def test_one_without_end_is_passed_over(folder: RunFolder) -> None:
@@ -110,7 +110,7 @@ def test_a_key_that_is_not_used_says_why(folder: RunFolder) -> None:
     assert "has mode 0644, so that others can sign too: chmod 600" in why_unused()
     key.unlink()
     os.mkfifo(key, 0o600)
-    assert why_unused() == f"{key} is no key of tuner: delete it"
+    assert why_unused() == f"{key} is not a key of tuner: delete it"
     assert read_snapshot(folder)[0] is None
 
 

@@ -614,7 +614,7 @@ class TestRay:
         ("class_path", "options", "path", "message"),
         [
             ("no_such:X", {}, "class_path", "no module 'no_such'"),
-            ("os:listdir", {}, "class_path", "os:listdir is no subclass of ray.tune.search.Searcher"),
+            ("os:listdir", {}, "class_path", "os:listdir is not a subclass of ray.tune.search.Searcher"),
             ("ray.tune.search.optuna:OptunaSearch", {"sed": 1}, "class_path", "did you mean 'seed'?"),
             ("ray.tune.search.optuna:OptunaSearch", {"mode": "max"}, "options", "belongs to objective.mode"),
         ],

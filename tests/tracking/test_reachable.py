@@ -56,8 +56,8 @@ def said(tmp_path: Path, uri: str | None, required: bool = True) -> str:
     ("server", "complaint"),
     [
         ((200, "application/json"), ""),
-        ((404, "text/html"), "is no MLflow server (it answers HTTP 404)"),
-        ((200, "text/html"), "is no MLflow server (it answers HTTP 200)"),
+        ((404, "text/html"), "is not an MLflow server (it answers HTTP 404)"),
+        ((200, "text/html"), "is not an MLflow server (it answers HTTP 200)"),
         ((401, "text/html"), "refuses the credentials (HTTP 401): set MLFLOW_TRACKING_USERNAME"),
     ],
     indirect=["server"],

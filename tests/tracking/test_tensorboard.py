@@ -89,5 +89,5 @@ def test_an_object_store_is_refused(results: ResultSet) -> None:
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     folder = RunFolder(SubTreeFileSystem("/tmp", LocalFileSystem()), "x", "s3://x")
-    with pytest.raises(InputError, match=r"tracking.tensorboard: s3://x is no local folder"):
+    with pytest.raises(InputError, match=r"tracking.tensorboard: s3://x is not a local folder"):
         backends_of(Tracking(tensorboard=TensorboardTracking()), ResultSet(folder, results.spec, {}))

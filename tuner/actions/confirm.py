@@ -1,8 +1,8 @@
 """How good the best configurations of a search are when nobody picks the luckiest run of each.
 
-The best value of many trials owes a part to luck, with its seed and with the examples it was validated on; it is
-therefore too good on average, the more so the more trials there were (Cawley and Talbot 2010, "On over-fitting in model
-selection"). Fresh seeds are free of the first part. A test set by which nothing was chosen is free of both.
+The best value of many trials is partly luck: with its seed, and with the examples of its validation. So it is too good
+on average, and the more trials there were, the more (Cawley and Talbot 2010, "On over-fitting in model selection").
+Fresh seeds are free of the first part. A test set by which nothing was chosen is free of both.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Confirmation:
         return over_seeds({seed: sign * (winner[seed] - value) for seed, value in shared.items()})
 
     def ties(self, confirmed: Confirmed) -> bool:
-        """Whether it is another one than the winner, and cannot be told from it."""
+        """Whether it is another one than the winner, and too close to be separated from it."""
         behind = self.behind(confirmed)
         return confirmed is not self.winner and bool(confirmed.best) and (behind is None or behind.holds_zero)
 

@@ -80,7 +80,7 @@ def _database(url: str | None) -> Iterator[BaseStorage]:
             storage = optuna.storages.get_storage(url and with_password(url))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
             remedy = "write an SQLAlchemy URL whose driver is installed, such as sqlite:///study.db"
-            raise InputError(f"{shown!r} is no database that Optuna can open: {_line(error)}; {remedy}") from None
+            raise InputError(f"{shown!r} is not a database that Optuna can open: {_line(error)}; {remedy}") from None
         yield storage
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError, RuntimeError, OSError) as error:
         remedy = "is its server up, or its folder there and writable?"
@@ -227,7 +227,7 @@ def _range(domain: Domain) -> tuple[tuple[float, float], float | None, bool]:
             return (domain.at(first), domain.at(last)), domain.q, domain.log
         case Float():
             return (float(domain.lower), float(domain.upper)), domain.q, domain.log
-    raise NotImplementedError(f"{domain} is no range")
+    raise NotImplementedError(f"{domain} is not a range")
 
 
 def _divides(step: float, distance: float) -> bool:

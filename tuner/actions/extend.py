@@ -33,7 +33,7 @@ def extension(
 ) -> list[str]:
     """The overrides that make it so much longer; a text with ``+`` adds to what there was.
 
-    Raises InputError if a value is no number, or nothing becomes longer.
+    Raises InputError if a value is not a number, or nothing becomes longer.
     """
     scheduler, budget = results.section("scheduler"), results.section("budget")
     found = []

@@ -39,7 +39,7 @@ class Replay:
     failure: str
     """Why the trial fails here, in one line; empty if it does not."""
     surroundings: tuple[str, ...]
-    """What the computation may depend on and is another here than it was: versions of packages, code, host."""
+    """Conditions of the computation that have changed since: versions of packages, code, host."""
 
     @property
     def agrees(self) -> bool:

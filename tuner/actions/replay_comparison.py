@@ -27,7 +27,7 @@ class Difference:
     recorded: Any
     """None if it was not recorded; a run folder keeps no NaN."""
     measured: bool
-    """Whether its name says that it measures the process (`measures`): such a one never agrees, and is no verdict."""
+    """Whether its name shows that it measures the process (`measures`): such a one never agrees, and does not count."""
 
     def __str__(self) -> str:
         return f"{self.metric} {_shown(self.here)} here, {_shown(self.recorded)} recorded"

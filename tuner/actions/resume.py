@@ -77,10 +77,10 @@ def extend(
 
     ``trials``, ``max_t`` and ``wall_clock``: a new value, or ``+20``, ``+1h`` to be added to the old one.
     ``overrides``: of other keys, such as the trainable's own number of epochs. The searcher keeps all it has learned.
-    Trials that were complete at the old ``max_t``, or that the old budget ended, continue from their checkpoints, as
-    far as those were kept, if the scheduler lets them: its rungs reach up to the new ``max_t``.
+    Trials that were complete at the old ``max_t``, or that the old budget ended, continue from their checkpoints if
+    those were kept and the scheduler lets them: its rungs reach up to the new ``max_t``.
 
-    The same request again continues the longer search, as `resume` does, as long as that has not come to its end.
+    Until the longer search has come to its end, the same request again continues it, as `resume` does.
 
     Raises InputError if nothing becomes longer, and as `run` does.
     """
@@ -122,7 +122,7 @@ def retry(
 
 
 def relocate(results: ResultSet, project: Path) -> None:
-    """What was below the working directory of a run is below ``project`` now. Raises InputError if that is none."""
+    """Takes ``project`` for the working directory of the run from now on. Raises InputError if it is not a folder."""
     project = project.resolve()
     if not project.is_dir():
         raise InputError(f"--project {project}: there is no such folder")

@@ -1,4 +1,4 @@
-"""Where a search that Python started shows its progress, and what its errors carry."""
+"""The progress of a search that Python started, and the results that its errors carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python objects as an experiment file writes them, and pickles of those that it cannot name."""
+"""Python objects as an experiment file writes them, and pickles of objects that it cannot name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell completes: runs, trials, jobs, experiments, keys. Reads a few small files, and asks no server."""
+"""Shell completion of runs, trials, jobs, experiments and keys. Reads a few small files, and asks no server."""
 
 from __future__ import annotations
 

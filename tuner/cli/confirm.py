@@ -45,8 +45,8 @@ def command(run_: str, top: int, seeds: int, test: bool, storage: str, address: 
     Example:
       tuner confirm runs/quickstart-20260101-120000 --top 3 --seeds 5 --test
 
-    Says how good each is (mean and 95 % interval), how much too good the search's own number was, and which of them
-    cannot be told apart. To continue after an interruption: resume RUN-confirm, then confirm RUN again.
+    Prints how good each is (mean and 95 % interval), how much too good the search's own number was, and which of them
+    are tied. To continue after an interruption: resume RUN-confirm, then confirm RUN again.
 
     Exit status: as of run.
     """

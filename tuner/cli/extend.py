@@ -37,7 +37,7 @@ def command(
     Until the longer search has come to its end, the same command continues it, as resume does, and adds nothing.
 
     The searcher keeps all it has learned. Trials that were complete, or that the budget ended, continue from their
-    checkpoints as far as these were kept (checkpoints.keep_trials), if the scheduler lets them. A trainable that counts
+    checkpoints, if these were kept (checkpoints.keep_trials) and the scheduler lets them. A trainable that counts
     its own epochs needs more of them, too: --set params.epochs=50.
     """
     from tuner.actions.resume import extend

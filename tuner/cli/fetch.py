@@ -27,7 +27,7 @@ from tuner.storage.folder import STORAGE
 @options.cluster_file
 @options.as_json
 def command(job: str, output: str, address: str | None, cluster: str | None, as_json: bool) -> None:
-    """Copy the run folder of a job, as far as it has come, for `show`, `best`, `report` and `compare`.
+    """Copy the present run folder of a job for `show`, `best`, `report` and `compare`.
 
     \b
     Example:

@@ -41,7 +41,7 @@ def command(ctx: click.Context, address: str | None, cluster: str | None, wide: 
 
 
 @command.command()
-@options.option("--storage", metavar="DIR", help="Where the jobs kept their runs; else metadata.storage of --cluster.")
+@options.option("--storage", metavar="DIR", help="Storage of the jobs' runs; default: metadata.storage of --cluster.")
 @options.jobs_address
 @options.cluster_file
 def recover(storage: str | None, address: str | None, cluster: str | None) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner.jobs.client import Submission
 
 FOLDED = 120
-"""Columns of a table where stdout is no terminal: a pipe, a file, the log of a job."""
+"""Columns of a table if stdout is not a terminal: a pipe, a file, the log of a job."""
 
 
 class Option(click.Option):
@@ -108,7 +108,7 @@ include = option(
     "--include",
     multiple=True,
     metavar="GLOB",
-    help="What travels though it is not in git and looks like a secret or data. Repeatable.",
+    help="A file to send although it is not in git and looks like a secret or data. Repeatable.",
 )
 as_json = option(
     "--json",

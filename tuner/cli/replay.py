@@ -27,9 +27,9 @@ DIFFERS = 5
 def command(run_: str, trial: str, until: int | None, debug: bool, storage: str, as_json: bool) -> None:
     """Run trial TRIAL of RUN (its id, or its number) again, in this process and without Ray, and compare each report.
 
-    Same configuration, prepared parameters, seed, working directory and number of threads: on the same machine with
-    the same packages every metric is the same to the last bit, unless the training itself is left to chance. A
-    breakpoint() in the training works.
+    Configuration, prepared parameters, seed, working directory and number of threads are the same. So on the same
+    machine with the same packages every metric is the same to the last bit, if the training itself is deterministic.
+    A breakpoint() in the training works.
 
     \b
     Example:

@@ -15,9 +15,7 @@ from tuner.cli.output import echo
 @options.storage
 @options.address
 @options.trust
-@options.option(
-    "--project", metavar="DIR", help="Where the code is now; by default where it was when the search began."
-)
+@options.option("--project", metavar="DIR", help="Folder of the code now; default: its folder when the search began.")
 @options.option(
     "--cluster",
     allow_from_autoenv=False,

@@ -39,8 +39,8 @@ def command(
 
     Ctrl-C once: running trials continue to their next checkpoint, and the run folder is complete; twice: at once.
 
-    Exit status: 0 done; 1 an error that nobody foresaw (run.log has its traceback); 2 the input is wrong; 3 no trial
-    gave a usable result; 4 data, storage or the cluster failed; 130 interrupted.
+    Exit status: 0 done; 1 an unexpected error (run.log has its traceback); 2 wrong input; 3 no usable result; 4 data,
+    storage or the cluster failed; 130 interrupted.
     """
     from tuner.actions.run import run
     from tuner.experiment.reader import load_experiment

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @options.experiment_file
 @options.overrides
 @options.option("--name", metavar="N", help="Name of the job and of its run; by default the experiment's and the time.")
-@options.option("--storage", metavar="DIR", help="Where the cluster keeps runs: a path that all nodes see, or a URI.")
+@options.option("--storage", metavar="DIR", help="Storage of the runs: a path that all nodes see, or a URI.")
 @options.exclude
 @options.include
 @options.option("--dry-run", is_flag=True, help="Only list what would travel: size in bytes and path of each file.")
@@ -39,7 +39,8 @@ def command(
 ) -> None:
     """Run the search of FILE on a cluster, as a job: it continues when this computer is switched off.
 
-    The code below the working directory travels, as far as .gitignore and .tunerignore let it; data and runs do not.
+    The code below the working directory is sent, without what .gitignore and .tunerignore name, and without data and
+    runs.
     Untracked files are refused if they look like secrets. Everybody who can read the cluster's storage can read the
     code; --jobs-address http://… sends it, and Ray's token, unencrypted.
 

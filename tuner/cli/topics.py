@@ -8,7 +8,7 @@ from tuner.cli.output import echo
 
 EXIT_STATUS = """\
 0    done
-1    an error that nobody foresaw; the run's run.log has its traceback
+1    an unexpected error; the run's run.log has its traceback
 2    the input is wrong: an option, the experiment file, the name of a run; nothing was started
 3    the search ended, but no trial gave a usable result
 4    data, storage, the cluster or a server failed; a search can be resumed

@@ -14,9 +14,9 @@ from tuner.cli.output import echo, print_json
 @options.storage
 @options.as_json
 def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
-    """Send a run to where its experiment says it is tracked; without a word of that to MLflow beside the run folders.
+    """Send a run to the tracker that its experiment names; by default to MLflow beside the run folders.
 
-    What is there already is not sent again: after this, that place holds exactly what the run folder holds.
+    Nothing is sent twice: after this, the tracker holds exactly the contents of the run folder.
 
     \b
     Example:

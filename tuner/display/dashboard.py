@@ -113,7 +113,7 @@ def _best(results: ResultSet, width: int) -> Iterator[str]:
 
 
 def _budget(results: ResultSet, budget: Budget) -> Iterator[str]:
-    """What is used, and what is left of it."""
+    """The used part of the budget, and the rest."""
     started, total = len(results.trials) - results.count("pending"), results.provenance["trials"]
     yield f"trials {started}, {total - started} left"
     if results.used is None:

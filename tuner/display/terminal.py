@@ -78,7 +78,7 @@ class TerminalCapture:
 
 
 class _Terminal(io.FileIO):
-    """What is written to a terminal that is gone (a lost connection, a pipe whose reader ended) is dropped.
+    """Drops texts for a terminal that is gone (a lost connection, a pipe whose reader ended).
 
     The search does not need its reader, and the run folder has every message.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 
 FOLDER = _PACKAGE if (_PACKAGE / "trainables").is_dir() else _PACKAGE.parents[1]
-"""Where ``experiments``, ``search_spaces``, ``trainables`` and ``cluster`` lie."""
+"""The folder of ``experiments``, ``search_spaces``, ``trainables`` and ``cluster``."""
 
 
 def names() -> list[str]:

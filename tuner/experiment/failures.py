@@ -11,10 +11,10 @@ from tuner.spec.quantities import Seconds, format_duration
 
 
 class Failures(Model):
-    """What becomes of a trial that fails: it continues from its last checkpoint in another process, or ends.
+    """Retries of a trial that fails: it continues from its last checkpoint in another process, or ends.
 
-    A lost node or a preemption is not counted, unless the trial loses one node after another; a metric that is NaN,
-    missing or no number is never tried again; nor is an exception that comes back with the same words after the same
+    A lost node or a preemption does not count, unless the trial loses one node after another. A metric that is NaN,
+    missing or not a number is never retried; nor is an exception that comes back with the same words after the same
     report.
     """
 
@@ -26,18 +26,18 @@ class Failures(Model):
     """The search ends when so many trials have failed: a number, or a share of the ended trials such as ``50%``, which
     counts once 10 have ended. Absent: never."""
     hang_after: Seconds | Literal["auto"] | None = "auto"
-    """A trial that has reported nothing for so long is killed, with the stacks of its threads in its log, and tried
-    again once (not with ``retries: 0``). A duration counts from the start of the attempt and from each report.
-    ``auto``: from its third report on 10 times its own median time between reports, at least 60s; before that 10 times
-    the longest that a trial of the search took so far, at least 10m; for the first trials 1h; null: never."""
+    """A trial that has reported nothing for so long is killed, with the stacks of its threads in its log, and retried
+    once (not with ``retries: 0``). A duration counts from the start of the attempt and from each report. ``auto``:
+    after its third report, 10 times its own median time between reports, at least 60s. Before that, 10 times the
+    longest time of a trial of the search so far, at least 10m. For the first trials 1h. null: never."""
     on_nan: Literal["fail", "stop"] = "fail"
     """When a compared metric is NaN or infinite: the trial has failed, or it stops with its last finite value."""
     on_oom: Literal["retry", "reduce_batch"] = "retry"
-    """When memory runs out: the trial is tried again as it was, or, where the trainable declares ``micro_batch``, with
-    half of it, as often as it can be halved; the trainable accumulates, so that the batch size stays what it was."""
+    """If memory runs out, the trial is retried as it was. If the trainable declares ``micro_batch``, it is retried with
+    half of it, as often as it can be halved; the trainable accumulates, so that the batch size stays the same."""
     storage_patience: Seconds = 600.0
-    """Where the run folder cannot be written or read, no trial starts, and it is tried again for so long before the
-    search ends; then it can be resumed."""
+    """If the run folder cannot be written or read, no trial starts. After so long the search ends, and can be
+    resumed."""
 
     def described(self, reducible: bool) -> str:
         """In one line, for a trainable that declares ``micro_batch``, or does not."""

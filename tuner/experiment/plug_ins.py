@@ -55,7 +55,7 @@ class Family:
         return found
 
     def offered(self, point: EntryPoint) -> type[AlgorithmSpec]:
-        """The class of an entry point. Raises InputError if it cannot be imported or is no such class."""
+        """The class of an entry point. Raises InputError if it cannot be imported or is not such a class."""
         name = f"{point.value}, the {self.block} {point.name!r} of {_owner(point)},"
         try:
             with no_exit():
@@ -71,20 +71,20 @@ class Family:
         return cls
 
     def at(self, class_path: str, roots: Roots) -> type[AlgorithmSpec]:
-        """The class of ``kind: custom``. Raises InputError if it cannot be imported or is no such class."""
+        """The class of ``kind: custom``. Raises InputError if it cannot be imported or is not such a class."""
         return self._checked(import_attribute(class_path, roots), class_path)
 
     def _checked(self, loaded: Any, name: str) -> type[AlgorithmSpec]:
         base = f"tuner.{self.base.group.partition('.')[2]}.{self.base.__name__}"
         if not isinstance(loaded, type) or not issubclass(loaded, self.base):
-            raise InputError(f"{name} is no subclass of {base}")
+            raise InputError(f"{name} is not a subclass of {base}")
         if inspect.isabstract(loaded):
             missing = ", ".join(sorted(loaded.__abstractmethods__))
             raise InputError(f"{name} does not define {missing}: a subclass of {base} must")
         return loaded
 
     def class_of(self, written: Mapping[str, Any], roots: Roots) -> type[AlgorithmSpec] | None:
-        """The class of a block; None if its kind is not known. Raises InputError if it is no such class."""
+        """The class of a block; None if its kind is not known. Raises InputError if it is not such a class."""
         named = written.get("kind")
         if named == CUSTOM:
             return self.at(str(written.get("class_path")), roots)

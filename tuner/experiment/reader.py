@@ -164,7 +164,7 @@ def _read_file(file: Path) -> Document:
 
 
 def _there_is(file: Path) -> str:
-    """What could have been meant by ``file``, which is not there."""
+    """Suggestions for ``file``, which is not there."""
     siblings = sorted(p.name for p in file.parent.glob("*.y*ml")) if file.parent.is_dir() else []
     hint = f"; in {file.parent} there is: {', '.join(siblings)}" if siblings else ""
     if file.suffix or file.name != str(file):
@@ -262,7 +262,7 @@ def _space(
 
 
 def _constrained(document: Document, space: Space | None, problems: list[Problem]) -> Space | None:
-    """``space`` with the constraints that the document writes; `_validate` finds those that are no text."""
+    """``space`` with the constraints that the document writes; `_validate` finds those that are not text."""
     texts, params = document.value.get("constraints"), document.value.get("params")
     if space is None or not isinstance(texts, list):
         return space

@@ -44,7 +44,7 @@ class Resources(Model):
     """Processes of one trial, each with all of the resources above, which train one model as a distributed data
     parallel group: the trainable must form it (`tuner.training.distributed`)."""
     strategy: Literal["pack", "spread"] = "pack"
-    """Where ``workers`` go: on as few nodes as possible, or on as many."""
+    """The placement of ``workers``: on as few nodes as possible, or on as many."""
     custom: dict[str, Amount] = Field(default_factory=dict)
     """Amounts of Ray's custom resources."""
     max_concurrent_trials: Annotated[int, Field(ge=1)] | None = None

@@ -120,9 +120,9 @@ class ExperimentSpec(Model):
     """Domains by parameter name; or the path of a YAML file, or module:attribute of a Ray Tune param_space dict or of
     an Optuna objective."""
     constraints: list[str] = Field(default_factory=list)
-    """What every configuration satisfies, such as ``model.l1 >= model.l2``; no other is ever started."""
+    """Conditions on every configuration, such as ``model.l1 >= model.l2``; no other configuration is ever started."""
     objectives: Annotated[Objectives, Field(alias="objective")]
-    """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. Where one number is needed,
+    """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. If one number is needed,
     the first objective stands for all: for schedulers (unless weights are given), ``budget.target`` and checkpoints."""
     search: AnySearch = Random()
     """The search algorithm, which suggests configurations."""

@@ -1,4 +1,4 @@
-"""Where a run is recorded besides its folder."""
+"""The trackers that record a run beside its folder."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class WandbTracking(Model):
 
 
 class Tracking(Model):
-    """Where trials are recorded besides the run folder."""
+    """Trackers that record trials, in addition to the run folder."""
 
     mlflow: MlflowTracking | None = None
     """MLflow: ``{}`` for a file beside the run folders, or ``{uri: …}`` for a server."""

@@ -40,7 +40,8 @@ class PriorDraws:
 
     After the training of n complete trials, a trial does so with probability min(1/2, β/n). The weight of a belief
     decays as in πBO (Hvarfner et al. 2022), where the prior π enters as π^(β/n). Half of the early draws are left to
-    the searcher as in PriorBand (Mallik et al. 2023). So of n complete trials a wrong prior costs about β (1 + ln(n / 2β)).
+    the searcher as in PriorBand (Mallik et al. 2023). So of n complete trials a wrong prior costs about β (1 + ln(n /
+    2β)).
     """
 
     def __init__(self, task: SearchProblem, beta: int) -> None:

@@ -33,7 +33,7 @@ class Argument:
     off: str = ""
     """Of a flag: how False is written; empty: not at all."""
     false: str = "False"
-    """How False is written if it is no flag."""
+    """The text for False if it is not a flag."""
 
 
 def argv(values: Iterable[tuple[str, Any]], declared: Sequence[Argument] = ()) -> list[str]:

@@ -32,7 +32,7 @@ class Declared(argparse.ArgumentParser):
     def __init__(self) -> None:
         super().__init__(add_help=False, allow_abbrev=False)
         self.required: list[str] = []
-        """The names of those that the script requires."""
+        """The names of the required arguments."""
 
     def error(self, message: str) -> NoReturn:
         raise Rejected(message)

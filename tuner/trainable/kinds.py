@@ -20,6 +20,6 @@ def as_function(train: Any) -> Callable[[Any], Any]:
 
 
 def class_of(function: Any) -> type | None:
-    """The class that stands behind what `as_function` returned; None if it is no class."""
+    """The class behind the result of `as_function`; None if there is no class."""
     adapter = getattr(sys.modules.get("tuner.trainable.class_trial"), "ClassTrial", None)
     return function.cls if type(function) is adapter else None

@@ -49,5 +49,5 @@ def domain_of(distribution: BaseDistribution) -> dict[str, list[Any]]:
         return {f"q{kind}": [found.low, found.high, found.step]}
     count = round((found.high - found.low) / found.step) + 1
     if count > _MOST:
-        raise ValueError(f"{distribution} has {count:,} values that are no multiples of its step")
+        raise ValueError(f"{distribution} has {count:,} values that are not multiples of its step")
     return {"choice": [found.low + i * found.step for i in range(count)]}

@@ -64,7 +64,7 @@ class Objective:
         return replace(self, metrics=tuple(name for name, key in required if key.startswith("objective")))
 
     def complaints(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-        """Why it would refuse ``config``: (path of the parameter, message), as far as its source shows it."""
+        """Reasons in its source to refuse ``config``: (path of the parameter, message)."""
         if self._suggestions is None:
             return []
         values, found = dict(flat(config)), []
@@ -82,7 +82,7 @@ class Objective:
 
     @functools.cached_property
     def _suggestions(self) -> dict[str, BaseDistribution] | None:
-        """None if they cannot be told without running it."""
+        """None if they are unknown until it runs."""
         try:
             return suggestions(self.function)
         except InputError:

@@ -79,7 +79,7 @@ def space_from_objective(objective: Callable[..., Any]) -> dict[str, Any]:
 
 
 def suggestions(objective: Callable[..., Any]) -> dict[str, BaseDistribution]:
-    """What ``objective`` suggests, by name. Raises InputError if that cannot be told without running it."""
+    """The suggestions of ``objective``, by name. Raises InputError if they are unknown until it runs."""
     function, called = function_of(objective), _called(objective)
     try:
         lines, first = inspect.getsourcelines(function)

@@ -21,7 +21,7 @@ def report(
     metrics as one line and does nothing else, so that a script also runs by hand.
 
     Args:
-        metrics: Metrics by name. Use it for names that are no Python identifiers.
+        metrics: Metrics by name. Use it for names that are not Python identifiers.
         checkpoint: A folder. Its files are copied to the storage before the function returns.
         **values: Metrics by name, added to ``metrics``. Scalars of numpy, torch and JAX become plain numbers.
 

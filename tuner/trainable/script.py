@@ -78,7 +78,7 @@ class Script:
         return f"{self.file.name} exited: {code}"
 
     def complaints(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-        """Why the script would refuse ``config``: (path of the parameter, message), as far as its text shows it."""
+        """Reasons in the script's text to refuse ``config``: (path of the parameter, message)."""
         parser = declared(self.source)
         if parser is None:
             return []

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Uncertain(Exception):
-    """What the code does cannot be told."""
+    """The source does not show what the code does."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class OwnCode:
 
 
 def inside_partials(thing: Any) -> Any:
-    """What ``thing`` calls in the end, if it is a ``functools.partial``; else ``thing``."""
+    """The function behind ``thing``, if it is a ``functools.partial``; else ``thing``."""
     while issubclass(type(thing), functools.partial):
         thing = thing.func
     return thing

@@ -120,9 +120,9 @@ class Trainable:
         return min((size for size in sizes if isinstance(size, int)), default=None) if "micro_batch" in read else None
 
     def make_config(self, values: Configuration) -> Any:
-        """What ``train`` is called with: a ``config_type`` with ``values``, or a plain dict.
+        """The argument of ``train``: a ``config_type`` with ``values``, or a plain dict.
 
-        Raises ValueError when the values do not fit the type.
+        Raises ValueError if the values do not fit the type.
         """
         if self.config_type is None:
             return values
@@ -252,8 +252,8 @@ class PickledFunction:
 def importable_name(function: Callable[..., Any]) -> tuple[str, Path | None] | None:
     """``module:name`` by which every process finds ``function``, and the folder of that module; None if there is none.
 
-    The script or notebook that runs here (``__main__``) is no such module: importing it again would run it again. The
-    folder is None for an installed package.
+    The script or notebook that runs here (``__main__``) is not such a module: to import it again is to run it again.
+    The folder is None for an installed package.
     """
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     loaded = sys.modules.get(module or "")

@@ -1,9 +1,9 @@
 """Parameters of the search space that the trainable never reads, found in its source before the search starts.
 
 The source is followed from the trainable's argument through the user's own functions and classes, for as long as it is
-certain what is read. Where it is not (the configuration is iterated over, unpacked, or handed to a library), nothing is
-reported: there are no false alarms. A configuration that recorded its reads would find more, but it would be no plain
-dict any more: `yaml.safe_dump`, OmegaConf and JAX refuse a subclass or treat it in another way.
+certain what is read. If it is not (the configuration is iterated over, unpacked, or handed to a library), nothing is
+reported: there are no false alarms. A configuration that recorded its reads would find more, but it would no longer be
+a plain dict: `yaml.safe_dump`, OmegaConf and JAX refuse a subclass or treat it in another way.
 """
 
 from __future__ import annotations

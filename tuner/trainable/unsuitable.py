@@ -1,4 +1,4 @@
-"""What is not runnable as a trainable: which kind of object it is, and what to do instead."""
+"""Objects that cannot run as a trainable: which kind each is, and what to do instead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def unsuitable(train: Any) -> str | None:
-    """Why ``train`` is no trainable, to follow its name in a message; None if it may be one."""
+    """The reason why ``train`` is not a trainable, to follow its name in a message; None if it may be one."""
     kind = type(train)
     is_class = issubclass(kind, type)
     bases = type.__dict__["__mro__"].__get__(train if is_class else kind)

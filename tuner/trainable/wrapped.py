@@ -33,7 +33,7 @@ def unwrapped(train: Any) -> Callable[[Any], Any]:
 
 
 class _WithParameters:
-    """What ``tune.with_parameters`` made of a function: its own hides the arguments that are still open."""
+    """The result of ``tune.with_parameters``: its own signature hides the arguments that are still open."""
 
     def __init__(self, train: Callable[..., Any], values: Callable[[str], Any], names: frozenset[str]) -> None:
         self.func = train

@@ -22,12 +22,11 @@ def fastest_device() -> torch.device:
 def fastest_precision(
     device: torch.device, wanted: Literal["auto", "fp32", "bf16"] = "auto"
 ) -> Literal["fp32", "bf16"]:
-    """What "auto" means here: "bf16" (autocast) where the hardware multiplies it, else "fp32".
+    """The meaning of "auto" here: "bf16" (autocast) if the hardware multiplies it, else "fp32".
 
     Decided from the hardware's abilities and not from a timing, so that all trials on the same
     kind of machine, and a resumed one, compute the same. Tensors are channels_last either way,
-    which is the faster layout for both: 506 and 808 images/s in fp32 without and with it, 927 and
-    1,438 in bf16 (`cifar` of width 32, batch 256, one thread of an AMD EPYC with AVX512-BF16).
+    the faster layout for both. Numbers: docs/benchmarks/speed.md.
 
     Args:
         device: The device that trains, as `fastest_device` gives it.

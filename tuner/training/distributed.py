@@ -12,9 +12,9 @@
 In one process (a group of one) all of this does nothing, so that the same function runs everywhere: alone, under tuner
 with any number of workers, and under `torchrun`. The processes find each other by torchrun's environment variables.
 
-Every process calls the trainable with the same configuration. The global batch stays what it was: with N workers each
-takes an N-th of it, and learning rate and result stay the same, but for rounding, batch norm (which sees the part only)
-and random numbers that are drawn for each example, such as dropout.
+Every process calls the trainable with the same configuration. The global batch stays the same: each of N workers takes
+an N-th of it. So learning rate and result stay the same, except for rounding, batch norm (which sees the part only) and
+random numbers that are drawn for each example, such as dropout.
 """
 
 import contextlib

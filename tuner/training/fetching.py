@@ -34,7 +34,7 @@ def fetched(
     """Returns `folder`, which `fetch` fills if no process of this node has done so yet.
 
     One process at a time looks and fetches; the others wait. The lock is a file beside the folder, which the operating
-    system releases if its holder dies. What `fetch` raises is raised here, and the next process tries again.
+    system releases if its holder dies. An exception of `fetch` is raised here, and the next process tries again.
 
     Args:
         folder: Where the data belongs; `~` is expanded, and the parents are made.

@@ -20,7 +20,7 @@ _MANY = 30
 """Different texts of one parameter above which it makes no axis."""
 
 _DECADES = 1000.0
-"""Where the space cannot be read: a parameter whose values span so large a ratio is drawn on a logarithmic axis."""
+"""If the space cannot be read, a parameter whose values span this ratio is drawn on a logarithmic axis."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Axis:
     """The values as texts, of a parameter that has no range."""
 
     def unit(self, position: float) -> float:
-        """Where on the axis a position lies, from 0 at its low end to 1."""
+        """The place of a position on the axis, from 0 at its low end to 1."""
         if self.low == self.high:
             return 0.5
         if self.log:

@@ -263,7 +263,7 @@ def timeline(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
 def merged(stretches: Sequence[TrialSpan]) -> list[tuple[TrialSpan, int]]:
     """At most `MOST_BARS` bars, each of as many neighbouring stays on its worker as it counts.
 
-    A bar has the trial of its longest stay. As many stays are one bar on each worker, as far as it has them.
+    A bar has the trial of its longest stay. All bars hold the same number of stays, except the last of a worker.
     """
     every = 1
     lanes: dict[int, list[TrialSpan]] = {}

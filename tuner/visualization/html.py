@@ -169,7 +169,7 @@ def _parameters(
 
 
 def _lines(trials: int, axes: int) -> str:
-    """What of it is not in the parallel coordinates."""
+    """The part of it that is not in the parallel coordinates."""
     drawn = len(dotted(trials, MOST_TRIALS))
     some = f" Lines: {drawn} of the {trials} trials, the best and an even choice of the others." * (drawn < trials)
     return some + f" Shown are the {MOST_AXES} parameters that matter most of {axes}." * (axes > MOST_AXES)
@@ -191,11 +191,11 @@ def _contour(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis], 
         )
         return Section("contour", title, few)
     everywhere = None not in (*two[0].positions, *two[1].positions)
-    most = f"the two ranges that matter most{' of those that all trials have' * everywhere}"
+    most = "the two ranges that matter most" + (" among those of all trials" if everywhere else "")
     which = most if found else "the first two ranges; what matters most is not known"
     text = (
         f"{results.metric} over {two[0].name} and {two[1].name}, {which}: interpolated between trials (dots), each "
-        f"with its best value; the star is the best. Where no trials are around, nothing is drawn."
+        f"with its best value; the star is the best. Areas without trials stay empty."
     )
     text += _sampled(len(trials))
     return Section("contour", title, text, [drawn])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _ABSENT = -0.12
-"""Where a line of the parallel coordinates passes a parameter that its trial does not have."""
+"""The point at which a line of the parallel coordinates passes a parameter that its trial does not have."""
 
 _BEST = 10
 """Trials that are drawn as the best ones at most."""
@@ -185,7 +185,7 @@ def slice_of(results: ResultSet, trials: Sequence[Trial], axis: Axis) -> go.Figu
 
 
 def _spread(axis: Axis, i: int, trial_number: int) -> float:
-    """Where a trial is drawn: those of one category side by side, so that they do not hide each other."""
+    """The place of a trial: those of one category are side by side, so that they do not hide each other."""
     position = axis.positions[i]
     assert position is not None
     return position + (0.5 * (trial_number * 0.618034 % 1) - 0.25) * bool(axis.categories)

@@ -71,7 +71,7 @@ class RunComparison:
 
     @property
     def unit(self) -> str:
-        """What epochs are counted in."""
+        """The unit of its epochs."""
         units = {entrant.told.unit for entrant in self.entrants}
         return "epochs" if len(units) > 1 else "reports" if units == {REPORTS} else units.pop()
 

@@ -89,8 +89,8 @@ def objective_label(objective: Objective) -> str:
 def view(values: Sequence[float], objective: Objective) -> tuple[list[float] | None, int]:
     """The range of an axis for ``values``, and how many of them lie outside of it.
 
-    None, and 0, where all of them fit: where none is further from the best one than `_EXTREME` times as far as the
-    nearest nine tenths are. A single loss that exploded would else make a line of all the others.
+    None, and 0, if all of them fit: none is further from the best one than `_EXTREME` times the distance of the nearest
+    nine tenths. Else a single exploded loss would flatten all the others to a line.
     """
     ordered = sorted((v for v in values if math.isfinite(v)), key=lambda v: -objective.sign * v)
     if len(ordered) < 10:

@@ -1,4 +1,4 @@
-"""What a search found, in words: what won, by how much, and how sure that is."""
+"""The findings of a search as text: the winner, by how much it won, and how sure that is."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _lead(results: ResultSet, trials: Sequence[Trial]) -> list[str]:
     if not moves:
         return [
             *said,
-            "How sure that is cannot be said: their curves are too short to show how much their values move.",
+            "The certainty is unknown: their curves are too short to show how much their values move.",
         ]
     moved = max(moves)
     near = [f"#{trial.number}" for trial in trials[1:] if sign * (top - _value(results, trial)) <= _SURE * moved]

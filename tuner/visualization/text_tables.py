@@ -51,7 +51,7 @@ def table(rows: Sequence[Mapping[str, Any]], width: int | None = None, fold: boo
 def format_columns(rows: Sequence[Sequence[str]], width: int | None = None, fold: bool = False) -> str:
     """Aligned columns; a row may end early.
 
-    Where a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends;
+    If a line would be wider than ``width``, the cells of the widest columns are cut short, ``…`` at their ends;
     with ``fold`` they continue on further lines instead.
     """
     widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
@@ -115,7 +115,7 @@ def savings_line(results: ResultSet) -> str:
 
 
 def first_rung_line(results: ResultSet) -> str:
-    """Where ``grace_period: auto`` put the first rung in the end, and why; empty for other runs."""
+    """The first rung that ``grace_period: auto`` chose in the end, and why; empty for other runs."""
     scheduler = results.section("scheduler")
     if scheduler.get("grace_period") != "auto":
         return ""

@@ -1,4 +1,4 @@
-"""What of a large run is drawn: a page of 10^5 trials is as large, and opens as quickly, as one of 10^3."""
+"""Selects the trials of a large run to draw: a page of 10^5 trials is as large, and opens as fast, as one of 10^3."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shown(results: ResultSet, most: int = MOST_TRIALS) -> list[Trial]:
 
 
 def course(reports: Sequence[Report], trials: int) -> list[Report]:
-    """What is drawn of a curve, where ``trials`` of them are."""
+    """The points of a curve that are drawn, if ``trials`` curves are."""
     return spread(reports, max(2, MOST_POINTS // max(trials, 1)))
 
 

@@ -44,7 +44,7 @@ class Timeline:
     """What `chronicle` tells."""
 
     unit: str
-    """What epochs are counted in: the scheduler's ``time_attr``."""
+    """The unit of epochs: the scheduler's ``time_attr``."""
     moments: list[TimedReport] = field(default_factory=list)
     stretches: list[TrialSpan] = field(default_factory=list)
     """In the order in which they began."""
@@ -77,7 +77,7 @@ class Timeline:
 
 
 def chronicle(results: ResultSet) -> Timeline:
-    """What the journal of a run tells; where there is none, the times of its reports, which are whole seconds."""
+    """From the journal of a run; if there is none, from the times of its reports, which are whole seconds."""
     unit, ledger = unit_of(results), ledger_of(results)
     told = Timeline(unit)
     open_: dict[str, TrialSpan] = {}

@@ -390,7 +390,7 @@ def test_constraints_of_a_space_from_python(folder: Path) -> None:
         ),
         (
             "search: {kind: random, points_to_evaluate: [{opt: adam, batch_size: 16, model: {l1: 2, l2: 1}, lr: 1}]}",
-            "e.yaml:9:96: search.points_to_evaluate[0].lr: is no parameter of this space",
+            "e.yaml:9:96: search.points_to_evaluate[0].lr: is not a parameter of this space",
             "",
         ),
         (

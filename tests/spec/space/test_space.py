@@ -235,7 +235,7 @@ def test_complaints_tell_why() -> None:
     assert space.complaints({"a": 3, "b": "x", "d": 0.25, "e": 7, "f": {"g": 1}}) == [
         (("b",), "must be absent: it exists only when a is 1 or 2"),
         (("d",), "0.25 is outside quniform [0, 1, 0.5]"),
-        (("f",), "is no parameter of this space"),
+        (("f",), "is not a parameter of this space"),
     ]
     assert space.complaints({"a": True})[0] == (("a",), "true is outside choice [1, 2, 3]")
     assert space.complaints({"a": 1, "b": "y"}) == [(("e",), "is missing: it comes from constant 7")]

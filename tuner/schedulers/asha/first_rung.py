@@ -73,8 +73,8 @@ class FirstRungSelector:
     near 0.
 
     The recall is measured. Elites of a later level m (ηk or above) are the best 1/η that reached it, at most as many as
-    a faultless cut at k keeps. The value r_m(k) is the share of these elites that were among the best 1/η of all at k. The
-    smallest r_m(k) counts, because only the last levels show that curves cross.
+    a faultless cut at k keeps. Their share r_m(k) is the share of these elites that were among the best 1/η of all at
+    k. The smallest r_m(k) counts, because only the last levels show that curves cross.
 
     If a trial was cut at k itself, all that continued were among the best 1/η. Then the question is whether it was
     among the best 1/η². If the chances grow as a power of the rank (Lehmann 1953), the answer is the same. So trust can

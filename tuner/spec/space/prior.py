@@ -31,8 +31,8 @@ class Prior:
     """``prior: 1e-2, confidence: high``: a distribution over a domain that has its mode at ``value``.
 
     As the expert priors of PriorBand (Mallik et al. 2023, section 3): a normal distribution around ``value``, cut at
-    the ends of the domain. Its scale is that on which the domain is uniform (``loguniform`` has its prior in log space).
-    For ``choice``, ``value`` is a few times likelier than each other category.
+    the ends of the domain. Its scale is that on which the domain is uniform (``loguniform`` has its prior in log
+    space). For ``choice``, ``value`` is a few times likelier than each other category.
     """
 
     value: Any
