@@ -160,7 +160,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (spec(scheduler=None), "experiment.yaml cannot be read: ValueError: scheduler: Input should be a valid dictionary"),
     (spec(resources=None), "experiment.yaml cannot be read: ValueError: resources: Input should be a valid dictionary"),
     (bomb, " bytes say that they hold 3000000 reports"),
-    (cell("id1,1", "../id1,1"), "trials.csv cannot be read: ValueError: '../id1' is not a id of a trial"),
+    (cell("id1,1", "../id1,1"), "trials.csv cannot be read: ValueError: '../id1' is not the id of a trial"),
     (cell("id2,2", "id1,2"), "trials.csv cannot be read: ValueError: trial 'id1' has two lines"),
     (cell(",ray/id1/", ",../../ray/id1/"), "/ray/id1/checkpoint_1' does not lie in the run folder"),
     (
@@ -169,7 +169,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     ),
     (
         other_kind("experiment.yaml", "device"),
-        "experiment.yaml cannot be read: OSError: experiment.yaml is no plain fil",
+        "experiment.yaml cannot be read: OSError: experiment.yaml is not a plain fil",
     ),
     (other_kind("trials.csv", "pipe"), "trials.csv cannot be read: OSError: trials.csv is not a plain file"),
     (other_kind("trials.csv", "folder"), "trials.csv cannot be read: OSError: trials.csv is not a plain file"),
