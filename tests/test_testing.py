@@ -98,7 +98,7 @@ class BrokenSearcher(Searcher):
             found["depth"] = 99
         return None if self.fault == "empty" else found
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         if self.fault == "unknown":
             self.known.remove(trial_id)
 
@@ -157,7 +157,7 @@ class OddScheduler(Scheduler):
             return Decision.STOP
         return Decision.CONTINUE
 
-    def next(self, more: bool) -> Resume | None:
+    def next_action(self, more: bool) -> Resume | None:
         return Resume("t0") if self.fault == "resume" else None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_a_right_scheduler_passes() -> None:
         ("rungs", "rungs must ascend"),
         ("seed", "decides differently for the same seed"),
         ("pickle", "decides differently after it was pickled"),
-        ("early", "at step 2, where may_decide is false"),
+        ("early", "at step 2, where decides_at is false"),
         ("donor", "exploits 'nobody', which is not a trial"),
         ("resume", "that trial is not paused"),
     ],

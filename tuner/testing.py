@@ -63,8 +63,8 @@ def check_searcher(spec: SearchSpec, spaces: Sequence[Space] = (), trials: int =
 
     Args:
         spec: The search with its options.
-        spaces: The spaces to search. By default `PLAIN`, `MIXED` and `DISCRETE`, each if `complaints` of ``spec`` has
-            nothing against it.
+        spaces: The spaces to search. By default `PLAIN`, `MIXED` and `DISCRETE`, each if ``spec`` accepts it
+            (`validate_space`).
         trials: How many configurations are asked for. Choose more if a model begins to suggest later.
 
     Raises:
@@ -75,10 +75,12 @@ def check_searcher(spec: SearchSpec, spaces: Sequence[Space] = (), trials: int =
         >>> check_searcher(Optuna(n_startup_trials=4))
     """
     _check_pickled(spec)
-    chosen = list(spaces) or [space for space in map(space_of, (PLAIN, MIXED, DISCRETE)) if not spec.complaints(space)]
-    assert chosen, f"{_name(spec)}: complaints refuses all default spaces: pass spaces that it can search"
+    chosen = list(spaces) or [
+        space for space in map(space_of, (PLAIN, MIXED, DISCRETE)) if not spec.validate_space(space)
+    ]
+    assert chosen, f"{_name(spec)}: validate_space refuses all default spaces: pass spaces that it can search"
     for space in chosen:
-        assert spec.complaints(space) == [], f"{_name(spec)} refuses a space that it is checked with"
+        assert spec.validate_space(space) == [], f"{_name(spec)} refuses a space that it is checked with"
         _check_sequence(spec, space, trials)
         _check_restored(spec, space, trials)
         _check_news(spec, space)
@@ -92,7 +94,7 @@ def check_scheduler(spec: SchedulerSpec, trials: int = 30, slots: int = 4, steps
     - resumes and stops only trials that are paused;
     - exploits only trials that it knows;
     - leaves no free slot while a trial could run;
-    - decides only if `may_decide` is true;
+    - decides only if `decides_at` is true;
     - decides the same again, and continues the same if it is pickled in the middle.
 
     Args:
@@ -170,13 +172,13 @@ def _searched(searcher: Searcher, trials: int, start: int = 0) -> list[Configura
             break
         suggested.append(json.loads(json.dumps(configuration)) if _plain(configuration) else configuration)
         if number % 5 == 4:
-            searcher.end(trial_id, 0, None)
+            searcher.on_end(trial_id, 0, None)
             continue
         last = 2 if number % 3 == 2 else 3
         value = float(sum(len(key) * len(str(item)) for key, item in configuration.items()))
         for step in range(1, last + 1):
-            searcher.observe(trial_id, step, value / step)
-        searcher.end(trial_id, last, (value / last,))
+            searcher.on_report(trial_id, step, value / step)
+        searcher.on_end(trial_id, last, (value / last,))
     return suggested
 
 
@@ -184,7 +186,7 @@ def _check_sequence(spec: SearchSpec, space: Space, trials: int) -> None:
     suggested = _searched(build_searcher(spec, _task(space)), trials)
     assert suggested, f"{_name(spec)} suggested nothing"
     for configuration in suggested:
-        wrong = space.complaints(configuration)
+        wrong = space.violations(configuration)
         assert not wrong, f"{_name(spec)} suggested {configuration}, which is not a point of the space: {wrong}"
         assert _plain(configuration), f"{_name(spec)} suggested {configuration}: its values must be plain Python values"
     again = _searched(build_searcher(spec, _task(space)), trials)
@@ -195,11 +197,11 @@ def _check_restored(spec: SearchSpec, space: Space, trials: int) -> None:
     searcher, half = build_searcher(spec, _task(space)), trials // 2
     _searched(searcher, half)
     searcher.suggest("pending")
-    searcher.observe("pending", 1, 0.5)
+    searcher.on_report("pending", 1, 0.5)
     restored = _pickled(searcher)
     continued = []
     for one in (searcher, restored):
-        one.end("pending", 3, (0.25,))
+        one.on_end("pending", 3, (0.25,))
         continued.append(_searched(one, trials - half, start=half))
     assert continued[0] == continued[1], f"{_name(spec)}: a searcher that was pickled continues differently"
 
@@ -210,20 +212,20 @@ def _check_news(spec: SearchSpec, space: Space) -> None:
     known = [trial_id for trial_id in map(str, range(6)) if searcher.suggest(trial_id) is not None]
     if len(known) < 6:  # a small space
         return
-    searcher.adopt("adopted", _foreign(space))
-    searcher.observe("adopted", 1, 0.5)
-    searcher.end("adopted", 3, (0.1,))
-    searcher.end("0", 0, None)
-    searcher.end("1", 1, (0.5,))
-    searcher.observe("2", 1, 1e308)
-    searcher.observe("2", 2, -1e308)
-    searcher.end("2", 2, (-1e308,))
-    searcher.observe("3", 1, 0.5)
-    searcher.pause("3", 1, (0.5,))
-    searcher.resume("3")
-    searcher.end("never suggested", 3, (0.1,))
+    searcher.register("adopted", _foreign(space))
+    searcher.on_report("adopted", 1, 0.5)
+    searcher.on_end("adopted", 3, (0.1,))
+    searcher.on_end("0", 0, None)
+    searcher.on_end("1", 1, (0.5,))
+    searcher.on_report("2", 1, 1e308)
+    searcher.on_report("2", 2, -1e308)
+    searcher.on_end("2", 2, (-1e308,))
+    searcher.on_report("3", 1, 0.5)
+    searcher.on_pause("3", 1, (0.5,))
+    searcher.on_resume("3")
+    searcher.on_end("never suggested", 3, (0.1,))
     for trial_id in ("3", "4", "5"):
-        searcher.end(trial_id, 3, (0.5,))
+        searcher.on_end(trial_id, 3, (0.5,))
     configuration = searcher.suggest("next")
     assert configuration is None or space.contains(configuration), f"{_name(spec)} left the space: {configuration}"
 
@@ -242,7 +244,7 @@ class _Trials:
         from numpy.random import default_rng
 
         space = space_of({"x": {"uniform": [0, 1]}, "y": {"choice": ["a", "b"]}})
-        refused = spec.complaints(space)
+        refused = spec.validate_space(space)
         assert not refused, f"{_name(spec)} refuses the space that it is checked with: {refused}"
         draws = default_rng(1)
         self.spec, self.slots, self.steps, self.mode = spec, slots, steps, mode
@@ -273,7 +275,7 @@ class _Trials:
 
     def _fill(self) -> None:
         while len(self.running) < self.slots:
-            action = self.scheduler.next(bool(self.waiting))
+            action = self.scheduler.next_action(bool(self.waiting))
             if action is not None:
                 known = action.trial_id in self.paused
                 assert known, f"{_name(self.spec)}: next answered {action}, but that trial is not paused"
@@ -301,8 +303,8 @@ class _Trials:
         quality = float(self.configurations[trial_id]["x"]) * (1 - 0.5**step)
         decision = self.scheduler.report(trial_id, step, -quality if self.mode == "min" else quality)
         if decision is not Decision.CONTINUE:
-            decides = self.spec.may_decide(step - 1, step)
-            assert decides, f"{_name(self.spec)} answered {decision} at step {step}, where may_decide is false"
+            decides = self.spec.decides_at(step - 1, step)
+            assert decides, f"{_name(self.spec)} answered {decision} at step {step}, where decides_at is false"
         match decision:
             case Decision.PAUSE:
                 self.running.remove(trial_id)

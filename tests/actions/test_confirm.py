@@ -141,7 +141,7 @@ def test_the_best_configurations_run_with_the_same_seeds_to_the_full_budget(tmp_
         for seed in (1, 2, 3)
         for config in ({"lr": 0.01, "optimizer": "adam"}, {"lr": 0.2, "optimizer": "sgd", "momentum": 0.6})
     )
-    assert not any(again.search.complaints(again.search_space))
+    assert not any(again.search.validate_space(again.search_space))
     assert all(again.search_space.contains(point) for point in again.search.points_to_evaluate)
     assert (again.scheduler.rungs(), again.scheduler.fidelity) == ((4,), ("epoch", 4))
     assert (again.budget.trials, again.budget.wall_clock, again.checkpoints.keep_trials) == (6, None, 6)

@@ -104,7 +104,7 @@ class TimedSearch(SearchSpec):
     costs: ClassVar[Costs]
 
     def build(self, task: SearchProblem) -> Searcher:
-        built: Searcher = type(self).costs.of(build_searcher(self.inner, task), ("suggest", "observe", "end"))
+        built: Searcher = type(self).costs.of(build_searcher(self.inner, task), ("suggest", "on_report", "on_end"))
         return built
 
 

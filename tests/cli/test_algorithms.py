@@ -52,7 +52,7 @@ def test_the_table_says_what_validate_says(pair: tuple[str, str]) -> None:
     row = rows[pair]
     assert row["works"] == (row["why_not"] is None)
     if is_plug_in(search) or is_plug_in(scheduler):
-        assert row["why_not"] == scheduler.unsuited(kind(search))
+        assert row["why_not"] == scheduler.incompatibility(kind(search))
         return
     found = dict(pairing_problems(experiment(search, scheduler)))
     assert found == ({} if row["works"] else {("scheduler", "kind"): row["why_not"]})

@@ -189,50 +189,50 @@ def test_epochs_that_running_trials_need_to_their_next_rung_are_spoken_for(tmp_p
     run = Run(tmp_path, epochs=12)  # rungs 1, 3, 9
     run.report("a", 1)
     run.report("a", 2)
-    assert not run.stopper.is_spoken_for(["a", "new"])  # 2 used, 1 + 1 to go
+    assert not run.stopper.is_committed(["a", "new"])  # 2 used, 1 + 1 to go
     for step in range(3, 5):
         run.report("a", step)
-    assert not run.stopper.is_spoken_for(["a"])  # 4 used, 5 to go
-    assert run.stopper.is_spoken_for(["a", "b", "c", "d"])  # and 3 more
-    assert run.stopper.is_spoken_for(["a", "b", "c", "d"])
+    assert not run.stopper.is_committed(["a"])  # 4 used, 5 to go
+    assert run.stopper.is_committed(["a", "b", "c", "d"])  # and 3 more
+    assert run.stopper.is_committed(["a", "b", "c", "d"])
     told = "the running trials will use up the rest: no other starts meanwhile"
     assert run.said == [f"NOTICE: budget.epochs 12: {told}"]
-    assert not run.stopper.is_spoken_for(["b"])
+    assert not run.stopper.is_committed(["b"])
     assert run.reason == ""
 
 
 def test_without_rungs_a_trial_goes_on_to_max_t_or_as_far_as_completed_ones(tmp_path: Path) -> None:
     run = Run(tmp_path / "a", Median(time_attr="epoch", max_t=6), epochs=8)
     run.report("a", 1)
-    assert not run.stopper.is_spoken_for(["a"])  # 1 used, 5 to go
-    assert run.stopper.is_spoken_for(["a", "b"])
+    assert not run.stopper.is_committed(["a"])  # 1 used, 5 to go
+    assert run.stopper.is_committed(["a", "b"])
     run = Run(tmp_path / "b", Fifo(), epochs=10)
     run.report("a", 1)
-    assert not run.stopper.is_spoken_for(["a", "b"])  # nobody knows
+    assert not run.stopper.is_committed(["a", "b"])  # nobody knows
     for step in (2, 3, 4):
         run.report("a", step)
     run.end("a", "completed")
-    assert not run.stopper.is_spoken_for(["b"])  # 4 used, 4 to go
-    assert run.stopper.is_spoken_for(["b", "c"])
+    assert not run.stopper.is_committed(["b"])  # 4 used, 4 to go
+    assert run.stopper.is_committed(["b", "c"])
 
 
 def test_gpu_hours_at_the_pace_so_far(tmp_path: Path) -> None:
     run = Run(tmp_path, gpus=1, gpu_hours=100 / 3600)
     for step in range(1, 5):
         run.report("a", step)
-    assert not run.stopper.is_spoken_for(["a"])  # 40 s used, 5 epochs of 10 s to go
-    assert run.stopper.is_spoken_for(["a", "b"])
+    assert not run.stopper.is_committed(["a"])  # 40 s used, 5 epochs of 10 s to go
+    assert run.stopper.is_committed(["a", "b"])
 
 
 def test_a_new_trial_must_have_the_time_for_its_first_rung(tmp_path: Path) -> None:
     scheduler = Asha(time_attr="epoch", max_t=9, grace_period=3, reduction_factor=3)
     run = Run(tmp_path, scheduler, wall_clock=100)
     run.control.elapsed_before = 75
-    assert not run.stopper.is_spoken_for([])  # the pace is not known
+    assert not run.stopper.is_committed([])  # the pace is not known
     run.report("a", 1)
-    assert run.stopper.is_spoken_for(["a"])
+    assert run.stopper.is_committed(["a"])
     assert run.reason == ""
-    assert run.stopper.is_spoken_for([])
+    assert run.stopper.is_committed([])
     assert run.control.stop_reason == "budget.wall_clock 1m40s: too little is left for another trial"
     assert run.stopper.stop_all()
 

@@ -59,9 +59,9 @@ SEARCH = """
                 raise RuntimeError("no property")
             return 2
 
-        def complaints(self, space):
-            if self.trouble == "complaints":
-                raise RuntimeError("no complaints")
+        def validate_space(self, space):
+            if self.trouble == "validate_space":
+                raise RuntimeError("no answer")
             return [(p.path, "is crooked; call it straight") for p in space.parameters if p.name == "crooked"]
 
     class Walker(Searcher):
@@ -102,7 +102,7 @@ SCHEDULER = """
         def expected_at_rungs(self, trials):
             return (trials, trials)
 
-        def unsuited(self, search):
+        def incompatibility(self, search):
             return "early wants no grid: use random" if search == "grid" else None
 
     class EarlyScheduler(Scheduler):
@@ -252,8 +252,8 @@ def test_pairings_and_spaces_are_checked(here: Path) -> None:
     assert list(space_problems(spec.search, spec.search_space)) == [
         (("search_space", "crooked"), "is crooked; call it straight")
     ]
-    spec = loaded(here, "{kind: custom, class_path: mine:Walk, trouble: complaints}").spec
-    with pytest.raises(InputError, match=r"Walk.complaints raised RuntimeError: no complaints \(.*mine.py, line"):
+    spec = loaded(here, "{kind: custom, class_path: mine:Walk, trouble: validate_space}").spec
+    with pytest.raises(InputError, match=r"Walk.validate_space raised RuntimeError: no answer \(.*mine.py, line"):
         list(space_problems(spec.search, spec.search_space))
 
 

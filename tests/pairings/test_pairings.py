@@ -78,17 +78,17 @@ PAIRINGS: list[Pairing] = [
     (search, scheduler)
     for search in searches()
     for scheduler in schedulers()
-    if scheduler.unsuited(kind(search)) is None
+    if scheduler.incompatibility(kind(search)) is None
 ]
 
 
-HEARD = {"grid": frozenset[str](), "random": frozenset({"end"})}
+HEARD = {"grid": frozenset[str](), "random": frozenset({"on_end"})}
 """What searchers listen to, of those that do not hear of reports too (tests/searchers/test_covering.py asks them)."""
 
 
 def news(search: SearchSpec) -> frozenset[str]:
     """What its searcher listens to: reports, ends of trials, or neither."""
-    return HEARD.get(kind(search), frozenset({"observe", "end"}))
+    return HEARD.get(kind(search), frozenset({"on_report", "on_end"}))
 
 
 def effect(scheduler: SchedulerSpec) -> tuple[bool, bool]:

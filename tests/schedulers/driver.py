@@ -84,7 +84,7 @@ class Driver:
     def fill(self) -> None:
         while len(self.running) < self.slots:
             more = len(self.trials) < len(self.configurations)
-            action = self.scheduler.next(more)
+            action = self.scheduler.next_action(more)
             if isinstance(action, Stop):
                 assert action.trial_id in self.paused
                 self._end(action.trial_id, "drop")

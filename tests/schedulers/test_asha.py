@@ -304,18 +304,18 @@ class TestPromotion:
             scheduler.add(name, {})
         assert scheduler.report("a", 1, 1.0) is Decision.PAUSE
         assert scheduler.report("b", 1, 2.0) is Decision.PAUSE
-        assert scheduler.next(more=True) is None  # none of two is in the top third
+        assert scheduler.next_action(more=True) is None  # none of two is in the top third
         assert scheduler.report("c", 1, 0.0) is Decision.PAUSE
-        assert [scheduler.next(more=True) for _ in range(2)] == [Resume("b"), None]
+        assert [scheduler.next_action(more=True) for _ in range(2)] == [Resume("b"), None]
         assert scheduler.report("d", 1, 5.0) is Decision.PAUSE
-        assert scheduler.next(more=True) == Resume("d")  # the best of four; b has the place of nobody
+        assert scheduler.next_action(more=True) == Resume("d")  # the best of four; b has the place of nobody
         assert scheduler.report("b", 2, 9.0) is Decision.CONTINUE
         assert scheduler.report("b", 3, 9.0) is Decision.PAUSE
-        assert scheduler.next(more=True) is None
-        assert scheduler.next(more=False) == Resume("b")  # the best of those that will come
+        assert scheduler.next_action(more=True) is None
+        assert scheduler.next_action(more=False) == Resume("b")  # the best of those that will come
         assert scheduler.report("e", 1, 4.0) is Decision.PAUSE
         assert scheduler.report("f", 1, 3.0) is Decision.PAUSE
-        assert [scheduler.next(more=True) for _ in range(2)] == [Resume("e"), None]
+        assert [scheduler.next_action(more=True) for _ in range(2)] == [Resume("e"), None]
         scheduler.remove("f")
         assert scheduler.report("b", 27, 9.0) is Decision.STOP
 
@@ -374,11 +374,11 @@ class TestAuto:
             assert scheduler.report(name, 1, 1.0) is Decision.CONTINUE
         for name, value, decision in (("a", 1.0, "CONTINUE"), ("b", 1.5, "CONTINUE"), ("c", 1.0, "PAUSE")):
             assert scheduler.report(name, 2, value).name == decision
-        assert scheduler.next(more=True) is None  # the last of two equals
+        assert scheduler.next_action(more=True) is None  # the last of two equals
         scheduler.add("d", {})
         scheduler.report("d", 1, 1.0)
         assert scheduler.report("d", 2, 2.0) is Decision.PAUSE
-        assert scheduler.next(more=True) == Resume("d")
+        assert scheduler.next_action(more=True) == Resume("d")
 
     def test_promotion_resumes_those_that_wait_at_a_rung_that_lost_trust(self) -> None:
         """Before step 9 the best look worst: they wait below the later first rung, and are not left there."""

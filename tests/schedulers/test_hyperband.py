@@ -83,8 +83,8 @@ def test_a_bracket_with_too_few_trials_decides_when_no_more_can_come() -> None:
     for name in "abcd":
         scheduler.add(name, {})
         assert scheduler.report(name, 1, float(ord(name))) is Decision.PAUSE
-    assert scheduler.next(more=True) is None
-    assert [scheduler.next(more=False) for _ in range(5)] == [Stop("c"), Stop("b"), Stop("a"), Resume("d"), None]
+    assert scheduler.next_action(more=True) is None
+    assert [scheduler.next_action(more=False) for _ in range(5)] == [Stop("c"), Stop("b"), Stop("a"), Resume("d"), None]
 
 
 def test_while_a_rung_waits_the_next_bracket_starts() -> None:
@@ -96,9 +96,9 @@ def test_while_a_rung_waits_the_next_bracket_starts() -> None:
         assert scheduler.report(f"t{i}", 1, i) is Decision.PAUSE
     assert scheduler.report("t9", 1, 9.0) is Decision.CONTINUE  # of the second bracket, whose first rung is 3
     assert scheduler.report("t9", 3, 9.0) is Decision.PAUSE
-    assert scheduler.next(more=True) is None
+    assert scheduler.next_action(more=True) is None
     assert scheduler.report("t0", 1, 7.5) is Decision.CONTINUE  # the last to arrive is among the best three
-    assert [type(scheduler.next(more=True)) for _ in range(9)] == [Stop] * 6 + [Resume] * 2 + [type(None)]
+    assert [type(scheduler.next_action(more=True)) for _ in range(9)] == [Stop] * 6 + [Resume] * 2 + [type(None)]
 
 
 def test_the_last_to_arrive_is_stopped_at_once() -> None:
@@ -107,7 +107,7 @@ def test_the_last_to_arrive_is_stopped_at_once() -> None:
         scheduler.add(name, {})
     assert [scheduler.report("a", 1, 1.0), scheduler.report("b", 1, 2.0)] == [Decision.PAUSE] * 2
     assert scheduler.report("c", 1, 0.0) is Decision.STOP
-    assert [scheduler.next(True) for _ in range(3)] == [Stop("a"), Resume("b"), None]
+    assert [scheduler.next_action(True) for _ in range(3)] == [Stop("a"), Resume("b"), None]
 
 
 def test_failed_trials_are_the_worst_of_their_rung() -> None:
@@ -118,7 +118,7 @@ def test_failed_trials_are_the_worst_of_their_rung() -> None:
         assert scheduler.report(f"t{i}", 1, i) is Decision.PAUSE
     scheduler.remove("t7")  # paused, and ended by the user
     scheduler.remove("t8")  # failed while it ran: the rung is complete
-    actions = [scheduler.next(True) for _ in range(8)]
+    actions = [scheduler.next_action(True) for _ in range(8)]
     assert actions[4:] == [Resume("t6"), Resume("t5"), Resume("t4"), None]
     assert {action.trial_id for action in actions[:4] if isinstance(action, Stop)} == {"t0", "t1", "t2", "t3"}
 
@@ -130,7 +130,7 @@ def test_a_trial_that_ends_after_the_verdict_is_not_resumed() -> None:
     for name, value in (("a", 3.0), ("b", 2.0), ("c", 1.0)):
         scheduler.report(name, 1, value)
     scheduler.remove("a")
-    assert [scheduler.next(True) for _ in range(2)] == [Stop("b"), None]
+    assert [scheduler.next_action(True) for _ in range(2)] == [Stop("b"), None]
 
 
 def test_ties_go_to_the_first() -> None:
@@ -139,7 +139,7 @@ def test_ties_go_to_the_first() -> None:
         scheduler.add(name, {})
         last = scheduler.report(name, 1, 1.0)
     assert last is Decision.STOP
-    assert [scheduler.next(True) for _ in range(3)] == [Stop("b"), Resume("a"), None]
+    assert [scheduler.next_action(True) for _ in range(3)] == [Stop("b"), Resume("a"), None]
 
 
 def test_stop_last_trials() -> None:
@@ -147,7 +147,7 @@ def test_stop_last_trials() -> None:
         scheduler = build(HyperBand(max_t=1, stop_last_trials=stop))
         scheduler.add("a", {})
         assert scheduler.report("a", 1, 1.0) is decision
-        assert scheduler.next(False) is None
+        assert scheduler.next_action(False) is None
 
 
 def test_no_rung_is_below_the_grace_period() -> None:

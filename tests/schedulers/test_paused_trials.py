@@ -73,17 +73,17 @@ def test_a_trial_that_runs_again_is_pending_again(name: str) -> None:
     searcher = build_searcher(LEARNERS[name], SearchProblem(over, ("max",), 20, 9, 0))
     for i in range(8):
         searcher.suggest(str(i))
-        searcher.observe(str(i), 1, float(i))
-        searcher.pause(str(i), 1, (float(i),))
-    searcher.resume("3")
+        searcher.on_report(str(i), 1, float(i))
+        searcher.on_pause(str(i), 1, (float(i),))
+    searcher.on_resume("3")
     restored = pickle.loads(pickle.dumps(searcher))
     for one in (searcher, restored):
-        one.observe("3", 3, 9.0)
-        one.pause("3", 3, (9.0,))
-        one.resume("3")
-        one.end("3", 9, (10.0,))
-        one.end("5", 1, (5.0,))
-        one.end("6", 0, None)
+        one.on_report("3", 3, 9.0)
+        one.on_pause("3", 3, (9.0,))
+        one.on_resume("3")
+        one.on_end("3", 9, (10.0,))
+        one.on_end("5", 1, (5.0,))
+        one.on_end("6", 0, None)
     assert [searcher.suggest(f"n{i}") for i in range(5)] == [restored.suggest(f"n{i}") for i in range(5)]
 
 
@@ -95,16 +95,16 @@ def test_the_parents_of_a_generation_may_run_again(objectives: int) -> None:
     searcher = build_searcher(spec, SearchProblem(over, ("max",) * objectives, 20, 9, 0))
     for i in range(3):
         searcher.suggest(str(i))
-        searcher.pause(str(i), 1, (float(i),) * objectives)
+        searcher.on_pause(str(i), 1, (float(i),) * objectives)
     for generation in range(3):
         for i in range(2):
             searcher.suggest(f"{generation} {i}")
-            searcher.pause(f"{generation} {i}", 1, (float(i),) * objectives)
-        searcher.resume(str(generation))
-    searcher.end("0", 0, None)
+            searcher.on_pause(f"{generation} {i}", 1, (float(i),) * objectives)
+        searcher.on_resume(str(generation))
+    searcher.on_end("0", 0, None)
     for i in range(5):
         assert searcher.suggest(f"last {i}")
-        searcher.pause(f"last {i}", 1, (float(i),) * objectives)
+        searcher.on_pause(f"last {i}", 1, (float(i),) * objectives)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
@@ -116,7 +116,7 @@ def test_a_sampler_is_shown_no_more_trials_however_many_are_paused(sampler: Any)
         searcher.suggest(str(i))
         last = 3 if i < 12 else 1
         for step in range(1, last + 1):
-            searcher.observe(str(i), step, i / 200)
-        searcher.pause(str(i), last, (i / 200,))
+            searcher.on_report(str(i), step, i / 200)
+        searcher.on_pause(str(i), last, (i / 200,))
     searcher.suggest("running")
     assert len(searcher._study.get_trials(deepcopy=False)) <= 76

@@ -138,7 +138,7 @@ class TestPopulation:
         assert len(driver.exploits) > 30
         values: dict[str, set[str]] = {}
         for _, exploit in driver.exploits:
-            assert MIXED.complaints(exploit.configuration) == []
+            assert MIXED.violations(exploit.configuration) == []
             for name, value in exploit.configuration.items():
                 values.setdefault(name, set()).add(str(value))
         changed = {name for name, found in values.items() if len(found) > 1}
@@ -202,15 +202,15 @@ class TestPopulation:
         scheduler = build(kind(max_t=40), LINE, 3)
         scheduler.add("a", {"x": 0.1})
         assert scheduler.report("a", 5, 1.0) is Decision.PAUSE  # two are to start
-        assert scheduler.next(more=True) is None
+        assert scheduler.next_action(more=True) is None
         scheduler.add("b", {"x": 0.2})
         assert scheduler.report("b", 7, 2.0) is Decision.PAUSE
         scheduler.add("c", {"x": 0.3})
         assert scheduler.report("c", 6, 3.0) is Decision.PAUSE
-        assert scheduler.next(more=False) == Resume("a")
+        assert scheduler.next_action(more=False) == Resume("a")
         scheduler.remove("c")
-        assert scheduler.next(more=False) == Resume("b")
-        assert scheduler.next(more=False) is None
+        assert scheduler.next_action(more=False) == Resume("b")
+        assert scheduler.next_action(more=False) is None
 
     def test_a_population_may_stay_smaller_than_planned(self, kind: type[PopulationSpec]) -> None:
         driver = Driver(build(kind(max_t=40), LINE, 100), towards, samples(LINE, 5), slots=2)
@@ -262,11 +262,11 @@ class TestPopulation:
             kind(**options)
 
     def test_names_must_be_parameters_that_can_change(self, kind: type[PopulationSpec]) -> None:
-        assert kind(mutate=("lr", "model.depth")).complaints(MIXED) == []
-        found = kind(mutate=("lr", "model.dept", "fixed", "model")).complaints(MIXED)
+        assert kind(mutate=("lr", "model.depth")).validate_space(MIXED) == []
+        found = kind(mutate=("lr", "model.dept", "fixed", "model")).validate_space(MIXED)
         assert [path for path, _ in found] == [("mutate",)] * 3
         assert "did you mean 'model.depth'?" in found[0][1]
-        (nothing,) = kind().complaints(space("a: 1"))
+        (nothing,) = kind().validate_space(space("a: 1"))
         assert "no parameter to change" in nothing[1]
 
     def test_options_and_defaults_of_ray(self, kind: type[PopulationSpec]) -> None:

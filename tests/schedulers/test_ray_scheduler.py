@@ -48,7 +48,7 @@ def test_a_class_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_schedulers", raising=False)
     given = {"class_path": "my_schedulers.py:Patient"}
-    assert RayScheduler(**given, options={"patience": 5}).complaints(SPACE) == []
+    assert RayScheduler(**given, options={"patience": 5}).validate_space(SPACE) == []
     for options, message in (
         ({}, "missing 1 required positional argument: 'patience'"),
         ({"patience": 0}, "refuses its options: ZeroDivisionError"),
@@ -57,7 +57,7 @@ def test_a_class_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             "is not an argument of my_schedulers.py:Patient; allowed: patience; did you mean 'patience'?",
         ),
     ):
-        ((path, text),) = RayScheduler(**given, options=options).complaints(SPACE)
+        ((path, text),) = RayScheduler(**given, options=options).validate_space(SPACE)
         assert path[0] == "options"
         assert message in text
         assert "\n" not in text
@@ -79,7 +79,7 @@ def test_a_class_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_refuses(class_path: str, options: dict[str, Any], message: str) -> None:
-    ((_, text),) = RayScheduler(class_path=class_path, options=options).complaints(SPACE)
+    ((_, text),) = RayScheduler(class_path=class_path, options=options).validate_space(SPACE)
     assert message in text
 
 

@@ -111,7 +111,7 @@ class TestContract:
         driver.run()
         decided = of(driver.events, "pause", "exploit", "stop")
         assert bool(decided) == (spec.fidelity is not None)
-        assert all(spec.may_decide(event.step - 1, event.step) for event in decided)
+        assert all(spec.decides_at(event.step - 1, event.step) for event in decided)
 
     @pytest.mark.parametrize("reports", [1, 60])
     def test_goes_on_the_same_after_pickling(self, spec: SchedulerSpec, reports: int) -> None:
@@ -152,8 +152,8 @@ class TestContract:
 
     def test_fits_the_space_and_some_search(self, spec: SchedulerSpec) -> None:
         searches = [s.model_fields["kind"].default for s in typing.get_args(typing.get_args(AnySearch)[0])]
-        assert spec.complaints(SPACE) == []
-        assert any(spec.unsuited(search) is None for search in [*searches, "bohb"])
+        assert spec.validate_space(SPACE) == []
+        assert any(spec.incompatibility(search) is None for search in [*searches, "bohb"])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_asha_decides_at_its_rungs_only(options: dict[str, Any]) -> None:
     driver.run()
     decided = of(driver.events, "pause", "stop")
     assert len({event.step for event in decided}) > 2
-    assert all(spec.may_decide(event.step - 1, event.step) for event in decided)
+    assert all(spec.decides_at(event.step - 1, event.step) for event in decided)
 
 
 @pytest.mark.parametrize("spec", [p for p in EXAMPLES if p.id not in ("fifo", "pbt", "pb2")])
@@ -258,7 +258,7 @@ def test_fifo_stops_nothing() -> None:
     ],
 )
 def test_pairings_that_make_no_sense_name_one_that_does(scheduler: Any, search: str, remedy: str | None) -> None:
-    why = ADAPTER.validate_python(scheduler).unsuited(search)
+    why = ADAPTER.validate_python(scheduler).incompatibility(search)
     assert (why is None) == (remedy is None)
     if why and remedy:
         assert remedy in why

@@ -273,17 +273,20 @@ def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch:
     free = [2 * GIB]
     monkeypatch.setattr(shelf_module, "free_bytes", lambda path: free[0])
     run = Run(tmp_path / "r", min_free_gib=1.5)
-    assert run.shelf.lacks_room() == ""
+    assert run.shelf.disk_full_reason() == ""
     free[0] = GIB
     for _ in range(3):
-        assert "has 1.0 GiB free, less than checkpoints.min_free_gib 1.5" in run.shelf.lacks_room()
+        assert "has 1.0 GiB free, less than checkpoints.min_free_gib 1.5" in run.shelf.disk_full_reason()
     free[0] = 3 * GIB
-    assert [run.shelf.lacks_room(), run.shelf.lacks_room()] == ["", ""]
+    assert [run.shelf.disk_full_reason(), run.shelf.disk_full_reason()] == ["", ""]
     assert [("no trial starts" in text, "there is room again" in text) for text in run.said] == [
         (True, False),
         (False, True),
     ]
-    assert CheckpointRetention(run.results, Checkpoints(min_free_gib=0), print, storing(run.results)).lacks_room() == ""
+    assert (
+        CheckpointRetention(run.results, Checkpoints(min_free_gib=0), print, storing(run.results)).disk_full_reason()
+        == ""
+    )
 
 
 def test_what_an_end_costs_does_not_grow_with_the_trials_that_ended_before(

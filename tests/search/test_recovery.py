@@ -135,7 +135,7 @@ class Search:
         while True:
             more = len(self.results.trials) < TRIALS
             could_come = self.course.more
-            action = self.course.next(more)
+            action = self.course.next_action(more)
             if action is not None or more != could_come:
                 self.write("asked", more=more)
                 self.happened()

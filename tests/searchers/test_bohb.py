@@ -58,8 +58,8 @@ def search(searcher: Searcher, loss: Callable[[Configuration], float], trials: i
         configuration = searcher.suggest(str(i))
         assert configuration is not None
         suggested.append(configuration)
-        searcher.observe(str(i), 1, loss(configuration))
-        searcher.end(str(i), 1, (loss(configuration),))
+        searcher.on_report(str(i), 1, loss(configuration))
+        searcher.on_end(str(i), 1, (loss(configuration),))
     return suggested
 
 
@@ -227,13 +227,13 @@ def test_a_low_fidelity_guides_until_a_higher_one_is_known() -> None:
     for i in range(30):
         configuration = searcher.suggest(str(i))
         assert configuration is not None
-        searcher.observe(str(i), 1, abs(configuration["x"] - 4))
+        searcher.on_report(str(i), 1, abs(configuration["x"] - 4))
     low = [searcher.suggest(f"low{i}") for i in range(10)]
     for i in range(30, 90):
         configuration = searcher.suggest(str(i))
         assert configuration is not None
-        searcher.observe(str(i), 1, abs(configuration["x"] - 4))
-        searcher.end(str(i), 9, (abs(configuration["x"] + 4),))
+        searcher.on_report(str(i), 1, abs(configuration["x"] - 4))
+        searcher.on_end(str(i), 9, (abs(configuration["x"] + 4),))
     high = [searcher.suggest(f"high{i}") for i in range(10)]
     assert statistics.median(c["x"] for c in low if c) > 2
     assert statistics.median(c["x"] for c in high if c) < -2
@@ -244,8 +244,8 @@ def test_adopted_configurations_are_learned_from() -> None:
     rng = default_rng(1)
     for i in range(40):
         configuration = SQUARE.sample(rng)
-        searcher.adopt(str(i), configuration)
-        searcher.end(str(i), 1, (quadratic(configuration),))
+        searcher.register(str(i), configuration)
+        searcher.on_end(str(i), 1, (quadratic(configuration),))
     suggested = [searcher.suggest(f"new{i}") for i in range(20)]
     assert statistics.median(quadratic(c) for c in suggested if c) < 8  # of a random one: about 18
 
@@ -289,8 +289,8 @@ def test_what_is_fitted_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = default_rng(0)
     for i in range(2500):
         configuration = SQUARE.sample(rng)
-        searcher.adopt(str(i), configuration)
-        searcher.end(str(i), 1, (quadratic(configuration),))
+        searcher.register(str(i), configuration)
+        searcher.on_end(str(i), 1, (quadratic(configuration),))
     searcher.suggest("next")
     assert sizes == [256, 256]
 

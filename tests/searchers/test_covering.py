@@ -36,13 +36,13 @@ def test_what_only_one_case_has_is_kept_and_repetitions_are_not() -> None:
 
 def test_every_search_meets_every_effect_of_a_scheduler_that_suits_it() -> None:
     for search in searches():
-        suited = {effect(one) for one in schedulers() if one.unsuited(kind(search)) is None}
+        suited = {effect(one) for one in schedulers() if one.incompatibility(kind(search)) is None}
         assert {effect(scheduler) for one, scheduler in CHOSEN if one == search} == suited, label(search)
 
 
 def test_every_scheduler_meets_every_kind_of_search_that_suits_it() -> None:
     for scheduler in schedulers():
-        suited = {news(one) for one in searches() if scheduler.unsuited(kind(one)) is None}
+        suited = {news(one) for one in searches() if scheduler.incompatibility(kind(one)) is None}
         assert {news(search) for search, one in CHOSEN if one == scheduler} == suited, label(scheduler)
 
 
@@ -53,7 +53,9 @@ def test_a_searcher_listens_to_what_the_pairings_take_it_to(search: SearchSpec) 
     over = read_space(Document({"x": {"choice": [1, 2]}}, "made up"), (), problems)
     assert over
     built = type(spec.build(SearchProblem(over, ("max",), 6, 4, 0)))
-    assert news(search) == {name for name in ("observe", "end") if getattr(built, name) is not getattr(Searcher, name)}
+    assert news(search) == {
+        name for name in ("on_report", "on_end") if getattr(built, name) is not getattr(Searcher, name)
+    }
 
 
 def test_schedulers_differ_in_what_they_do() -> None:

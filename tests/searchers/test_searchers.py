@@ -98,7 +98,7 @@ def build(
     max_t: int | None = 3,
 ) -> Searcher:
     spec = example if isinstance(example, SearchSpec) else TypeAdapter(AnySearch).validate_python(example)
-    assert spec.complaints(over) == []
+    assert spec.validate_space(over) == []
     return build_searcher(spec, SearchProblem(space=over, modes=(mode,), trials=20, max_t=max_t, seed=seed))
 
 
@@ -116,11 +116,11 @@ def run(searcher: Searcher, trials: int, start: int = 0) -> list[Configuration]:
         suggested.append(configuration)
         last = 2 if i % 3 == 2 else 3
         if i % 5 == 4:
-            searcher.end(f"t{i}", 0, None)
+            searcher.on_end(f"t{i}", 0, None)
             continue
         for step in range(1, last + 1):
-            searcher.observe(f"t{i}", step, score(configuration) / step)
-        searcher.end(f"t{i}", last, (score(configuration) / last,))
+            searcher.on_report(f"t{i}", step, score(configuration) / step)
+        searcher.on_end(f"t{i}", last, (score(configuration) / last,))
     return suggested
 
 
@@ -138,7 +138,7 @@ class TestContract:
         suggested = run(build(example, over), 12)
         assert len(suggested) == 12
         for configuration in suggested:
-            assert over.complaints(configuration) == []
+            assert over.violations(configuration) == []
             assert all_plain(configuration)
             assert json.loads(json.dumps(configuration)) == configuration
 
@@ -161,11 +161,11 @@ class TestContract:
         searcher = build(example, over)
         run(searcher, 6)
         searcher.suggest("pending")
-        searcher.observe("pending", 1, 0.5)
+        searcher.on_report("pending", 1, 0.5)
         restored = pickle.loads(pickle.dumps(searcher))
         continued = []
         for one in (searcher, restored):
-            one.end("pending", 3, (0.25,))
+            one.on_end("pending", 3, (0.25,))
             continued.append(run(one, 5, start=6))
         assert continued[0] == continued[1]
         assert len(continued[0]) == 5
@@ -174,16 +174,16 @@ class TestContract:
         searcher = build(example, over)
         for i in range(8):
             searcher.suggest(f"t{i}")
-        searcher.end("t0", 0, None)
-        searcher.end("t1", 0, None)
-        searcher.end("t2", 1, (0.5,))
-        searcher.observe("t3", 1, 1e308)
-        searcher.observe("t3", 1, -1e308)
-        searcher.end("t3", 2, (-1e308,))
-        searcher.end("never suggested", 3, (0.1,))
-        searcher.observe("never suggested", 3, 0.1)
+        searcher.on_end("t0", 0, None)
+        searcher.on_end("t1", 0, None)
+        searcher.on_end("t2", 1, (0.5,))
+        searcher.on_report("t3", 1, 1e308)
+        searcher.on_report("t3", 1, -1e308)
+        searcher.on_end("t3", 2, (-1e308,))
+        searcher.on_end("never suggested", 3, (0.1,))
+        searcher.on_report("never suggested", 3, 0.1)
         for i in range(4, 8):
-            searcher.end(f"t{i}", 3, (0.5,))
+            searcher.on_end(f"t{i}", 3, (0.5,))
         configuration = searcher.suggest("next")
         assert configuration is not None
         assert over.contains(configuration)
@@ -193,9 +193,9 @@ class TestContract:
         foreign = build(Random(), over, seed=7).suggest("foreign")
         assert foreign is not None
         run(searcher, 3)
-        searcher.adopt("foreign", foreign)
-        searcher.observe("foreign", 1, 0.5)
-        searcher.end("foreign", 3, (0.1,))
+        searcher.register("foreign", foreign)
+        searcher.on_report("foreign", 1, 0.5)
+        searcher.on_end("foreign", 3, (0.1,))
         assert all(over.contains(c) for c in run(searcher, 5, start=3))
 
 
@@ -226,13 +226,13 @@ class Recorder(Searcher):
         self.asked.append(trial_id)
         return self.suggestion or {"x": len(self.asked) - 1} if len(self.asked) <= 200 else None
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+    def register(self, trial_id: str, configuration: Configuration) -> None:
         self.adopted[trial_id] = configuration
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         self.told.append((trial_id, step, value))
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         self.told.append((trial_id, step, values))
 
 
@@ -245,8 +245,8 @@ class TestGuarded:
     def test_a_forbidden_suggestion_has_failed_and_another_is_asked_for(self) -> None:
         recorder, guarded = self.guarded("x >= 2")
         assert guarded.suggest("a") == {"x": 2}
-        guarded.observe("a", 1, 0.5)
-        guarded.end("a", 3, (0.25,))
+        guarded.on_report("a", 1, 0.5)
+        guarded.on_end("a", 3, (0.25,))
         first, second, third = recorder.asked
         assert first == "a"
         assert len({first, second, third}) == 3
@@ -262,7 +262,7 @@ class TestGuarded:
         assert all({c["x"], c["y"], c["z"]} & {400, 300, 0.1} for c in repaired), "nothing is left of the suggestion"
         assert len(recorder.asked) == 20 * MAX_REJECTIONS
         assert list(recorder.adopted.values()) == repaired
-        guarded.end("19", 3, (0.25,))
+        guarded.on_end("19", 3, (0.25,))
         assert recorder.told[-1] == (list(recorder.adopted)[-1], 3, (0.25,))
 
     def test_what_is_hardly_allowed_is_drawn_anew(self) -> None:
@@ -271,7 +271,7 @@ class TestGuarded:
         drawn = guarded.suggest("a")
         assert drawn is not None
         assert drawn["x"] >= 990
-        guarded.end("a", 3, (0.25,))
+        guarded.on_end("a", 3, (0.25,))
         assert recorder.told[-1] == (*recorder.adopted, 3, (0.25,))
 
     def test_the_end_of_the_space_stays_its_end(self) -> None:
@@ -311,13 +311,13 @@ def test_a_model_beats_chance_on_a_quadratic(example: Any, mode: Any) -> None:
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "qmc", "nsga2"])
 def test_optuna_draws_from_every_domain(sampler: Any) -> None:
     for configuration in run(build(Optuna(sampler=sampler, n_startup_trials=4), CONTINUOUS), 7):
-        assert CONTINUOUS.complaints(configuration) == []
+        assert CONTINUOUS.violations(configuration) == []
         assert all_plain(configuration)
 
 
 def test_hyperopt_draws_from_every_domain() -> None:
     for configuration in run(build(HyperOpt(n_initial_points=4), CONTINUOUS), 12):
-        assert CONTINUOUS.complaints(configuration) == []
+        assert CONTINUOUS.violations(configuration) == []
         assert all_plain(configuration)
 
 
@@ -338,7 +338,7 @@ def best_of(
             configuration = searcher.suggest(str(i))
             assert configuration is not None
             values.append(objective(configuration))
-            searcher.end(str(i), 1, (values[-1],))
+            searcher.on_end(str(i), 1, (values[-1],))
         scores.append(pick(values))
     return sum(scores) / len(scores)
 
@@ -390,15 +390,15 @@ def test_optuna_learns_from_stopped_trials_as_from_others(sampler: Any) -> None:
 def test_optuna_models_the_highest_fidelity_with_enough_trials(sampler: Any) -> None:
     searcher = build(Optuna(sampler=sampler, n_startup_trials=3), space("x: {uniform: [0, 1]}"), mode="max")
     for i in range(5):
-        searcher.adopt(str(i), {"x": i / 10})
-        searcher.observe(str(i), 1, float(i))
+        searcher.register(str(i), {"x": i / 10})
+        searcher.on_report(str(i), 1, float(i))
     assert shown(searcher) == [(i / 10, float(i)) for i in range(5)]
     for i in range(3):  # of them 2 still runs, and the others ended at step 1
-        searcher.observe(str(i), 2, 10.0 - i)
+        searcher.on_report(str(i), 2, 10.0 - i)
     for i in (0, 1, 3):
-        searcher.end(str(i), 2 if i < 2 else 1, (10.0 - i if i < 2 else 3.0,))
-    searcher.end("4", 1, None)
-    searcher.adopt("new", {"x": 0.9})
+        searcher.on_end(str(i), 2 if i < 2 else 1, (10.0 - i if i < 2 else 3.0,))
+    searcher.on_end("4", 1, None)
+    searcher.register("new", {"x": 0.9})
     restored = pickle.loads(pickle.dumps(searcher))
     for one in (searcher, restored):
         assert shown(one) == [(0.0, 10.0), (0.1, 9.0), (0.2, 8.0), (0.9, None)]
@@ -419,7 +419,7 @@ def test_a_share_of_tpes_suggestions_is_drawn_at_random() -> None:
         found = []
         for i in range(60):
             found.append(searcher.suggest(str(i))["x"])
-            searcher.end(str(i), 3, (-abs(found[-1] - 0.5),))
+            searcher.on_end(str(i), 3, (-abs(found[-1] - 0.5),))
         return sum(abs(x - 0.5) < 0.1 for x in found[20:])
 
     assert near_the_best(0.0) > 20 > 14 > near_the_best(1.0)
@@ -436,8 +436,8 @@ def test_stopped_trials_of_several_objectives_count_with_their_last_values() -> 
     over = space("x: {uniform: [0, 1]}")
     searcher = build_searcher(Optuna(), SearchProblem(over, ("min", "max"), 20, 3, 0))
     searcher.suggest("a")
-    searcher.observe("a", 1, 0.5)
-    searcher.end("a", 1, (0.5, 2.0))
+    searcher.on_report("a", 1, 0.5)
+    searcher.on_end("a", 1, (0.5, 2.0))
     (trial,) = searcher._study.trials
     assert (trial.state.name, trial.values) == ("COMPLETE", [0.5, 2.0])
 
@@ -458,7 +458,7 @@ def test_several_objectives_in_a_conditional_space(spec: Optuna) -> None:
     for i in range(12):
         configuration = searcher.suggest(str(i))
         assert CONDITIONAL.contains(configuration)
-        searcher.end(str(i), 3, None if i % 5 == 4 else (float(configuration["depth"]), 1e308 if i == 3 else -i))
+        searcher.on_end(str(i), 3, None if i % 5 == 4 else (float(configuration["depth"]), 1e308 if i == 3 else -i))
 
 
 @pytest.mark.parametrize("spec", [Optuna(sampler="nsga2", population_size=10), Optuna(sampler="tpe")])
@@ -470,7 +470,7 @@ def test_a_search_with_two_objectives_approaches_the_front(spec: Optuna) -> None
         searcher = build_searcher(spec, SearchProblem(over, ("min", "max"), 80, None, seed))
         for i in range(80):
             c = searcher.suggest(str(i))
-            searcher.end(str(i), 1, (c["x"] ** 2 + c["y"] ** 2, -((c["x"] - 1) ** 2) - c["y"] ** 2))
+            searcher.on_end(str(i), 1, (c["x"] ** 2 + c["y"] ** 2, -((c["x"] - 1) ** 2) - c["y"] ** 2))
             late += [abs(c["y"])] if i >= 60 else []
     assert sum(late) / len(late) < 1.8
 
@@ -485,8 +485,8 @@ def test_optuna_learns_from_adopted_trials(sampler: Any) -> None:
     searcher = build(Optuna(sampler=sampler), CONTINUOUS)
     for i in range(4):
         configuration = build(Random(), CONTINUOUS, seed=i).suggest("any")
-        searcher.adopt(str(i), configuration)
-        searcher.end(str(i), 3, (0.5,))
+        searcher.register(str(i), configuration)
+        searcher.on_end(str(i), 3, (0.5,))
         trial = searcher._study.trials[-1]
         assert trial.state.name == "COMPLETE"
         seen = {p.path: p for p in CONTINUOUS.parameters if p.path[0] in configuration}
@@ -498,12 +498,12 @@ def test_optuna_learns_from_adopted_trials(sampler: Any) -> None:
 def test_the_history_is_bounded_and_keeps_the_best_and_the_pending(spec: SearchSpec) -> None:
     over = space("x: {uniform: [0, 1]}")
     searcher = build(spec, over, mode="max")
-    searcher.adopt("pending", {"x": 0.123})
-    searcher.adopt("best", {"x": 0.987})
-    searcher.end("best", 3, (1e6,))
+    searcher.register("pending", {"x": 0.123})
+    searcher.register("best", {"x": 0.987})
+    searcher.on_end("best", 3, (1e6,))
     for i in range(200):
-        searcher.adopt(str(i), {"x": i / 200})
-        searcher.end(str(i), 3 if i % 2 else 1, None if i % 7 == 0 else (-float(i),))
+        searcher.register(str(i), {"x": i / 200})
+        searcher.on_end(str(i), 3 if i % 2 else 1, None if i % 7 == 0 else (-float(i),))
     restored = pickle.loads(pickle.dumps(searcher))
     assert restored.suggest("next") == searcher.suggest("next")
     if isinstance(spec, Optuna):
@@ -512,7 +512,7 @@ def test_the_history_is_bounded_and_keeps_the_best_and_the_pending(spec: SearchS
         shown = [document["misc"]["vals"]["x"][0] for document in searcher._shown()]
     assert len(shown) <= 62
     assert {0.987, 0.123} <= set(shown)
-    searcher.end("pending", 3, (2e6,))
+    searcher.on_end("pending", 3, (2e6,))
 
 
 def test_models_refuse_what_they_cannot_choose() -> None:
@@ -523,14 +523,14 @@ def test_models_refuse_what_they_cannot_choose() -> None:
         (("a",), "grid_search belongs to search.kind grid or random: use choice here"),
         (("g", "b"), "sample_from belongs to search.kind grid or random: compute it in the trainable"),
     ]
-    assert Optuna().complaints(over) == expected
-    assert HyperOpt().complaints(over) == expected
-    assert RaySearch(class_path="ray.tune.search.hyperopt:HyperOptSearch").complaints(over) == expected
+    assert Optuna().validate_space(over) == expected
+    assert HyperOpt().validate_space(over) == expected
+    assert RaySearch(class_path="ray.tune.search.hyperopt:HyperOptSearch").validate_space(over) == expected
 
 
 def test_samplers_refuse_spaces_that_they_would_ignore() -> None:
     choices = space("a: {choice: [1, 2]}")
-    assert Optuna(sampler="cmaes").complaints(choices) == [
+    assert Optuna(sampler="cmaes").validate_space(choices) == [
         (
             (),
             "sampler cmaes needs a numeric parameter, and there is none; "
@@ -538,7 +538,7 @@ def test_samplers_refuse_spaces_that_they_would_ignore() -> None:
         )
     ]
     believed = space("x: {uniform: [0, 1], prior: 0.5}")
-    ((path, message),) = Optuna(sampler="qmc").complaints(believed)
+    ((path, message),) = Optuna(sampler="qmc").validate_space(believed)
     assert path == ("x",)
     assert "would be ignored; a sequence follows none: use another sampler" in message
 
@@ -586,7 +586,7 @@ class TestRay:
 
     def test_passes_questions_and_news_on(self, toy: str) -> None:
         spec = RaySearch(class_path=f"{toy}:Toy", options={"first": 1})
-        assert spec.option_complaints() == []
+        assert spec.validate_options() == []
         searcher = build(spec, self.OVER, seed=11, mode="max")
         theirs = searcher._theirs
         assert (theirs.direction, theirs.seed, theirs.config["fixed"]) == ("max", 11, 5)
@@ -594,11 +594,11 @@ class TestRay:
         waited = searcher.suggest("b")
         assert self.OVER.contains(waited)
         searcher.suggest("c")
-        searcher.observe("a", 1, 0.5)
-        searcher.observe("b", 1, 0.7)
-        searcher.end("a", 3, (0.25,))
-        searcher.end("b", 3, (0.75,))
-        searcher.end("c", 0, None)
+        searcher.on_report("a", 1, 0.5)
+        searcher.on_report("b", 1, 0.7)
+        searcher.on_end("a", 3, (0.25,))
+        searcher.on_end("b", 3, (0.75,))
+        searcher.on_end("c", 0, None)
         assert theirs.told == [("a", 0.5), ("a", False), ("c", True)]
         assert theirs.points == [({"g/n": waited["g"]["n"], "c": waited["c"]}, 0.75)]
         assert [searcher.suggest(str(i)) is None for i in range(3)] == [False, False, True]
@@ -622,17 +622,17 @@ class TestRay:
     def test_a_wrong_class_or_option_is_named(
         self, class_path: str, options: dict[str, Any], path: str, message: str
     ) -> None:
-        ((where, said),) = RaySearch(class_path=class_path, options=options).option_complaints()
+        ((where, said),) = RaySearch(class_path=class_path, options=options).validate_options()
         assert where[0] == path
         assert message in said
 
     def test_a_space_that_it_refuses_is_an_error(self, toy: str) -> None:
-        ((_, deaf),) = RaySearch(class_path=f"{toy}:Deaf").complaints(self.OVER)
+        ((_, deaf),) = RaySearch(class_path=f"{toy}:Deaf").validate_space(self.OVER)
         assert "takes no search space: its set_search_properties must keep it and return True" in deaf
         optuna = RaySearch(class_path="ray.tune.search.optuna:OptunaSearch")
-        ((_, quantum),) = optuna.complaints(space("x: {randn: []}"))
+        ((_, quantum),) = optuna.validate_space(space("x: {randn: []}"))
         assert "refuses its options or this search space: ValueError" in quantum
-        conditional = optuna.complaints(space("a: {choice: [1, 2]}\nb: {uniform: [0, 1], when: {a: 1}}"))
+        conditional = optuna.validate_space(space("a: {choice: [1, 2]}\nb: {uniform: [0, 1], when: {a: 1}}"))
         assert conditional == [
             (("b",), "has a condition (when a is 1); use search.kind optuna, hyperopt, bohb or random")
         ]
@@ -648,8 +648,8 @@ def test_grid_gives_each_combination_once_and_ends() -> None:
 
 
 def test_grid_refuses_continuous_ranges() -> None:
-    assert [path for path, _ in Grid().complaints(CONTINUOUS)] == [("lr",), ("momentum",), ("shift",), ("jump",)]
-    message = dict(Grid().complaints(CONTINUOUS))[("lr",)]
+    assert [path for path, _ in Grid().validate_space(CONTINUOUS)] == [("lr",), ("momentum",), ("shift",), ("jump",)]
+    message = dict(Grid().validate_space(CONTINUOUS))[("lr",)]
     assert message.startswith(
         "loguniform [0.0001, 0.1] has no end of values; grid search needs separate values: use choice"
     )

@@ -153,10 +153,10 @@ class Told(Searcher):
         self.news.append(("suggest", trial_id))
         return {"x": 1 if trial_id == "00001" else 0}
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         self.news.append(("observe", trial_id, step, value))
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         self.news.append(("end", trial_id, step, values))
 
 

@@ -144,13 +144,13 @@ class Recorder(Searcher):
     def suggest(self, trial_id: str) -> None:
         return None
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         self.news.append(("observe", step, value))
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
         self.news.append(("pause", step, values))
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         self.news.append(("end", step, values))
 
 

@@ -115,7 +115,7 @@ class AskTell:
             return self._start(self._left.pop(0))
         more = self._may_suggest()
         while not self._control.stop_reason and self._course.scheduler is not None:
-            could_come, action = self._course.more, self._course.next(more)
+            could_come, action = self._course.more, self._course.next_action(more)
             if action is not None or more != could_come:
                 self._write("asked", more=more)
             if action is None:

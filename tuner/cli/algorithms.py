@@ -43,7 +43,7 @@ def command(as_json: bool) -> None:
 def _pair(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, str | bool | None]:
     from tuner.plan.compatibility import kind, label
 
-    reason = scheduler.unsuited(kind(search))
+    reason = scheduler.incompatibility(kind(search))
     return {"search": label(search), "scheduler": label(scheduler), "works": reason is None, "why_not": reason}
 
 
@@ -57,7 +57,7 @@ def _pairings(searches: list[SearchSpec], schedulers: list[SchedulerSpec]) -> st
     for search in searches:
         name, cells = kind(search), []
         for scheduler in schedulers:
-            reason = scheduler.unsuited(name)
+            reason = scheduler.incompatibility(name)
             if reason is None:
                 cells.append("yes")
                 continue

@@ -18,7 +18,7 @@ from tuner.spec.quantities import format_duration
 class BudgetStopper(Stopper):  # type: ignore[misc]
     """Ends the whole search as soon as a limit of the budget is reached, and says which.
 
-    Besides, no new trial starts while what is left of a limit is spoken for, see `is_spoken_for`.
+    Besides, no new trial starts while what is left of a limit is spoken for, see `is_committed`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
             self._end(self._reached())
         return bool(self._control.stop_reason)
 
-    def is_spoken_for(self, running: Collection[str]) -> bool:
+    def is_committed(self, running: Collection[str]) -> bool:
         """Whether no new trial may start beside the ``running`` ones.
 
         None may start while the running trials will use up the rest of ``epochs``, ``gpu_hours`` or ``cost``. Each is

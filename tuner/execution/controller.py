@@ -239,7 +239,7 @@ class Controller(RetryingController):
             if self._ours and self._ours.fill(more):
                 continue
             busy = [trial.trial_id for trial in self._running_trials | self._pending_trials]
-            if not more or self.budget.is_spoken_for(busy) or not self._update_trial_queue(blocking=False):
+            if not more or self.budget.is_committed(busy) or not self._update_trial_queue(blocking=False):
                 break
         if self._ours and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
             for trial in self._paused_trials - set(self._held):
@@ -247,7 +247,7 @@ class Controller(RetryingController):
 
     def _lacks_room(self) -> bool:
         """Whether nothing may start because the disk is nearly full; where nothing runs either, the search ends."""
-        self._room_lacks = self.recorder.shelf.lacks_room()
+        self._room_lacks = self.recorder.shelf.disk_full_reason()
         if self._room_lacks and not self._running_trials and not self._trial_to_actor:
             resume = how_to_resume(self.recorder.results.folder)
             remedy = f"make room there, or lower the limit; to continue: {resume}"

@@ -67,8 +67,8 @@ class ReportInterceptor:
         self._number += 1
         before = self._step
         self._step = self._read(metrics, before)
-        self.decides = self._scheduler.may_decide(before, self._step)
-        self._may_halt = self._scheduler.may_halt(before, self._step)
+        self.decides = self._scheduler.decides_at(before, self._step)
+        self._may_halt = self._scheduler.needs_checkpoint_at(before, self._step)
         if checkpoint is not None and not self._is_due():
             checkpoint = None
         if checkpoint is not None:

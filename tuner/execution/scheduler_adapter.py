@@ -67,7 +67,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     def fill(self, more: bool) -> bool:
         """Gives one free slot to a paused trial, or ends a paused trial; False if no paused trial may continue."""
         could_come = self.course.more
-        action = self.course.next(more)
+        action = self.course.next_action(more)
         if action is not None or more != could_come:
             self.recorder.asked(more)
         if action is None:

@@ -43,7 +43,7 @@ def examined(experiment: Experiment, count: int = 0) -> Examined:
     ]
     target = replace(space, constraints=()) if failed else space
     for i, point in enumerate(points):
-        for path, message in target.complaints(point, partial=True):
+        for path, message in target.violations(point, partial=True):
             problems.append(experiment.problem(("search", "points_to_evaluate", i, *path), message))
         if len(problems) > MOST_PROBLEMS:  # more are not told
             break

@@ -77,10 +77,10 @@ def changes_configurations(scheduler: str) -> bool:
 
 def simulation_problem(scheduler: SchedulerSpec) -> str | None:
     """Why ``scheduler`` cannot be simulated, with those that can; None if it can."""
-    reason = scheduler.unsimulated()
+    reason = scheduler.why_not_simulated()
     if reason is None:
         return None
-    able = dict.fromkeys(kind(spec) for spec in schedulers() if spec.unsimulated() is None)
+    able = dict.fromkeys(kind(spec) for spec in schedulers() if spec.why_not_simulated() is None)
     return f"{kind(scheduler)} {reason}: simulate with one of {', '.join(able)}"
 
 
@@ -124,11 +124,11 @@ def _space(written: dict[str, Any]) -> Space:
 def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     """What its search, scheduler, objectives and space cannot do together: (key, message with the remedy)."""
     search, scheduler, space = spec.search, spec.scheduler, spec.search_space
-    for path, message in _asked(search, "option_complaints", search.option_complaints):
+    for path, message in _asked(search, "validate_options", search.validate_options):
         yield ("search", *path), message
-    for reason in _asked(scheduler, "unsuited", lambda: filter(None, [scheduler.unsuited(search.kind)])):
+    for reason in _asked(scheduler, "incompatibility", lambda: filter(None, [scheduler.incompatibility(search.kind)])):
         yield ("scheduler", "kind"), reason
-    for path, message in _asked(scheduler, "complaints", lambda: scheduler.complaints(space)):
+    for path, message in _asked(scheduler, "validate_space", lambda: scheduler.validate_space(space)):
         yield ("scheduler", *path), message
     count, most = len(spec.objectives), spec.search.max_objectives
     if count > most and spec.objectives[0].weight is None:
@@ -142,7 +142,7 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
 
 def space_problems(search: SearchSpec, space: Space) -> Iterator[tuple[KeyPath, str]]:
     """What ``search`` cannot do with ``space``: (key, message with the remedy)."""
-    for path, message in _asked(search, "complaints", lambda: search.complaints(space)):
+    for path, message in _asked(search, "validate_space", lambda: search.validate_space(space)):
         yield ("search_space", *path), message
 
 

@@ -101,7 +101,7 @@ def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
         reach_it = f"{_counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
         yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {reach_it}")
-    if plan.spec.scheduler.first_rung_moves:
+    if plan.spec.scheduler.adapts_first_rung:
         yield "", "as if the first rung stayed where it begins; any of these may become it, as early ranks deserve"
     total = plan.trials * rungs[-1]
     spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))

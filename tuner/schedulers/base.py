@@ -52,7 +52,7 @@ class Scheduler(ABC):
     """Decides which trials continue. Knows nothing of Ray, so that a test or a simulator drives it the same way.
 
     Only `report` must be defined. A scheduler can be pickled at any moment. The driver reports each trial's steps in
-    order, and calls `next` whenever resources for a trial are free. See `SchedulerSpec` for an example.
+    order, and calls `next_action` whenever resources for a trial are free. See `SchedulerSpec` for an example.
     """
 
     def add(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
@@ -75,7 +75,7 @@ class Scheduler(ABC):
     def remove(self, trial_id: str) -> None:  # noqa: B027
         """The trial ended: by itself, by a failure, or by a decision of this scheduler."""
 
-    def next(self, more: bool) -> Resume | Stop | None:
+    def next_action(self, more: bool) -> Resume | Stop | None:
         """What to do with free resources; None: start a new trial, or, where no ``more`` can come, leave them free.
 
         Called again until it answers None or all resources are taken. Without ``more`` new trials to come it must not
@@ -139,7 +139,7 @@ class SchedulerSpec(AlgorithmSpec):
         """Whether running trials get other configurations instead of being stopped early."""
         return False
 
-    def unsimulated(self) -> str | None:
+    def why_not_simulated(self) -> str | None:
         """Why a table of learning curves cannot stand for its trials; None if it can."""
         if self.changes_configurations:
             return "changes the configurations of running trials, and a table has no curve for that"
@@ -149,17 +149,17 @@ class SchedulerSpec(AlgorithmSpec):
         """Fidelities at which trials are compared, ascending; the last is where a trial is complete."""
         return ()
 
-    def may_halt(self, before: float, step: float) -> bool:
+    def needs_checkpoint_at(self, before: float, step: float) -> bool:
         """Whether a trial that went from ``before`` to ``step`` may be paused there, exploited, or complete."""
         complete = self.fidelity is not None and step >= self.fidelity[1]
         return complete or any(before < rung <= step for rung in self.rungs())
 
-    def may_decide(self, before: float, step: float) -> bool:
+    def decides_at(self, before: float, step: float) -> bool:
         """Whether anything but continuing may become of such a trial there: a stop needs no checkpoint."""
-        return self.may_halt(before, step)
+        return self.needs_checkpoint_at(before, step)
 
     @property
-    def first_rung_moves(self) -> bool:
+    def adapts_first_rung(self) -> bool:
         """Whether any of `rungs` may become the first one while the search runs."""
         return False
 
@@ -167,11 +167,11 @@ class SchedulerSpec(AlgorithmSpec):
         """How many of ``trials`` are expected to reach each rung when the order of trials says nothing."""
         return (float(trials),) * len(self.rungs())
 
-    def unsuited(self, search: str) -> str | None:
+    def incompatibility(self, search: str) -> str | None:
         """Why this scheduler makes no sense with ``search.kind: search``, and what does; None if it makes sense."""
         return None
 
-    def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
+    def validate_space(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         """What is wrong with its options for ``space``: (path below ``scheduler``, message with the remedy)."""
         return []
 

@@ -18,7 +18,7 @@ class Bohb(Brackets):
     kind: Literal["bohb"] = "bohb"
     """The name of this scheduler."""
 
-    def unsuited(self, search: str) -> str | None:
+    def incompatibility(self, search: str) -> str | None:
         if search == "bohb":
             return None
         return f"bohb's brackets feed bohb's models, not {search}: use search.kind bohb, or scheduler.kind hyperband"

@@ -47,9 +47,9 @@ class Checked(Scheduler):
         with self._blaming():
             self._inner.remove(trial_id)
 
-    def next(self, more: bool) -> Resume | Stop | None:
+    def next_action(self, more: bool) -> Resume | Stop | None:
         with self._blaming():
-            action = self._inner.next(more)
+            action = self._inner.next_action(more)
         if action is not None and not isinstance(action, (Resume, Stop)):
             raise InputError(f"{self._name}: next must return Resume, Stop or None, not {action!r}")
         return action

@@ -199,7 +199,7 @@ class Halving(Scheduler):
             bracket.leave(trial_id)
             self._halve(bracket)
 
-    def next(self, more: bool) -> Resume | Stop | None:
+    def next_action(self, more: bool) -> Resume | Stop | None:
         if self._filling and not more:
             self._filling.close()
             self._halve(self._filling)

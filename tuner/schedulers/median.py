@@ -38,7 +38,7 @@ class Median(TimedSpec):
         self.check_grace_period(self.grace_period)
         return self
 
-    def may_decide(self, before: float, step: float) -> bool:
+    def decides_at(self, before: float, step: float) -> bool:
         return step >= self.grace_period
 
     def build(self, task: SearchProblem) -> Scheduler:

@@ -53,15 +53,15 @@ class RayScheduler(SchedulerSpec):
     def fidelity(self) -> tuple[str, int] | None:
         return None if self.max_t is None else (self.time_attr, self.max_t)
 
-    def may_halt(self, before: float, step: float) -> bool:
+    def needs_checkpoint_at(self, before: float, step: float) -> bool:
         """Always: what it does to a trial is not known."""
         return True
 
-    def unsimulated(self) -> str:
+    def why_not_simulated(self) -> str:
         return "acts on trials of Ray, which a simulator has not"
 
     def build(self, task: SearchProblem) -> Scheduler:
-        raise InputError(f"scheduler.kind: {self.class_path} {self.unsimulated()}")
+        raise InputError(f"scheduler.kind: {self.class_path} {self.why_not_simulated()}")
 
     def build_ray(self, metric: str, mode: Mode) -> TrialScheduler:
         """The scheduler for a Ray run. Raises InputError if the class or its options are wrong."""
@@ -81,7 +81,7 @@ class RayScheduler(SchedulerSpec):
             raise InputError(f"{self.class_path} sets a metric or a mode itself: leave that to the objective")
         return scheduler
 
-    def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
+    def validate_space(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         try:
             parameters = signature_of(self._load(), self.class_path).parameters
         except InputError as error:

@@ -146,7 +146,7 @@ class CheckpointRetention:
 
     # --- limits ---
 
-    def lacks_room(self) -> str:
+    def disk_full_reason(self) -> str:
         """Why no trial may start: the disk is nearly full; empty if one may. Says it once, and when it is over."""
         folder, limit = self._results.folder, self._limits.min_free_gib
         found = [math.inf]

@@ -254,13 +254,13 @@ def _tell(course: SearchState, event: Event, adopt: bool, superseded: Collection
         case "suggested":
             config = event["config"]
             if adopt:
-                course.searcher.adopt(trial_id, config)
+                course.searcher.register(trial_id, config)
             elif (suggested := course.suggest(trial_id)) != config:
                 raise ReplayDiverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
             course.add(trial_id, config)
         case "reported" if course.runs(trial_id):
             course.report(trial_id, event["step"], event["metrics"])
         case "asked":
-            course.next(event["more"])
+            course.next_action(event["more"])
         case "ended" if course.runs(trial_id) and event["n"] not in superseded:
             course.end(trial_id, event["status"] == "failed")

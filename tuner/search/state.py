@@ -77,26 +77,26 @@ class SearchState:
         self._seen[trial_id] = number
         self._last[trial_id] = step, values = self._reading(number, metrics)
         value = compared(self.objectives, values)
-        self.searcher.observe(trial_id, step, value)
+        self.searcher.on_report(trial_id, step, value)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
             decision = self.scheduler.report(trial_id, step, value)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
-            self.searcher.pause(trial_id, step, self._searched(values))
+            self.searcher.on_pause(trial_id, step, self._searched(values))
         if decision is Decision.STOP:
             self.stopping.add(trial_id)
         return decision
 
-    def next(self, more: bool) -> Resume | Stop | None:
+    def next_action(self, more: bool) -> Resume | Stop | None:
         """Whom a free slot belongs to."""
         assert self.scheduler is not None
         self.more = more
-        action = self.scheduler.next(more)
+        action = self.scheduler.next_action(more)
         if action is not None:
             self.paused.discard(action.trial_id)
         if isinstance(action, Resume):
-            self.searcher.resume(action.trial_id)
+            self.searcher.on_resume(action.trial_id)
         if isinstance(action, Stop):
             self.stopping.add(action.trial_id)
         return action
@@ -110,9 +110,9 @@ class SearchState:
             self.scheduler.remove(trial_id)
         last = self._last.pop(trial_id, None)
         if failed or last is None:
-            self.searcher.end(trial_id, 0, None)
+            self.searcher.on_end(trial_id, 0, None)
         else:
-            self.searcher.end(trial_id, last[0], self._searched(last[1]))
+            self.searcher.on_end(trial_id, last[0], self._searched(last[1]))
 
     def _searched(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """What the searcher learns of a trial's objectives."""

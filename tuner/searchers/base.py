@@ -32,19 +32,19 @@ class Searcher(ABC):
             space is exhausted.
         """
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
+    def register(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
         """``configuration``, a point of the space that this searcher did not suggest, runs as ``trial_id``."""
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
+    def on_report(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
         """A running trial reported the finite first objective ``value`` at ``step`` (1-based fidelity)."""
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:  # noqa: B027
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:  # noqa: B027
         """A running trial waits with these last objectives, reported at ``step``: it is resumed, or ends there."""
 
-    def resume(self, trial_id: str) -> None:  # noqa: B027
+    def on_resume(self, trial_id: str) -> None:  # noqa: B027
         """A paused trial runs again."""
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:  # noqa: B027
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:  # noqa: B027
         """The trial ended: ``values`` are its last objectives, reported at ``step``, or None when it failed.
 
         A trial with ``step`` below the task's ``max_t`` was stopped early.
@@ -132,11 +132,11 @@ class SearchSpec(AlgorithmSpec):
         """Whether it makes use of priors where a space has some."""
         return True
 
-    def option_complaints(self) -> list[tuple[tuple[str, ...], str]]:
+    def validate_options(self) -> list[tuple[tuple[str, ...], str]]:
         """Errors in the options that only a trial of them shows: (path in ``search``, message)."""
         return []
 
-    def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
+    def validate_space(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         """What this algorithm cannot do with ``space``: (path of the parameter, message with the remedy)."""
         return []
 

@@ -37,28 +37,28 @@ class Checked(Searcher):
             return None
         if not isinstance(suggested, dict):
             raise InputError(f"{self._name}: suggest must return a dict or None, not {type(suggested).__name__}")
-        wrong = [(path, text) for path, text in self._space.complaints(suggested) if path]  # constraints have no path
+        wrong = [(path, text) for path, text in self._space.violations(suggested) if path]  # constraints have no path
         if wrong:
             path, text = wrong[0]
             raise InputError(f"{self._name} suggested no point of the search space: {dotted(path)}: {text}")
         return suggested
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+    def register(self, trial_id: str, configuration: Configuration) -> None:
         with self._blaming():
-            self._inner.adopt(trial_id, configuration)
+            self._inner.register(trial_id, configuration)
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         with self._blaming():
-            self._inner.observe(trial_id, step, value)
+            self._inner.on_report(trial_id, step, value)
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
         with self._blaming():
-            self._inner.pause(trial_id, step, values)
+            self._inner.on_pause(trial_id, step, values)
 
-    def resume(self, trial_id: str) -> None:
+    def on_resume(self, trial_id: str) -> None:
         with self._blaming():
-            self._inner.resume(trial_id)
+            self._inner.on_resume(trial_id)
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         with self._blaming():
-            self._inner.end(trial_id, step, values)
+            self._inner.on_end(trial_id, step, values)

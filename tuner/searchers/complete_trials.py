@@ -21,7 +21,7 @@ class CompleteTrials:
         """As many complete trials cost as much."""
         return self._total if self._max_t is None else self._total / self._max_t
 
-    def observe(self, trial_id: str, step: int) -> None:
+    def on_report(self, trial_id: str, step: int) -> None:
         """A trial reported at ``step``."""
         if self._max_t is not None:
             reached, before = min(step, self._max_t), self._steps.get(trial_id, 0)
@@ -30,7 +30,7 @@ class CompleteTrials:
 
     def end(self, trial_id: str, step: int) -> None:
         """A trial ended whose last report, if there was one, was at ``step``."""
-        self.observe(trial_id, step)
+        self.on_report(trial_id, step)
         self._steps.pop(trial_id, None)
         if self._max_t is None:
             self._total += 1

@@ -21,7 +21,7 @@ _REPAIRS = 100
 class ConstrainedSearcher(Searcher):
     """Gives ``points`` first, then what ``inner`` suggests and the constraints of the space allow.
 
-    ``inner`` learns of each point through `Searcher.adopt`, and of each forbidden suggestion as a trial that failed.
+    ``inner`` learns of each point through `Searcher.register`, and of each forbidden suggestion as a trial that failed.
     After `MAX_REJECTIONS` of those in a row it adopts the last one with as many parameters drawn anew as it takes: the
     best configuration often lies where a constraint is tight.
     """
@@ -44,25 +44,25 @@ class ConstrainedSearcher(Searcher):
             suggestion = self._inner.suggest(name)
             if suggestion is None or self._space.allows(suggestion):
                 return suggestion
-            self._inner.end(name, 0, None)
+            self._inner.on_end(name, 0, None)
             forbidden = suggestion
             name = self._names[trial_id] = f"{trial_id} after {refusal}"
         return self._adopted(name, self._repaired(forbidden))
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
-        self._inner.adopt(trial_id, configuration)
+    def register(self, trial_id: str, configuration: Configuration) -> None:
+        self._inner.register(trial_id, configuration)
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
-        self._inner.observe(self._names.get(trial_id, trial_id), step, value)
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
+        self._inner.on_report(self._names.get(trial_id, trial_id), step, value)
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
-        self._inner.pause(self._names.get(trial_id, trial_id), step, values)
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        self._inner.on_pause(self._names.get(trial_id, trial_id), step, values)
 
-    def resume(self, trial_id: str) -> None:
-        self._inner.resume(self._names.get(trial_id, trial_id))
+    def on_resume(self, trial_id: str) -> None:
+        self._inner.on_resume(self._names.get(trial_id, trial_id))
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
-        self._inner.end(self._names.pop(trial_id, trial_id), step, values)
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+        self._inner.on_end(self._names.pop(trial_id, trial_id), step, values)
 
     def _repaired(self, forbidden: Configuration) -> Configuration:
         """An allowed configuration that differs from ``forbidden`` in a few parameters, or in more where it must."""
@@ -84,5 +84,5 @@ class ConstrainedSearcher(Searcher):
         return self._space.build(choose)
 
     def _adopted(self, name: str, configuration: Configuration) -> Configuration:
-        self._inner.adopt(name, configuration)
+        self._inner.register(name, configuration)
         return configuration

@@ -35,7 +35,7 @@ class Grid(SearchSpec):
     def follows_priors(self) -> bool:
         return False
 
-    def complaints(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
+    def validate_space(self, space: Space) -> list[tuple[tuple[str, ...], str]]:
         remedy = (
             "grid search needs separate values: use choice, grid_search, a range with a quantum such as quniform, "
             "or another searcher, such as search.kind random"

@@ -110,11 +110,11 @@ class RandomSearcher(Searcher):
         draws = self._draws(from_prior)
         return self._space.first_allowed(lambda: next(draws))
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
         if self._share is not None and trial_id in self._pending:
             self._share.judge(self._pending[trial_id], step, values)
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher did not suggest is passed over."""
         if self._share is not None and trial_id in self._pending:
             self._share.judge(self._pending.pop(trial_id), step, values)

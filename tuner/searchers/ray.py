@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from tuner.errors import InputError, blaming, did_you_mean
 from tuner.searchers.base import Searcher, SearchSpec
-from tuner.searchers.unsupported import Problems, conditional_complaints, prior_complaints, unsupported_by_model
+from tuner.searchers.unsupported import Problems, unsupported_by_model, unsupported_conditions, unsupported_priors
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Float, Integer, Parameter, Space, at
@@ -58,7 +58,7 @@ class RaySearch(SearchSpec):
     def mixes_fidelities(self, task: SearchProblem) -> bool:
         return True
 
-    def option_complaints(self) -> Problems:
+    def validate_options(self) -> Problems:
         misplaced: Problems = [
             (("options", name), f"belongs to {_ELSEWHERE[name]}: write it there")
             for name in self.options
@@ -72,11 +72,11 @@ class RaySearch(SearchSpec):
             return [(("class_path",), str(error))]
         return []
 
-    def complaints(self, space: Space) -> Problems:
+    def validate_space(self, space: Space) -> Problems:
         found = unsupported_by_model(space)
-        found += conditional_complaints(space, "use search.kind optuna, hyperopt, bohb or random")
-        found += prior_complaints(space, "use search.kind optuna, hyperopt, bohb or random")
-        if found or self.option_complaints():
+        found += unsupported_conditions(space, "use search.kind optuna, hyperopt, bohb or random")
+        found += unsupported_priors(space, "use search.kind optuna, hyperopt, bohb or random")
+        if found or self.validate_options():
             return found
         try:
             self._construct(SearchProblem(space, ("min",), trials=1, max_t=None, seed=0))
@@ -143,20 +143,20 @@ class RaySearcher(Searcher):
             return None
         if suggested is None:
             configuration = self._space.sample(self._rng)
-            self.adopt(trial_id, configuration)
+            self.register(trial_id, configuration)
             return configuration
         self._pending[trial_id] = None
         return self._space.build(lambda parameter: self._chosen(parameter, suggested))
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+    def register(self, trial_id: str, configuration: Configuration) -> None:
         self._pending[trial_id] = configuration
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending and self._pending[trial_id] is None:
             with self._blaming():
                 self._theirs.on_trial_result(trial_id, _result(step, value))
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
         if trial_id not in self._pending:
             return

@@ -21,11 +21,11 @@ def unsupported_by_model(space: Space) -> Problems:
     return found
 
 
-def conditional_complaints(space: Space, remedy: str) -> Problems:
+def unsupported_conditions(space: Space, remedy: str) -> Problems:
     """The parameters that can be inactive."""
     return [(p.path, f"has a condition ({p.condition().strip()}); {remedy}") for p in space.parameters if p.when]
 
 
-def prior_complaints(space: Space, remedy: str) -> Problems:
+def unsupported_priors(space: Space, remedy: str) -> Problems:
     """The parameters that have a prior."""
     return [(p.path, f"has a {p.prior}, which would be ignored; {remedy}") for p in space.parameters if p.prior]

@@ -148,7 +148,7 @@ class _Simulation:
     def _fill(self) -> None:
         """Gives the free workers something to do, as long as there is something."""
         while self.free:
-            action = self._scheduler.next(self._more)
+            action = self._scheduler.next_action(self._more)
             if isinstance(action, Resume):
                 self._resume(action.trial_id)
             elif action is not None:
@@ -173,7 +173,7 @@ class _Simulation:
 
     def _resume(self, trial_id: str) -> None:
         self._log(trial_id, "resume")
-        self._searcher.resume(trial_id)
+        self._searcher.on_resume(trial_id)
         if self._trials[trial_id].reached == len(self.table.fidelities):
             self._end(trial_id, "complete")
         else:
@@ -199,7 +199,7 @@ class _Simulation:
         self.reports += 1
         if not self.incumbents or self.task.sign * value > self.task.sign * self.incumbents[-1][1]:
             self.incumbents.append((self.now, value))
-        self._searcher.observe(trial_id, step, value)
+        self._searcher.on_report(trial_id, step, value)
         decision = self._scheduler.report(trial_id, step, value)
         assert not isinstance(decision, Exploit), "its specification says that it cannot be simulated"
         if decision is Decision.CONTINUE and trial.reached < len(self.table.fidelities):
@@ -209,7 +209,7 @@ class _Simulation:
         self.free += 1
         if decision is Decision.PAUSE:
             self._log(trial_id, "pause")
-            self._searcher.pause(trial_id, step, (value,))
+            self._searcher.on_pause(trial_id, step, (value,))
         else:
             self._end(trial_id, "stop" if decision is Decision.STOP else "complete")
 
@@ -218,7 +218,7 @@ class _Simulation:
         step, value = self._last(self._trials.pop(trial_id))
         assert value is not None, "only a trial that has reported can end"
         self._scheduler.remove(trial_id)
-        self._searcher.end(trial_id, step, (value,))
+        self._searcher.on_end(trial_id, step, (value,))
 
     def _last(self, trial: _Trial) -> tuple[int, float | None]:
         if not trial.reached:

@@ -210,10 +210,10 @@ def test_a_space_holds_only_what_is_allowed() -> None:
     rng = np.random.default_rng(0)
     drawn = [over.sample(rng) for _ in range(200)]
     assert {(c["a"], c["b"], c.get("c")) for c in drawn} == expected
-    assert over.complaints({"a": 1, "b": 2}) == [((), "breaks the constraint 'a > b or a == 0'")]
+    assert over.violations({"a": 1, "b": 2}) == [((), "breaks the constraint 'a > b or a == 0'")]
     assert not over.contains({"a": 3, "b": 2})
     assert over.contains({"a": 2, "b": 1})
-    assert over.complaints({"a": 9, "b": 2}) == [(("a",), "9 is outside randint [0, 4]")]
+    assert over.violations({"a": 9, "b": 2}) == [(("a",), "9 is outside randint [0, 4]")]
 
 
 def test_the_grid_of_a_constrained_space_goes_on_after_pickling() -> None:
@@ -265,11 +265,11 @@ def test_a_constraint_on_a_grid_forbids_nothing_where_it_is_inactive() -> None:
 
 def test_a_point_may_leave_out_what_follows() -> None:
     over = space("k: 3\na: {randint: [0, 4]}\nb: {uniform: [0, 1], when: {k: 3}}\nm: {n: text}", "a < k")
-    assert over.complaints({"a": 1, "b": 0.5}, partial=True) == []
+    assert over.violations({"a": 1, "b": 0.5}, partial=True) == []
     assert over.complete({"a": 1, "b": 0.5}) == {"k": 3, "a": 1, "b": 0.5, "m": {"n": "text"}}
-    assert over.complaints({"a": 3, "b": 0.5}, partial=True) == [((), "breaks the constraint 'a < k'")]
-    assert over.complaints({"a": 1, "b": 0.5, "k": 2}, partial=True)[0] == (("k",), "2 is outside constant 3")
-    assert over.complaints({"b": 0.5}, partial=True) == [(("a",), "is missing: it comes from randint [0, 4]")]
+    assert over.violations({"a": 3, "b": 0.5}, partial=True) == [((), "breaks the constraint 'a < k'")]
+    assert over.violations({"a": 1, "b": 0.5, "k": 2}, partial=True)[0] == (("k",), "2 is outside constant 3")
+    assert over.violations({"b": 0.5}, partial=True) == [(("a",), "is missing: it comes from randint [0, 4]")]
 
 
 # --- in an experiment --------------------------------------------------------------------------------------------
@@ -451,14 +451,14 @@ def test_points_are_shown_in_the_plan(folder: Path) -> None:
 
 
 def test_of_many_wrong_points_only_the_first_are_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked, complaints = 0, Space.complaints
+    looked, violations = 0, Space.violations
 
     def counted(space: Space, point: Configuration, partial: bool = False) -> list[Any]:
         nonlocal looked
         looked += 1
-        return complaints(space, point, partial)
+        return violations(space, point, partial)
 
-    monkeypatch.setattr(Space, "complaints", counted)
+    monkeypatch.setattr(Space, "violations", counted)
     points = ", ".join("{opt: adam}" for _ in range(1000))
     assert problems(folder, f"search: {{kind: random, points_to_evaluate: [{points}]}}\n")
     assert looked <= MOST_PROBLEMS

@@ -105,7 +105,7 @@ def test_a_param_space_is_read_unchanged() -> None:
     assert configuration["old"] == configuration["lr"] * 3
     assert configuration["none"] == 3
     assert type(configuration["numpy"]) is float
-    assert space.complaints(configuration) == []
+    assert space.violations(configuration) == []
     reasons = dict(python_only(space))
     assert set(reasons) >= {("object",), ("labels",), ("pair",), ("double",), ("weights",), ("net", "layers")}
     with pytest.raises(ValueError, match="object is a Python object"):

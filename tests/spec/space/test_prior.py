@@ -205,7 +205,7 @@ def best(spec: SearchSpec, space: Space, seed: int, trials: int = 60) -> float:
         configuration = searcher.suggest(str(i))
         assert configuration is not None
         value = sum((x - 0.7) ** 2 for x in configuration.values())
-        searcher.end(str(i), 1, (value,))
+        searcher.on_end(str(i), 1, (value,))
         found = min(found, value)
     return found
 
@@ -262,12 +262,12 @@ def test_a_search_with_priors_goes_on_after_pickling() -> None:
     searcher = Random(sequence="sobol").build(SearchProblem(space, ("min",), 20, None, 1))
     for i in range(7):
         searcher.suggest(str(i))
-        searcher.end(str(i), 1, (float(i),))
+        searcher.on_end(str(i), 1, (float(i),))
     searcher.suggest("pending")
     restored = pickle.loads(pickle.dumps(searcher))
     for one in (searcher, restored):
-        one.end("pending", 1, (0.0,))
-        one.end("never suggested", 1, (0.0,))
+        one.on_end("pending", 1, (0.0,))
+        one.on_end("never suggested", 1, (0.0,))
     assert [searcher.suggest(str(i)) for i in range(9)] == [restored.suggest(str(i)) for i in range(9)]
 
 
@@ -344,7 +344,7 @@ def test_a_prior_is_not_spent_by_trials_that_are_stopped_at_once(spec: SearchSpe
             configuration = searcher.suggest(str(i))
             assert configuration is not None
             found += i >= 200 and configuration["x"] > 0.75
-            searcher.end(str(i), steps, ((configuration["x"] - 0.2) ** 2 + configuration["y"],))
+            searcher.on_end(str(i), steps, ((configuration["x"] - 0.2) ** 2 + configuration["y"],))
         return found
 
     assert near(1) > 15 > near(100)

@@ -229,16 +229,16 @@ def test_size_needs_no_enumeration() -> None:
         next(read("a: {uniform: [0, 1]}").grid())
 
 
-def test_complaints_tell_why() -> None:
+def test_violations_name_their_reason() -> None:
     space = read(TREE)
-    assert space.complaints({"a": 1, "b": "y", "e": 7}) == []
-    assert space.complaints({"a": 3, "b": "x", "d": 0.25, "e": 7, "f": {"g": 1}}) == [
+    assert space.violations({"a": 1, "b": "y", "e": 7}) == []
+    assert space.violations({"a": 3, "b": "x", "d": 0.25, "e": 7, "f": {"g": 1}}) == [
         (("b",), "must be absent: it exists only when a is 1 or 2"),
         (("d",), "0.25 is outside quniform [0, 1, 0.5]"),
         (("f",), "is not a parameter of this space"),
     ]
-    assert space.complaints({"a": True})[0] == (("a",), "true is outside choice [1, 2, 3]")
-    assert space.complaints({"a": 1, "b": "y"}) == [(("e",), "is missing: it comes from constant 7")]
+    assert space.violations({"a": True})[0] == (("a",), "true is outside choice [1, 2, 3]")
+    assert space.violations({"a": 1, "b": "y"}) == [(("e",), "is missing: it comes from constant 7")]
 
 
 def test_configurations_share_nothing() -> None:
@@ -331,7 +331,7 @@ def check(space: Space) -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):
         configuration = space.sample(rng)
-        assert space.complaints(configuration) == []
+        assert space.violations(configuration) == []
     for parameter in space.parameters:
         assert all(parameter.domain.contains(value) for value in parameter.domain.probes())
     problems: list[Problem] = []

@@ -45,8 +45,8 @@ class AdaptivePromotion(PromotionAsha):
             self.trust.record(trial_id, level, self._sign * value)
         return decision
 
-    def next(self, more: bool) -> Resume | Stop | None:
-        action = super().next(more)
+    def next_action(self, more: bool) -> Resume | Stop | None:
+        action = super().next_action(more)
         if action is not None:
             return action
         for rung in self._rungs:

@@ -172,7 +172,7 @@ class PromotionAsha(Scheduler):
         if k:
             self._rungs[k - 1].forget(trial_id)
 
-    def next(self, more: bool) -> Resume | Stop | None:
+    def next_action(self, more: bool) -> Resume | Stop | None:
         for rung in reversed(self._rungs):
             trial_id = rung.promote(self._eta, more)
             if trial_id is not None:

@@ -75,7 +75,7 @@ class Asha(TimedSpec):
         return self.variant == "promotion"
 
     @property
-    def first_rung_moves(self) -> bool:
+    def adapts_first_rung(self) -> bool:
         return self.grace_period == "auto"
 
     def rungs(self) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ class Bohb(SearchSpec):
     def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self.n_min(task.space) + 2, task, slots) * (1 - self.random_fraction)
 
-    def complaints(self, space: Space) -> Problems:
+    def validate_space(self, space: Space) -> Problems:
         return unsupported_by_model(space)
 
 
@@ -121,19 +121,19 @@ class BohbSearcher(Searcher):
             configuration = self._best_candidate()
         if configuration is None:
             configuration = self._random()
-        self.adopt(trial_id, configuration)
+        self.register(trial_id, configuration)
         return configuration
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+    def register(self, trial_id: str, configuration: Configuration) -> None:
         self._pending[trial_id] = len(self._points)
         self._observations.start(len(self._points))
         self._points.append(self._candidate(lambda parameter: at(configuration, parameter.path)).point)
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending:
             self._observations.report(self._pending[trial_id], step, -self._sign * value)
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
         trial = self._pending.pop(trial_id, None)
         if trial is None:

@@ -65,10 +65,10 @@ class HyperOptSearcher(Searcher):
             return believed.get(parameter.path, _decode(parameter.domain, drawn[parameter.name]))
 
         configuration = self._space.build(choose)
-        self.adopt(trial_id, configuration)
+        self.register(trial_id, configuration)
         return configuration
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+    def register(self, trial_id: str, configuration: Configuration) -> None:
         values: dict[str, list[float | int]] = {p.name: [] for p in self._space.parameters if p.free}
 
         def remember(parameter: Parameter) -> Any:
@@ -83,19 +83,19 @@ class HyperOptSearcher(Searcher):
         self._observations.start(number)
         self._values.append(values)
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending:
-            self._priors.trained.observe(trial_id, step)
+            self._priors.trained.on_report(trial_id, step)
             self._observations.report(self._pending[trial_id], step, -self._sign * value)
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
         self._running.discard(self._pending.get(trial_id, -1))
 
-    def resume(self, trial_id: str) -> None:
+    def on_resume(self, trial_id: str) -> None:
         if trial_id in self._pending:
             self._running.add(self._pending[trial_id])
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
         number = self._pending.pop(trial_id, None)
         if number is None:

@@ -56,5 +56,5 @@ class HyperOpt(SearchSpec):
     def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self._initial(task.trials), task, slots)
 
-    def complaints(self, space: Space) -> Problems:
+    def validate_space(self, space: Space) -> Problems:
         return unsupported_by_model(space)

@@ -60,23 +60,23 @@ class OptunaSearcher(Searcher):
             chosen = self._chosen(lambda parameter: parameter.domain.sample(self._rng))
         return self._ask(trial_id, chosen | self._priors.draw())
 
-    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+    def register(self, trial_id: str, configuration: Configuration) -> None:
         self._ask(trial_id, self._chosen(lambda parameter: at(configuration, parameter.path)))
 
-    def observe(self, trial_id: str, step: int, value: float) -> None:
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending:
-            self._priors.trained.observe(trial_id, step)
+            self._priors.trained.on_report(trial_id, step)
             self._storage.report(self._pending[trial_id].number, step, value)
 
-    def pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
         if trial_id in self._pending:
             self._storage.pause(self._pending[trial_id].number, [bounded(value) for value in values])
 
-    def resume(self, trial_id: str) -> None:
+    def on_resume(self, trial_id: str) -> None:
         if trial_id in self._pending:
             self._storage.resume(self._pending[trial_id].number)
 
-    def end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
         if trial_id not in self._pending:
             return

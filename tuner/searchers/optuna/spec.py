@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from tuner.errors import InputError
 from tuner.searchers.base import Searcher, SearchSpec, initial_trials
-from tuner.searchers.unsupported import Problems, prior_complaints, unsupported_by_model
+from tuner.searchers.unsupported import Problems, unsupported_by_model, unsupported_priors
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Choice, Space
 
@@ -177,10 +177,10 @@ class Optuna(SearchSpec):
     def max_objectives(self) -> float:
         return 1 if self.sampler == "cmaes" else math.inf
 
-    def complaints(self, space: Space) -> Problems:
+    def validate_space(self, space: Space) -> Problems:
         found = unsupported_by_model(space)
         if self.sampler == "qmc":
-            found += prior_complaints(
+            found += unsupported_priors(
                 space, "a sequence follows none: use another sampler, or search.kind random or bohb"
             )
         if self.sampler == "cmaes" and not any(

@@ -136,9 +136,9 @@ class Space:
 
     def contains(self, configuration: Mapping[str, Any]) -> bool:
         """Whether ``configuration`` is a point of this space."""
-        return not self.complaints(configuration)
+        return not self.violations(configuration)
 
-    def complaints(self, configuration: Mapping[str, Any], partial: bool = False) -> list[tuple[Path, str]]:
+    def violations(self, configuration: Mapping[str, Any], partial: bool = False) -> list[tuple[Path, str]]:
         """Everything that keeps ``configuration`` out of this space: (path, what is wrong).
 
         ``partial``: constants and computed values may be left out. A constraint that fails has the empty path.
