@@ -119,7 +119,7 @@ class TimedScheduler(SchedulerSpec):
         return self.inner.fidelity
 
     def build(self, task: SearchProblem) -> Scheduler:
-        built: Scheduler = type(self).costs.of(self.inner.build(task), ("add", "report", "remove", "next"))
+        built: Scheduler = type(self).costs.of(self.inner.build(task), ("add", "report", "remove", "next_action"))
         return built
 
 
