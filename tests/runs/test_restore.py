@@ -23,6 +23,26 @@ def test_where_nothing_was_checkpointed_that_is_all_that_is_said(tmp_path: Path)
         assert str(caught.value) == none
 
 
+@pytest.mark.parametrize(
+    ("evaluate", "option", "why"),
+    [
+        ("", "", "evaluate() does not exist in the module of train.py:train"),
+        ("def evaluate(config, checkpoint):\n    return {}\n", " --test", "evaluate() takes no split in the module"),
+    ],
+)
+def test_the_command_to_restore_is_one_that_the_trainable_can_follow(
+    tmp_path: Path, evaluate: str, option: str, why: str
+) -> None:
+    (tmp_path / "train.py").write_text(f"def train(config): ...\n{evaluate}")
+    results = new_run(tmp_path / "r")
+    results.spec["trainable"] = "train.py:train"
+    results.provenance |= {"roots": [str(tmp_path)], "working_directory": str(tmp_path), "can_evaluate": bool(evaluate)}
+    best = trial(results, 0.5)
+    assert results.best_command(best) == f"python -m tuner best {results.folder.word}{option}"
+    (tmp_path / "r" / "ray" / "id1" / "1").mkdir(parents=True)
+    assert why in restore_best(results, trial="1", test=bool(evaluate)).not_validated
+
+
 def test_where_others_have_checkpoints_they_are_named(tmp_path: Path) -> None:
     results = new_run(tmp_path / "r")
     trial(results, 0.5, checkpoint=False)

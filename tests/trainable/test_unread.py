@@ -40,6 +40,7 @@ def unread(folder: Path, body: str, head: str = "", **files: str) -> list[str]:
         "print(config, len(config))\nx = config['lr'], config['net']",
         "config['dropout'] = 0.5\nx = config['lr'], config['net']",
         "x = [config['lr'] for _ in range(3)] + [config['net']]",
+        "model = build(config['net'])\nx = config['lr']\nmodel.train()\nmodel.eval()",
     ],
 )
 def test_what_is_never_read_of_a_dict_is_named(user_folder: Path, body: str) -> None:
@@ -96,6 +97,9 @@ def test_the_configuration_is_followed_through_functions_modules_and_objects(use
         ("", "x = lambda c=config: c"),
         ("", "x = f'{config}'"),
         ("", "x = locals()"),
+        ("", "x = eval('config')"),
+        ("import pandas", "x = pandas.eval('config')"),
+        ("", "x = print.eval"),
         ("", "config['dropout'] += 1"),
         ("STATE = {}", "STATE['config'] = config"),
         ("class Struct:\n    def __init__(self, d): self.__dict__ = d", "x = Struct(config).dropout"),

@@ -54,8 +54,7 @@ def command(
     for line in config_lines(best.config):
         echo(f"            {line}")
     echo(f"recorded    {metrics_line(best.recorded)}")
-    again = metrics_line(best.validation) if best.validation else "not computed again: evaluate() takes no split"
-    echo(f"validation  {again}")
+    echo(f"validation  {metrics_line(best.validation) if best.validation else best.not_validated}")
     if best.test is not None:
         echo(f"test        {metrics_line(best.test)}")
     if best.exported:

@@ -53,5 +53,5 @@ class Progress:
             self._screen.say(line)
         kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]
         if kept:
-            which, choice = ("a", f" {kept[0].id}") if results.has_front else ("the best", "")
-            self._screen.say(f"restore {which} model: python -m tuner best {results.folder.word}{choice} --test")
+            which = "a" if results.has_front else "the best"
+            self._screen.say(f"restore {which} model: {results.best_command(kept[0])}")

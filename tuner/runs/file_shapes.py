@@ -131,6 +131,7 @@ class Provenance(_Shape):
     seed: int | None = None
     trials: Step | None = None
     trial_resources: Amounts = {}
+    can_evaluate: bool | None = None
     slots: Annotated[int, Field(ge=0, le=100_000)] | None = None
     cluster: list[_Node] = []
     user: str = ""

@@ -41,6 +41,7 @@ def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[s
         "seed": plan.seed,
         "trials": plan.trials,
         "trial_resources": dict(plan.request),
+        "can_evaluate": plan.trainable.can_evaluate,
         "slots": plan.slots,
         "cluster": [{"name": node.name, **node.resources} for node in plan.cluster.nodes],
         "user": _user(),

@@ -40,12 +40,14 @@ class Best:
     recorded: dict[str, Any]
     """What the trial reported with this checkpoint."""
     validation: dict[str, float] | None
-    """The same, computed again from the restored model; None if the trainable's ``evaluate`` has no ``split``."""
+    """The same, computed again from the restored model; None if the trainable cannot, see ``not_validated``."""
     test: dict[str, float] | None
     """Metrics on the test set; None unless asked for."""
     exported: str | None = None
     notices: tuple[str, ...] = ()
     """Which checkpoints are damaged, so that another one was restored."""
+    not_validated: str = ""
+    """Why ``validation`` is None."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -79,11 +81,25 @@ def restore_best(
         validation = _evaluate(trainable, found.config, checkpoint, "val") if trainable.can_validate else None
         tested = _evaluate(trainable, found.config, checkpoint, "test") if test else None
         best = Best(
-            found.trial, found.config, found.recorded, validation, tested, str(export) if export else None, notices
+            trial=found.trial,
+            config=found.config,
+            recorded=found.recorded,
+            validation=validation,
+            test=tested,
+            exported=str(export) if export else None,
+            notices=notices,
+            not_validated=_why_not_validated(trainable),
         )
         if export:
             _export(best, checkpoint, Path(export))
     return best
+
+
+def _why_not_validated(trainable: Trainable) -> str:
+    if trainable.can_validate:
+        return ""
+    lacks = "takes no split" if trainable.can_evaluate else "does not exist"
+    return f"not computed again: evaluate() {lacks} in the module of {trainable.reference}"
 
 
 def best_model(results: ResultSet) -> tuple[str, Any]:

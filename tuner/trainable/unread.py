@@ -89,10 +89,17 @@ def _follow(reads: _Reads, holder: _Holder) -> None:
     reads.seen.add(key)
     for node in holder.parents:
         name = name_of(node)
-        if name in _HIDDEN or (isinstance(node, ast.Global | ast.Nonlocal) and holder.variable in node.names):
+        hidden = name in _HIDDEN and not _is_called_with_nothing(node, holder.parents[node])
+        if hidden or (isinstance(node, ast.Global | ast.Nonlocal) and holder.variable in node.names):
             raise Uncertain
         if isinstance(node, ast.Name) and name == holder.variable and isinstance(node.ctx, ast.Load):
             _use(reads, holder, node)
+
+
+def _is_called_with_nothing(node: ast.AST, outer: ast.AST) -> bool:
+    """Whether ``node`` is a method in a call like ``model.eval()``."""
+    called = isinstance(outer, ast.Call) and outer.func is node and not outer.args and not outer.keywords
+    return isinstance(node, ast.Attribute) and called and node.attr == "eval"
 
 
 def _use(reads: _Reads, holder: _Holder, node: ast.expr) -> None:

@@ -295,6 +295,7 @@ def _again(results: ResultSet) -> Section:
     if results.front:
         best = results.front[0]
         lines.append(f"python -m tuner replay {run} {best.number}")
-        lines.append(f"python -m tuner best {run}{f' {best.id}' if results.has_front else ''} --test")
-    caption = "The search again; one trial again, compared with the record; the best model, scored on the test set:"
+        if best.best and best.best.checkpoint:
+            lines.append(results.best_command(best))
+    caption = "The search again; one trial again, compared with the record; the best model, restored:"
     return Section("again", "To have it again", caption, html=code("\n".join(lines)))
