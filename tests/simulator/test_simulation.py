@@ -169,7 +169,7 @@ class Scripted(Scheduler):
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         return self.decisions.pop(0)
 
-    def next(self, more: bool) -> Resume | Stop | None:
+    def next_action(self, more: bool) -> Resume | Stop | None:
         return self.actions.pop(0) if self.actions else None
 
     def remove(self, trial_id: str) -> None:

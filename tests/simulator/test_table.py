@@ -138,7 +138,7 @@ def test_no_file_and_no_parquet(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such table"):
         Table.read(tmp_path / "none.parquet", X, "score", "epoch")
     (tmp_path / "text.parquet").write_text("x,epoch\n")
-    with pytest.raises(InputError, match="no parquet file that can be read"):
+    with pytest.raises(InputError, match="this is not a readable parquet file"):
         Table.read(tmp_path / "text.parquet", X, "score", "epoch")
 
 
