@@ -135,7 +135,7 @@ def recorded(
     results.folder.write(EXPERIMENT, dump_yaml(spec, []))
     write_json(results.folder, PROVENANCE, provenance)
     results.save()
-    return load_run(results.folder.shown)
+    return load_run(results.folder.location)
 
 
 def again(results: ResultSet, **options: Any) -> Replay:

@@ -84,7 +84,7 @@ def test_a_process_of_another_host_is_left_alone(folder: RunFolder) -> None:
     assert f"process {os.getpid()} on elsewhere works on this run, and this is {here}: on elsewhere," in str(
         caught.value
     )
-    assert str(caught.value).endswith("python -m tuner stop " + folder.word)
+    assert str(caught.value).endswith("python -m tuner stop " + folder.quoted)
 
 
 def test_a_process_that_has_only_the_number_is_left_alone(folder: RunFolder) -> None:

@@ -131,12 +131,12 @@ def plan_of(trials: int) -> Any:
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
     from tuner.actions.run import write_experiment
-    from tuner.execution.fit import new_course
+    from tuner.execution.fit import new_state
     from tuner.runs.provenance import resolved_spec
     from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
     from tuner.search.recovery import RecoveredSearch
-    from tuner.search.usage import ledger_of
+    from tuner.search.usage import usage_of
 
     plan = plan_of(trials)
     folder = folder_of(path)
@@ -144,7 +144,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     results = ResultSet(folder, resolved_spec(plan, {}), {"seed": 1, "slots": WORKERS, "trials": trials})
     write_experiment(results)
     results.save()
-    recorder = recorder_of(RecoveredSearch(results, new_course(plan), ledger_of(results), 0.0), plan)
+    recorder = recorder_of(RecoveredSearch(results, new_state(plan), usage_of(results), 0.0), plan)
     recorder._journal.append("began", spec=results.spec, provenance=results.provenance)
     handled = ("added", "on_trial_start", "on_trial_result", "on_trial_complete", "on_step_end")
     longest = Longest(recorder, handled)
@@ -156,7 +156,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     while True:
         while len(running) < WORKERS and number < trials:
             number += 1
-            config = recorder.course.suggest(f"{number:08x}")
+            config = recorder.state.suggest(f"{number:08x}")
             trial = SimpleNamespace(trial_id=f"{number:08x}", config=config, temporary_state=actor)
             recorder.added(trial)
             recorder.on_trial_start(0, [], trial)
@@ -170,8 +170,8 @@ def search(path: Path, trials: int) -> dict[str, Any]:
             metrics = {"epoch": step, "score": score, "loss": -score, "accuracy": 1 / (1 - score)}
             rays = {"training_iteration": step, "time_total_s": 1.5 * step, "timestamp": int(time.time())}
             rays |= {"checkpoint_dir_name": f"checkpoint_{step:06}", "done": False, "hostname": "host", "pid": 1}
-            decision = recorder.course.report(trial.trial_id, step, metrics)
-            recorder.decided(trial.trial_id, decision)
+            decision = recorder.state.report(trial.trial_id, step, metrics)
+            recorder.set_decision(trial.trial_id, decision)
             recorder.on_trial_result(0, [], trial, metrics | rays)
             reports += 1
             if decision is Decision.STOP:
@@ -195,7 +195,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
 
 def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     """The recorder of a search that is taken up as `resume` does it, and the seconds of each step."""
-    from tuner.execution.fit import new_course
+    from tuner.execution.fit import new_state
     from tuner.runs.loading import load_summary
     from tuner.search.recovery import read_stored_search, recover
 
@@ -210,7 +210,7 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
 
     files = timed("load_summary", lambda: load_summary(folder))
     stock = timed("read_stored_search", lambda: read_stored_search(files))
-    recovered = timed("recover", lambda: recover(stock, lambda: new_course(plan)))
+    recovered = timed("recover", lambda: recover(stock, lambda: new_state(plan)))
     recorder = recorder_of(recovered, plan)
     timed("begin", recorder.begin)
     return recorder, spent
@@ -226,7 +226,7 @@ def take_up(path: Path, trials: int) -> dict[str, Any]:
     recorder._control.returned = True
     begun = time.perf_counter()
     recorder.finish()
-    recorder.leave()
+    recorder.close()
     told |= {"finish (s)": time.perf_counter() - begun, "peak RSS at the end (GB)": rss()}
     told["files (MB)"] = {f.name: f.stat().st_size / 1e6 for f in path.iterdir() if f.is_file()}
     begun = time.perf_counter()

@@ -68,12 +68,12 @@ OTHERS = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backwar
 READ = {
     "ray.tune.tune:run": "tuner.execution.controller.replaces_rays",
     "ray.tune.execution.tune_controller:TuneController.step": "tuner.execution.controller.Controller",
-    "ray.tune.trainable:FunctionTrainable.step": "tuner.execution.trial_process.TrialProcess.train_for",
+    "ray.tune.trainable:FunctionTrainable.step": "tuner.execution.trial_process.TrialProcess.next_reports",
     "ray.tune.trainable:Trainable.restore": "tuner.trainable.class_trial",
     "ray.tune.trainable:Trainable.save": "tuner.trainable.class_trial",
     "ray.tune.trainable.util:with_parameters": "tuner.trainable.wrapped",
     "ray.tune.trainable.util:with_resources": "tuner.trainable.requested_resources",
-    "ray.train._internal.session:_TrainSession.get_next": "tuner.execution.trial_process.TrialProcess._reports_again",
+    "ray.train._internal.session:_TrainSession.get_next": "tuner.execution.trial_process.TrialProcess._wait_for_report",
     "ray.tune.execution.tune_controller:TuneController._schedule_trial_task": "tuner.execution.controller.Controller",
 }
 """What is not named in our source, and how it works is relied upon all the same."""

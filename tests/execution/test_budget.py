@@ -30,17 +30,17 @@ class Run:
     def __init__(self, folder: Path, scheduler: SchedulerSpec = ASHA, gpus: float = 0, **budget: Any) -> None:
         self.said: list[str] = []
         self.control = SearchControl(say=self.said.append)
-        self.ledger = UsageTracker(MAX, scheduler.fidelity[0] if scheduler.fidelity else "training_iteration")
+        self.usage = UsageTracker(MAX, scheduler.fidelity[0] if scheduler.fidelity else "training_iteration")
         spec = Budget.model_validate(budget)
-        self.stopper = BudgetStopper(spec, scheduler, gpus, new_run(folder), self.ledger, self.control)
+        self.stopper = BudgetStopper(spec, scheduler, gpus, new_run(folder), self.usage, self.control)
 
     def report(self, trial: str, step: int, acc: float = 0.5, **more: Any) -> None:
         metrics = {"acc": acc, "epoch": more.pop("epoch", step)}
         event = {"what": "reported", "trial": trial, "step": step, "seconds": 10.0 * step, "metrics": metrics}
-        self.ledger.note(event | more)
+        self.usage.apply(event | more)
 
     def end(self, trial: str, status: str = "stopped") -> None:
-        self.ledger.note({"what": "ended", "trial": trial, "status": status})
+        self.usage.apply({"what": "ended", "trial": trial, "status": status})
 
     @property
     def reason(self) -> str:
@@ -56,15 +56,15 @@ def test_epochs_and_seconds_add_up_over_trials(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         run.report("a", step)
     run.report("b", 1, epoch=4)
-    assert (run.ledger.epochs, run.ledger.seconds, run.ledger.seconds_per_epoch) == (7, 40, 40 / 7)
-    assert (run.ledger.epoch("a"), run.ledger.epoch("b"), run.ledger.epoch("c")) == (3, 4, 0)
+    assert (run.usage.epochs, run.usage.seconds, run.usage.seconds_per_epoch) == (7, 40, 40 / 7)
+    assert (run.usage.epoch("a"), run.usage.epoch("b"), run.usage.epoch("c")) == (3, 4, 0)
 
 
 def test_what_a_trial_repeats_is_one_epoch_but_takes_time_again(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for step in (1, 2, 3, 2, 3, 4):
         run.report("a", step)
-    assert (run.ledger.epochs, run.ledger.seconds) == (4, 60)
+    assert (run.usage.epochs, run.usage.seconds) == (4, 60)
 
 
 def test_epochs_that_came_with_another_trials_checkpoint_are_not_counted(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_epochs_that_came_with_another_trials_checkpoint_are_not_counted(tmp_pat
         run.report("donor", step)
     run.report("a", 1)
     run.report("a", 2, segment={"after": 2, "config": {}, "donor": "donor", "donor_step": 6})
-    assert run.ledger.epoch("a") == 6
+    assert run.usage.epoch("a") == 6
     run.report("a", 3, epoch=7)
-    assert run.ledger.epochs == 6 + 2 + 1
-    assert run.ledger.epoch("a") == 7
+    assert run.usage.epochs == 6 + 2 + 1
+    assert run.usage.epoch("a") == 7
 
 
 @pytest.mark.parametrize("known", [0, 3])
@@ -86,7 +86,7 @@ def test_a_donor_whose_report_a_damaged_journal_lost_says_nothing_of_epochs(know
         run.report("donor", step)
     run.report("a", 1)
     run.report("a", 2, segment={"after": 2, "config": {}, "donor": "donor", "donor_step": 6})
-    assert run.ledger.epoch("a") == 2
+    assert run.usage.epoch("a") == 2
 
 
 def test_reports_count_where_the_scheduler_has_no_epochs(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_gpu_hours_and_their_cost(tmp_path: Path) -> None:
 
 def test_gpu_hours_count_what_is_held_not_what_is_reported(tmp_path: Path) -> None:
     run = Run(tmp_path, gpus=1, gpu_hours=0.01)  # 36 s
-    run.ledger.hold(20)  # starts, and attempts that never report
+    run.usage.hold(20)  # starts, and attempts that never report
     run.report("a", 1)
-    assert run.ledger.held == 20  # its 10 s are among them
-    run.ledger.hold(15)
+    assert run.usage.held == 20  # its 10 s are among them
+    run.usage.hold(15)
     assert run.reason == ""
-    run.ledger.hold(2)
+    run.usage.hold(2)
     assert run.reason == "budget.gpu_hours 0.01 is used up"
 
 
@@ -139,13 +139,13 @@ def test_what_was_held_before_a_resume_is_in_the_journal_or_else_what_was_report
     old, new = Run(tmp_path / "old"), Run(tmp_path / "new")
     old.report("a", 1)
     new.report("a", 1, held=25.5)
-    new.ledger.note({"what": "failed attempt", "trial": "a", "held": 40.0})
-    assert (old.ledger.held, new.ledger.held) == (10, 40)
+    new.usage.apply({"what": "failed attempt", "trial": "a", "held": 40.0})
+    assert (old.usage.held, new.usage.held) == (10, 40)
     for run in (old, new):
-        before = run.ledger.held
-        run.ledger.hold(12)
+        before = run.usage.held
+        run.usage.hold(12)
         run.report("a", 2)
-        assert run.ledger.held == before + 12
+        assert run.usage.held == before + 12
 
 
 def test_wall_clock_counts_the_time_before_a_resume(tmp_path: Path) -> None:
@@ -173,13 +173,13 @@ def test_patience_counts_trials_that_end_without_a_new_best(tmp_path: Path) -> N
 
 
 def test_patience_with_a_front() -> None:
-    ledger = UsageTracker((*MAX, Objective(metric="cost", mode="min")))
+    usage = UsageTracker((*MAX, Objective(metric="cost", mode="min")))
     reported = [("a", 0.5, 5, 0), ("b", 0.4, 4, 0), ("c", 0.4, 5, 1), ("d", 0.6, 1, 0), ("e", 0.5, 2, 1)]
-    for trial, acc, cost, fruitless in reported:
+    for trial, acc, cost, trials_since_improvement in reported:
         metrics = {"acc": acc, "cost": cost}
-        ledger.note({"what": "reported", "trial": trial, "step": 1, "seconds": 1.0, "metrics": metrics})
-        ledger.note({"what": "ended", "trial": trial, "status": "completed"})
-        assert ledger.fruitless == fruitless, trial
+        usage.apply({"what": "reported", "trial": trial, "step": 1, "seconds": 1.0, "metrics": metrics})
+        usage.apply({"what": "ended", "trial": trial, "status": "completed"})
+        assert usage.trials_since_improvement == trials_since_improvement, trial
 
 
 # --- when no new trial starts ---

@@ -104,7 +104,7 @@ def test_the_process_that_goes_on_from_a_checkpoint_reads_it_and_not_the_driver(
         run(made, storage=tmp_path, name="run", listeners=[At(4, press_ctrl_c)], say=lambda text: None)
     read: list[str] = []
     monkeypatch.setattr(manifest, "_crc32", lambda folder, name: read.append(folder.path))
-    monkeypatch.setattr(Recorder, "_pass_over_damaged", lambda recorder: None)  # of the best, once, at the end
+    monkeypatch.setattr(Recorder, "_skip_damaged_checkpoints", lambda recorder: None)  # of the best, once, at the end
     results = resume(tmp_path / "run", say=lambda text: None)
     assert [trial.steps for trial in results.trials] == [6, 6]
     assert read == []

@@ -58,7 +58,7 @@ def loop(plan: Plan, task: Any, recorder: Recorder, control: SearchControl) -> N
         if trial is None and len(recorder.results.trials) == plan.trials:
             return
         trial_id = trial.id if trial else f"t{len(recorder.results.trials) + 1}"
-        config = trial.config if trial else recorder.course.suggest(trial_id)
+        config = trial.config if trial else recorder.state.suggest(trial_id)
         rays: Any = SimpleNamespace(trial_id=trial_id, config=config)
         recorder.added(rays)
         result = {"training_iteration": 1, "time_total_s": 1.0, "timestamp": 1, "score": config["x"]}

@@ -289,12 +289,12 @@ def test_the_reduced_micro_batch_is_not_part_of_the_configuration() -> None:
     ],
 )
 def test_when_failures_end_the_search(stop_after: int | str | None, failed: int, ended: int, reason: str) -> None:
-    ledger = UsageTracker((Objective(metric="score", mode="max"),))
+    usage = UsageTracker((Objective(metric="score", mode="max"),))
     for i in range(ended):
         status = "failed" if i < failed else ("completed", "stopped")[i % 2]
-        ledger.note({"what": "ended", "trial": str(i), "status": status})
+        usage.apply({"what": "ended", "trial": str(i), "status": status})
     control = SearchControl()
-    stopper = FailureStopper(Failures(stop_after=stop_after), ledger, control)
+    stopper = FailureStopper(Failures(stop_after=stop_after), usage, control)
     assert (stopper.stop_all(), control.stop_reason) == (bool(reason), reason)
 
 
@@ -302,12 +302,12 @@ def test_when_failures_end_the_search(stop_after: int | str | None, failed: int,
     "reopened", [{"what": "extended", "spec": {}, "reopened": ["a"]}, {"what": "reopened", "trial": "a"}]
 )
 def test_a_trial_that_is_reopened_has_neither_failed_nor_ended(reopened: dict[str, Any]) -> None:
-    ledger = UsageTracker((Objective(metric="score", mode="max"),))
+    usage = UsageTracker((Objective(metric="score", mode="max"),))
     for status in ("failed", "completed"):
-        ledger.note({"what": "ended", "trial": "a", "status": status})
-        assert (ledger.failed, ledger.ended) == (int(status == "failed"), 1)
-        ledger.note(reopened)
-        assert (ledger.failed, ledger.ended) == (0, 0)
+        usage.apply({"what": "ended", "trial": "a", "status": status})
+        assert (usage.failed, usage.ended) == (int(status == "failed"), 1)
+        usage.apply(reopened)
+        assert (usage.failed, usage.ended) == (0, 0)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0.5", "101%", "50 %", "%", True, 2.5])
@@ -505,13 +505,13 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
     journal, history = JournalWriter(folder), EventApplier(results)
     journal.append("began", spec=spec, provenance={})
 
-    def new_course() -> SearchState:
+    def new_state() -> SearchState:
         task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
         return SearchState(
             build_searcher(Random(), task), None, (Objective(metric="score", mode="max"),), "training_iteration"
         )
 
-    config = new_course().suggest("a")
+    config = new_state().suggest("a")
     assert config is not None
     journal.append("suggested", trial="a", config=config)
     history.suggested("a", config)
@@ -521,7 +521,7 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
         history.failed_attempt("a", failure)
     journal.close()
 
-    found = recover(read_stored_search(ResultSet(folder, spec, {})), new_course).results.trial("a")
+    found = recover(read_stored_search(ResultSet(folder, spec, {})), new_state).results.trial("a")
     assert found.failures == [DEAD, Failure("GPU memory", "m", 2, 16)]
     assert found.micro_batch == 16
     results.trial("a").reports.append(Report("a", 1, 1.0, 1.0, {"score": 1.0}))

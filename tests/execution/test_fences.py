@@ -71,7 +71,7 @@ def test_a_partitioned_attempt_writes_beside_its_successor(tmp_path: Path) -> No
         return ray.remote(trial).options(num_cpus=0).remote(config=dict(config), storage=storage)
 
     def reports(process: Any, count: int) -> list[Path]:
-        found = [ray.get(process.train_for.remote(0.0))[0] for _ in range(count)]
+        found = [ray.get(process.next_reports.remote(0.0))[0] for _ in range(count)]
         return [tmp_path / "run/ray/t1" / report["checkpoint_dir_name"] for report in found]
 
     elder, successor = start(), start()

@@ -74,7 +74,7 @@ def test_whichever_process_fails_the_trial_goes_on_from_its_checkpoint(tmp_path:
 def test_of_a_group_that_hangs_every_rank_tells_where(tmp_path: Path) -> None:
     params = {"marks": str(tmp_path), "fails": 1}
     space = {"how": {"grid_search": ["hang"]}}
-    (trial,) = search(tmp_path, "adds", space, params=params, failures={"hang_after": 15}).trials
+    (trial,) = search(tmp_path, "adds", space, params=params, failures={"hang_after": 40}).trials
     assert trial.status == "completed", trial.reason
     assert [failure.kind for failure in trial.failures] == ["hung"]
     logs = tmp_path / "run/ray" / trial.id

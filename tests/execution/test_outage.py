@@ -41,7 +41,7 @@ from tuner.search.snapshot import read_snapshot
 from tuner.search.state import SearchState
 from tuner.search.storage_patience import StoragePatience
 from tuner.search.storing import RunFolderWriter
-from tuner.search.usage import ledger_of
+from tuner.search.usage import usage_of
 from tuner.searchers.build import build_searcher
 from tuner.searchers.random import Random
 from tuner.spec.problem import SearchProblem
@@ -75,7 +75,7 @@ class Search:
         self.control = SearchControl(say=self.said.append, storage_patience=patience)
         results = new_run(self.place)
         results.folder = RunFolder(SubTreeFileSystem(str(tmp_path), LocalFileSystem()), "run", "test://run")
-        course = SearchState(
+        state = SearchState(
             build_searcher(Random(), SearchProblem(space(), ("max",), 9, None, 1)),
             None,
             results.objectives,
@@ -84,7 +84,7 @@ class Search:
         self.limits = Checkpoints(keep_per_trial=1, keep_trials=1)
         waiting = StoragePatience(patience, clock=self.clock, sleep=self.clock.sleep)
         monkeypatch.setattr(recorder_module, "RunFolderWriter", functools.partial(RunFolderWriter, patience=waiting))
-        begun = RecoveredSearch(results, course, ledger_of(results), 0.0)
+        begun = RecoveredSearch(results, state, usage_of(results), 0.0)
         self.recorder = Recorder(begun, JournalWriter(results.folder), Fifo(), self.limits, self.control, [])
         self.outage = Outage(monkeypatch)
         self.reports = 0
@@ -96,7 +96,7 @@ class Search:
     def successor(self) -> Recorder:
         """Another driver's, after a kill."""
         old = self.recorder
-        begun = RecoveredSearch(old.results, old.course, old.ledger, 0.0)
+        begun = RecoveredSearch(old.results, old.state, old.usage, 0.0)
         return Recorder(begun, JournalWriter(old.results.folder), Fifo(), self.limits, SearchControl(), [])
 
     def trained(self, size: int = 0, trial_id: str = "t1") -> dict[str, Any]:
@@ -114,9 +114,9 @@ class Search:
         }
 
     def report(self, size: int = 0, trial_id: str = "t1") -> Path:
-        """With a checkpoint, of which the shelf keeps two at most."""
+        """With a checkpoint, of which the retention keeps two at most."""
         result = self.trained(size, trial_id)
-        self.recorder.decided(trial_id, Decision.CONTINUE)
+        self.recorder.set_decision(trial_id, Decision.CONTINUE)
         self.recorder.on_trial_result(0, [], SimpleNamespace(trial_id=trial_id), result)
         self.step()
         return self.place / "ray" / trial_id / result["checkpoint_dir_name"]
@@ -181,7 +181,7 @@ def test_no_checkpoint_is_deleted_before_what_follows_it_is_on_the_disk(
 
 def test_max_gib_does_not_wait(unsynced: Search) -> None:
     """Neither for the next time at which events are stored; and each report by itself stores none."""
-    unsynced.recorder.shelf._limits = Checkpoints(keep_per_trial=1, max_gib=3 * 1024 / 2**30)
+    unsynced.recorder.retention._limits = Checkpoints(keep_per_trial=1, max_gib=3 * 1024 / 2**30)
     unsynced.start()
     checkpoints = [unsynced.report(1024) for _ in range(3)]
     assert (sum(path.exists() for path in checkpoints), unsynced.events()) == (3, [])
@@ -196,7 +196,7 @@ def test_the_end_leaves_nothing_superfluous(unsynced: Search, monkeypatch: pytes
     monkeypatch.setattr(unsynced.recorder.results, "save_best", lambda: None)
     checkpoints = [unsynced.start().report(), *(unsynced.report() for _ in range(4))]
     unsynced.recorder.finish()
-    unsynced.recorder.leave()
+    unsynced.recorder.close()
     assert [path.exists() for path in checkpoints] == [False] * 3 + [True] * 2
 
 
@@ -256,7 +256,7 @@ def test_a_search_that_ends_meanwhile_waits_with_its_last_words(
 
     search.recorder.storing._patience._sleep = sleep
     search.recorder.finish()
-    search.recorder.leave()
+    search.recorder.close()
     assert slept == [5]
     assert search.events()[-1] == "left"
     assert len(search.events()) == 4
@@ -292,7 +292,7 @@ def exploit(search: Search, donors: Path) -> tuple[str, list[str]]:
 
     trials = {"t1": trial("t1", ""), "t2": trial("t2", f"run/ray/t2/{donors.name}")}
     decisions = SchedulerAdapter()
-    decisions.course = SimpleNamespace(  # type: ignore[assignment]
+    decisions.state = SimpleNamespace(  # type: ignore[assignment]
         report=lambda trial_id, step, result: Exploit("t2", {"x": 0.7}), fidelity=lambda number, metrics: number
     )
     decisions.recorder = search.recorder
@@ -363,10 +363,10 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
         failed_attempt=failed_attempt,
         discard_unreported=lambda trial: said.append("discarded"),
     )
-    made._room_lacks = ""
+    made._disk_full_reason = ""
     made._cached_trial_decisions = {}
     made._is_examined = lambda trial, exception: False
-    made._lacks_room = lambda: False
+    made._is_disk_full = lambda: False
     made._try_again = lambda trial, exception, micro_batch, after=0.0: said.append("tried again")
     made._attempts, made._place_of, made._nodes = {}, {}, NodeHealth()
     made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
@@ -406,7 +406,7 @@ def test_a_node_that_cannot_write_is_to_blame_only_if_the_driver_can(
     said: list[str] = []
     made = loop(SimpleNamespace(answers=lambda: answers), search.recorder.results, said)
     trial = SimpleNamespace(trial_id="t1", status="RUNNING", is_saving=False)
-    made._process_trial_failure(trial, RayTaskError("train_for", "traceback", error))
+    made._process_trial_failure(trial, RayTaskError("next_reports", "traceback", error))
     assert said == expected
 
 

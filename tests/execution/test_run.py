@@ -124,7 +124,7 @@ def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     results = search(tmp_path, "misbehaves", space, search=block, budget={"trials": 10}, failures={"retries": 1})
     found, _ = read_snapshot(RunFolder.at(tmp_path / "run"))
     assert found is not None
-    state = found.course.searcher
+    state = found.state.searcher
     states = Counter(trial.state.name for trial in state._study.trials)
     assert states == {"FAIL": results.count("failed"), "COMPLETE": results.count("completed")}
     assert results.count("failed") > 0

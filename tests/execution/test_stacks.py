@@ -26,8 +26,8 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]
 @pytest.mark.parametrize(
     ("name", "code", "asked"),
     [
-        ("ray::Trial.train_for", ANSWERS, True),
-        ("ray::Trial.train_for", READY, False),  # still importing: it would die
+        ("ray::Trial.next_reports", ANSWERS, True),
+        ("ray::Trial.next_reports", READY, False),  # still importing: it would die
         ("another program", ANSWERS, False),  # the number of a process that has died
     ],
 )

@@ -56,7 +56,7 @@ class Trial:
         self.reports = result.metrics[TRAINING_ITERATION]
         self.last = result
 
-    def train_for(self, seconds: float) -> list[dict[str, Any]]:
+    def next_reports(self, seconds: float) -> list[dict[str, Any]]:
         if self.epoch == EPOCHS:
             return [{**self.last.metrics, RESULT_DUPLICATE: True, DONE: True, SHOULD_CHECKPOINT: False}]
         self.epoch, self.reports = self.epoch + 1, self.reports + 1

@@ -283,8 +283,8 @@ def _in_snapshot(file: Path, rng: random.Random) -> str:
         told["sha256"] = hashlib.sha256(content).hexdigest()
     else:
         stream = io.BytesIO(content)
-        number, elapsed, course = pickle.load(stream)
-        first = (max(0, number + rng.choice([-100, -1, 1, 10**6])), elapsed, course)
+        number, elapsed, state = pickle.load(stream)
+        first = (max(0, number + rng.choice([-100, -1, 1, 10**6])), elapsed, state)
         content = pickle.dumps(first) + content[stream.tell() :]
         told |= {"sha256": hashlib.sha256(content).hexdigest(), "signature": signature(content)}
     file.write_bytes(json.dumps(told).encode() + b"\n" + content)

@@ -14,7 +14,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tests.hostile.damage import damaged_file
 from tuner.errors import EnvironmentFailure, TunerError
-from tuner.execution.fit import new_course
+from tuner.execution.fit import new_state
 from tuner.jobs.record import JOBS, Job, Submitter, list_code, recorded, stored_jobs
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
@@ -57,7 +57,7 @@ def on_a_store(storage: Path, rng: random.Random) -> str:
         load_latest(folder)
     try:
         stock = read_stored_search(load_summary(folder))
-        recover(stock, lambda: new_course(make_plan(experiment_of(stock.results), this_machine())))
+        recover(stock, lambda: new_state(make_plan(experiment_of(stock.results), this_machine())))
     except TunerError:
         return ""
     return unmended(folder)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tuner.actions.run import write_experiment
-from tuner.execution.fit import new_course
+from tuner.execution.fit import new_state
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runs.failure import Failure
@@ -136,8 +136,8 @@ def _snapshot(folder: RunFolder) -> None:
     """Writes one of the search as its journal tells it, signed by this user."""
     stock = read_stored_search(load_summary(folder))
     plan = make_plan(experiment_of(stock.results), this_machine())
-    recovered = recover(stock, lambda: new_course(plan))
+    recovered = recover(stock, lambda: new_state(plan))
     event = last_event(folder)
     assert event is not None
     trials = recovered.results.trials
-    write_snapshot(folder, Snapshot(event["n"], recovered.elapsed, recovered.course, lambda: trials))
+    write_snapshot(folder, Snapshot(event["n"], recovered.elapsed, recovered.state, lambda: trials))

@@ -38,7 +38,7 @@ def test_the_command_to_restore_is_one_that_the_trainable_can_follow(
     results.spec["trainable"] = "train.py:train"
     results.provenance |= {"roots": [str(tmp_path)], "working_directory": str(tmp_path), "can_evaluate": bool(evaluate)}
     best = trial(results, 0.5)
-    assert results.best_command(best) == f"python -m tuner best {results.folder.word}{option}"
+    assert results.best_command(best) == f"python -m tuner best {results.folder.quoted}{option}"
     (tmp_path / "r" / "ray" / "id1" / "1").mkdir(parents=True)
     assert why in restore_best(results, trial="1", test=bool(evaluate)).not_validated
 

@@ -572,10 +572,10 @@ def test_a_uri_is_a_folder_like_a_path(tmp_path: Path) -> None:
     results.save_best()
     assert (tmp_path / "store" / "r" / BEST / "checkpoint" / "model.pt").exists()
     assert results.folder.is_local
-    assert results.folder.shown == uri
+    assert results.folder.location == uri
     again = load_run("r", f"file://{tmp_path}/store")
     assert again.best is not None
-    assert again.folder.shown == uri
+    assert again.folder.location == uri
     assert again.name == "r"
 
 

@@ -39,15 +39,15 @@ def all_paused(spec: SearchSpec, sign: int, objectives: int = 1, trials: int = 6
     over = space("x: {uniform: [0, 1], prior: 0.1, confidence: high}\ny: {uniform: [0, 1]}")
     objective = tuple(Objective(metric=name, mode="max") for name in ("a", "b")[:objectives])
     task = SearchProblem(over, ("max",) * objectives, trials, 9, 0)
-    course = SearchState(build_searcher(spec, task), Asha(variant="promotion", max_t=9).build(task), objective, "epoch")
+    state = SearchState(build_searcher(spec, task), Asha(variant="promotion", max_t=9).build(task), objective, "epoch")
     suggested = []
     for i in range(trials):
-        configuration = course.suggest(f"t{i}")
+        configuration = state.suggest(f"t{i}")
         assert configuration is not None
         suggested.append(configuration)
-        course.add(f"t{i}", configuration)
+        state.add(f"t{i}", configuration)
         value = -sign * ((configuration["x"] - 0.7) ** 2 + (configuration["y"] - 0.7) ** 2)
-        assert course.report(f"t{i}", 1, {"epoch": 1, "a": value, "b": -sign * configuration["x"]}) is Decision.PAUSE
+        assert state.report(f"t{i}", 1, {"epoch": 1, "a": value, "b": -sign * configuration["x"]}) is Decision.PAUSE
     return suggested
 
 

@@ -32,7 +32,7 @@ class Run:
         self.results: ResultSet = new_run(folder)
         self.history = EventApplier(self.results)
         self.limits = Checkpoints.model_validate(limits)
-        self.shelf = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
+        self.retention = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
         self.folder = folder
 
     def add(self, *values: float) -> Trial:
@@ -51,7 +51,7 @@ class Run:
         report = Report(trial.id, step, float(step), 1e9 + step, {"acc": value}, name)
         replaced = next((r for r in trial.reports if r.step == step), None)
         self.history.reported(report)
-        self.shelf.reported(trial, report, replaced)
+        self.retention.reported(trial, report, replaced)
         return report
 
     def again(self) -> CheckpointRetention:
@@ -61,20 +61,20 @@ class Run:
             trial.reports = [
                 replace(r, checkpoint=r.checkpoint or f"ray/{trial.id}/{folders.get(r.step)}") for r in trial.reports
             ]
-        shelf = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
-        shelf.scan()
-        return shelf
+        retention = CheckpointRetention(self.results, self.limits, self.said.append, storing(self.results))
+        retention.scan()
+        return retention
 
     def folders(self, trial: Trial) -> list[str]:
         return sorted(path.name for path in (self.folder / "ray" / trial.id).iterdir())
 
     def end(self, trial: Trial) -> None:
         self.history.ended(trial.id, "completed", "")
-        self.shelf.ended(trial)
+        self.retention.ended(trial)
 
     def kept(self, trial: Trial) -> list[int]:
         """Steps whose checkpoints the trial's reports name; the storage has the same ones, once it is cleared."""
-        self.shelf.clear()
+        self.retention.clear()
         named = {report.checkpoint for report in trial.reports if report.checkpoint}
         assert named == {f"ray/{trial.id}/{path.name}" for path in (self.folder / "ray" / trial.id).glob("check*")}
         return [report.step for report in trial.reports if report.checkpoint]
@@ -124,7 +124,7 @@ def test_a_repeated_report_may_have_the_same_folder(tmp_path: Path) -> None:
     again = replace(trial.reports[1], metrics={"acc": 0.3})
     before = trial.reports[1]
     run.history.reported(again)
-    run.shelf.reported(trial, again, before)
+    run.retention.reported(trial, again, before)
     assert run.kept(trial) == [1, 2]
     run.report(trial, 0.1)
     run.report(trial, 0.1)
@@ -167,9 +167,9 @@ def test_a_resumed_search_finds_what_is_there(tmp_path: Path) -> None:
     going.segments = [Segment(0, {}), Segment(1, {}, "t1", 1)]
     again = run.again()
     assert going.reports[0].checkpoint is None
-    assert [report.step for report in again.own(going)] == [2]
-    assert again.copy(going) == f"ray/{going.id}/from_t1_1"
-    assert again.copy(ended) is None
+    assert [report.step for report in again.resumable(going)] == [2]
+    assert again.donor_copy(going) == f"ray/{going.id}/from_t1_1"
+    assert again.donor_copy(ended) is None
     again.clear()
     assert run.folders(going) == ["checkpoint_002_1", "from_t1_1"]
     assert run.folders(ended) == ["checkpoint_001_0"]
@@ -196,7 +196,7 @@ def test_nothing_is_deleted_before_it_is_told(tmp_path: Path) -> None:
     trial = run.add(*[0.1] * 9)
     assert len(run.folders(trial)) == 9
     assert [report.step for report in trial.reports if report.checkpoint] == [8, 9]
-    run.shelf.clear()
+    run.retention.clear()
     assert len(run.folders(trial)) == 2
 
 
@@ -204,7 +204,7 @@ def test_what_a_process_was_writing_when_it_ended_goes(tmp_path: Path) -> None:
     run = Run(tmp_path / "r")
     trial = run.add(0.1, 0.2, 0.3)
     (tmp_path / "r/ray" / trial.id / "checkpoint_004_torn").mkdir()
-    run.shelf.discard_unreported(trial)
+    run.retention.discard_unreported(trial)
     assert len(run.folders(trial)) == 4  # also of the first report's checkpoint the disk may not have the reason yet
     assert run.kept(trial) == [2, 3]
 
@@ -214,7 +214,7 @@ def exploit(run: Run, trial: Trial, donor: str) -> Path:
     trial.segments = [*(trial.segments or [Segment(0, {})]), Segment(trial.steps, {}, donor, 1)]
     copy = run.folder / "ray" / trial.id / copy_name(trial.segments[-1])
     copy.mkdir(exist_ok=True)
-    run.shelf.copied(trial)
+    run.retention.exploited(trial)
     return copy
 
 
@@ -223,10 +223,10 @@ def test_the_copy_of_a_donors_checkpoint_stays_until_there_are_two_of_its_own(tm
     trial = run.add(0.1, 0.2)
     copy = exploit(run, trial, "t9")
     run.report(trial, 0.3)
-    assert run.shelf.copy(trial) == str(copy.relative_to(run.folder))
+    assert run.retention.donor_copy(trial) == str(copy.relative_to(run.folder))
     run.report(trial, 0.4)
-    assert run.shelf.copy(trial) is None
-    run.shelf.clear()
+    assert run.retention.donor_copy(trial) is None
+    run.retention.clear()
     assert not copy.exists()
 
 
@@ -238,10 +238,10 @@ def test_a_second_copy_takes_the_place_of_the_first_beside_it(tmp_path: Path) ->
     run.report(trial, 0.3)
     second = exploit(run, trial, "t9")
     assert first.exists()
-    run.shelf.clear()
+    run.retention.clear()
     assert (first.exists(), second.exists()) == (False, True)
     run.end(trial)
-    run.shelf.clear()
+    run.retention.clear()
     assert not second.exists()
 
 
@@ -249,36 +249,36 @@ def test_a_folder_that_was_to_be_deleted_and_is_written_anew_stays(tmp_path: Pat
     run = Run(tmp_path / "r")
     trial = run.add(0.1, 0.2)
     damaged = trial.reports[1]
-    run.shelf.lost(trial.id, str(damaged.checkpoint))
+    run.retention.lost(trial.id, str(damaged.checkpoint))
     run.history.reported(damaged)
-    run.shelf.reported(trial, damaged, damaged)
+    run.retention.reported(trial, damaged, damaged)
     assert run.kept(trial) == [1, 2]
 
 
 def test_what_is_to_be_deleted_counts_until_it_is(tmp_path: Path) -> None:
     run = Run(tmp_path / "r", max_gib=3 * KIB / GIB)
     trial = run.add(0.1, 0.2, 0.3)
-    assert not run.shelf.is_full
+    assert not run.retention.is_full
     run.report(trial, 0.4)
-    assert run.shelf.is_full
+    assert run.retention.is_full
     assert run.kept(trial) == [3, 4]
-    assert not run.shelf.is_full
+    assert not run.retention.is_full
     assert run.said == []
     unlimited = Run(tmp_path / "s")
     unlimited.add(0.1, 0.2, 0.3, 0.4)
-    assert not unlimited.shelf.is_full
+    assert not unlimited.retention.is_full
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = [2 * GIB]
     monkeypatch.setattr(shelf_module, "free_bytes", lambda path: free[0])
     run = Run(tmp_path / "r", min_free_gib=1.5)
-    assert run.shelf.disk_full_reason() == ""
+    assert run.retention.disk_full_reason() == ""
     free[0] = GIB
     for _ in range(3):
-        assert "has 1.0 GiB free, less than checkpoints.min_free_gib 1.5" in run.shelf.disk_full_reason()
+        assert "has 1.0 GiB free, less than checkpoints.min_free_gib 1.5" in run.retention.disk_full_reason()
     free[0] = 3 * GIB
-    assert [run.shelf.disk_full_reason(), run.shelf.disk_full_reason()] == ["", ""]
+    assert [run.retention.disk_full_reason(), run.retention.disk_full_reason()] == ["", ""]
     assert [("no trial starts" in text, "there is room again" in text) for text in run.said] == [
         (True, False),
         (False, True),

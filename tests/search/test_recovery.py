@@ -71,7 +71,7 @@ class Search:
         self.search = TypeAdapter(AnySearch).validate_python(search)
         self.scheduler = TypeAdapter(AnyScheduler).validate_python(scheduler)
 
-    def new_course(self) -> SearchState:
+    def new_state(self) -> SearchState:
         task = SearchProblem(SPACE, ("max",), TRIALS, EPOCHS, 3)
         objectives = (Objective(metric="score", mode="max"),)
         return SearchState(build_searcher(self.search, task), self.scheduler.build(task), objectives, "epoch")
@@ -81,7 +81,7 @@ class Search:
         spec = {"objective": {"metric": "score", "mode": "max"}}
         self.folder.write(EXPERIMENT, b"objective: {metric: score, mode: max}\n")
         write_json(self.folder, PROVENANCE, {})
-        self.results, self.course = ResultSet(self.folder, spec, {}), self.new_course()
+        self.results, self.state = ResultSet(self.folder, spec, {}), self.new_state()
         self.results.save()
         journal = JournalWriter(self.folder)
         journal.append("began", spec=spec, provenance={})
@@ -89,8 +89,8 @@ class Search:
         return self
 
     def resume(self) -> Search:
-        found = recover(read_stored_search(load_run(self.folder)), self.new_course)
-        self.results, self.course, self.notices = found.results, found.course, found.notices
+        found = recover(read_stored_search(load_run(self.folder)), self.new_state)
+        self.results, self.state, self.notices = found.results, found.state, found.notices
         return self
 
     def snapshot_number(self) -> int:
@@ -102,11 +102,11 @@ class Search:
         self.journal, self.history = JournalWriter(self.folder), EventApplier(self.results)
         self.until, self.save_after = until, save_after
         try:
-            for trial_id in sorted(self.course.stopping):
+            for trial_id in sorted(self.state.stopping):
                 self.end(trial_id)
             while (trial_id := self.next_trial()) is not None:
                 self.run(trial_id)
-            for trial_id in sorted(self.course.paused):
+            for trial_id in sorted(self.state.paused):
                 self.end(trial_id)
         except Killed:
             pass
@@ -123,19 +123,19 @@ class Search:
         """After an event was written and its consequences drawn."""
         if self.journal.number == self.save_after:
             self.results.save()
-            snapshot = Snapshot(self.journal.number, 0.0, self.course, lambda: self.results.trials)
+            snapshot = Snapshot(self.journal.number, 0.0, self.state, lambda: self.results.trials)
             write_snapshot(self.folder, snapshot)
         if self.journal.number == self.until:
             raise Killed
 
     def next_trial(self) -> str | None:
         for trial in self.results.trials:
-            if trial.status != "stopped" and trial.id not in self.course.paused:
+            if trial.status != "stopped" and trial.id not in self.state.paused:
                 return trial.id
         while True:
             more = len(self.results.trials) < TRIALS
-            could_come = self.course.more
-            action = self.course.next_action(more)
+            could_come = self.state.more
+            action = self.state.next_action(more)
             if action is not None or more != could_come:
                 self.write("asked", more=more)
                 self.happened()
@@ -150,11 +150,11 @@ class Search:
 
     def start(self) -> str:
         trial_id = f"t{len(self.results.trials)}"
-        config = self.course.suggest(trial_id)
+        config = self.state.suggest(trial_id)
         assert config is not None
         self.write("suggested", trial=trial_id, config=config)
         self.history.suggested(trial_id, config)
-        self.course.add(trial_id, config)
+        self.state.add(trial_id, config)
         self.happened()
         return trial_id
 
@@ -166,7 +166,7 @@ class Search:
         for step in range(trial.steps + 1, EPOCHS + 1):
             config = trial.segments[-1].config if trial.segments else trial.config
             score = -((config["x"] - 0.3) ** 2) - abs(config["n"] - 4) / 50 + step / 100 * len(config["shape"])
-            decision = self.course.report(trial_id, step, {"epoch": step, "score": score})
+            decision = self.state.report(trial_id, step, {"epoch": step, "score": score})
             segment = None
             if isinstance(decision, Exploit):
                 segment = Segment(step, decision.configuration, decision.donor, step)
@@ -185,7 +185,7 @@ class Search:
     def end(self, trial_id: str) -> None:
         self.write("ended", trial=trial_id, status="stopped", reason="", rung=None)
         self.history.ended(trial_id, "stopped", "")
-        self.course.end(trial_id, failed=False)
+        self.state.end(trial_id, failed=False)
         self.happened()
 
 
@@ -248,9 +248,9 @@ def test_a_resume_asks_an_object_store_for_each_segment_once_or_twice(
     assert segments > 100
     counted = Counted(store)
     folder = RunFolder(counted, "run", "store://run")
-    recovered = recover(read_stored_search(load_summary(folder)), search.new_course)
+    recovered = recover(read_stored_search(load_summary(folder)), search.new_state)
     assert outcome(recovered.results) == outcome(search.results)
-    assert recovered.ledger.epochs == sum(trial.steps for trial in search.results.trials)
+    assert recovered.usage.epochs == sum(trial.steps for trial in search.results.trials)
     assert segments < counted.opened < (2 if save_after is None else 1) * segments + 20
 
 
@@ -280,7 +280,7 @@ def test_a_snapshot_without_trials_leaves_the_journal_to_tell_them(left: int, tm
     """As a large search writes it: where the journal lost its end, the search continues from what is left of it."""
     folder = RunFolder.at(tmp_path)
     known = Search(folder, PAIRS[0]).begin().go_on(until=60)
-    write_snapshot(folder, Snapshot(60, 7.0, known.course, None))
+    write_snapshot(folder, Snapshot(60, 7.0, known.state, None))
     again = Search(folder, PAIRS[0]).resume()
     assert again.notices == []
     assert outcome(again.results) == outcome(known.results)
@@ -348,7 +348,7 @@ def test_a_searcher_that_suggests_something_else_is_told_what_ran(tmp_path: Path
     again = Search(RunFolder.at(tmp_path), ({**pair[0], "n_startup_trials": 2}, pair[1])).resume()
     assert "its further draws are others" in again.notices[0]
     assert outcome(again.results) == outcome(killed.results)
-    assert len(again.course.searcher._study.trials) == len(killed.results.trials)
+    assert len(again.state.searcher._study.trials) == len(killed.results.trials)
 
 
 def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_something_else(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_somethin
     (tmp_path / "journal.jsonl").write_bytes(b"".join(lines))
     suggest = SearchState.suggest
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SearchState, "suggest", lambda course, trial_id: {**suggest(course, trial_id), "x": 0.123})
+        patch.setattr(SearchState, "suggest", lambda state, trial_id: {**suggest(state, trial_id), "x": 0.123})
         again = Search(RunFolder.at(tmp_path), pair).resume()
     assert any("event 9 is lost" in text for text in again.notices)
     assert any("its further draws are others" in text for text in again.notices)
@@ -368,13 +368,13 @@ def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_somethin
 
 def test_a_repeated_report_replaces_and_decides_nothing(tmp_path: Path) -> None:
     search = Search(RunFolder.at(tmp_path), (SEARCHES[0], SCHEDULERS[0])).begin()
-    config = search.course.suggest("a")
+    config = search.state.suggest("a")
     assert config is not None
-    search.course.add("a", config)
+    search.state.add("a", config)
     history = EventApplier(search.results)
     history.suggested("a", config)
     for step, score in [(1, 0.1), (2, 0.5), (3, 0.4), (2, 0.3), (3, 0.6)]:
-        assert search.course.report("a", step, {"epoch": step, "score": score}) is Decision.CONTINUE
+        assert search.state.report("a", step, {"epoch": step, "score": score}) is Decision.CONTINUE
         history.reported(Report("a", step, 0.0, 0.0, {"score": score}))
     (trial,) = search.results.trials
     assert [(r.step, r.metrics["score"]) for r in trial.reports] == [(1, 0.1), (2, 0.3), (3, 0.6)]

@@ -123,15 +123,15 @@ def test_a_search_for_one_number_searches_for_the_weighted_sum(kind: str) -> Non
     made = plan(search=search, objective=WEIGHTED, scheduler={"kind": "asha", "variant": "promotion", "max_t": 9})
     assert made.task.modes == ("max",)
     assert ("", "the search and schedulers compare 2 acc - 0.5 size") in description(made)
-    from tuner.execution.fit import new_course
+    from tuner.execution.fit import new_state
 
-    course, told = new_course(made), Recorder()
-    course.searcher = told
-    course.add("a", {})
-    course.add("b", {})
-    assert course.report("a", 1, {"acc": 3.0, "size": 4.0}) is Decision.PAUSE
-    course.end("a", failed=False)
-    course.end("b", failed=True)
+    state, told = new_state(made), Recorder()
+    state.searcher = told
+    state.add("a", {})
+    state.add("b", {})
+    assert state.report("a", 1, {"acc": 3.0, "size": 4.0}) is Decision.PAUSE
+    state.end("a", failed=False)
+    state.end("b", failed=True)
     assert told.news == [("observe", 1, 4.0), ("pause", 1, (4.0,)), ("end", 1, (4.0,)), ("end", 0, None)]
 
 
@@ -245,7 +245,7 @@ def numbers(trials: list[Trial]) -> list[int]:
 
 def test_the_front_and_the_order_of_all(results: ResultSet) -> None:
     results.save()
-    for found in (results, load_run(results.folder.shown)):
+    for found in (results, load_run(results.folder.location)):
         assert found.has_front
         assert numbers(found.front) == [3, 1, 2]
         assert numbers(found.rank(found.trials)) == [3, 1, 2, 4, 5]

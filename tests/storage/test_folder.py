@@ -49,11 +49,11 @@ def test_what_follows_a_uri_holds_for_all_below_it(bucket: str) -> None:
     run = RunFolder.at(bucket) / "q"
     run.create()
     run.write("a", b"1")
-    assert run.shown == bucket.replace("runs", "runs/q")
-    assert RunFolder.at(run.shown).read("a") == b"1"  # as a process does that is told of the run
-    assert run.parent.shown == bucket
-    assert RunFolder.at(run.parent.shown).folders() == ["q"]
-    assert how_to_resume(run) == f"python -m tuner resume '{run.shown}'"
+    assert run.location == bucket.replace("runs", "runs/q")
+    assert RunFolder.at(run.location).read("a") == b"1"  # as a process does that is told of the run
+    assert run.parent.location == bucket
+    assert RunFolder.at(run.parent.location).folders() == ["q"]
+    assert how_to_resume(run) == f"python -m tuner resume '{run.location}'"
 
 
 def test_a_folder_takes_the_place_of_another(bucket: str) -> None:
@@ -82,7 +82,7 @@ def test_a_lock_of_one_process_at_a_time(bucket: str) -> None:
 
 
 def test_a_question_mark_in_a_local_name_is_a_part_of_it() -> None:
-    assert (RunFolder.at("/tmp/what?") / "q").shown == "/tmp/what?/q"
+    assert (RunFolder.at("/tmp/what?") / "q").location == "/tmp/what?/q"
 
 
 # Object stores: a file is there when its upload is completed
@@ -244,7 +244,7 @@ def test_a_page_that_cannot_be_written_does_not_end_a_search(run: ResultSet) -> 
     said: list[str] = []
     _write_page(run, said.append)
     assert said[0].startswith("NOTICE: its page is not written: ")
-    assert said[0].endswith(f"python -m tuner report {run.folder.word}")
+    assert said[0].endswith(f"python -m tuner report {run.folder.quoted}")
 
 
 # What -o names

@@ -31,7 +31,7 @@ def results(tmp_path: Path) -> ResultSet:
 
 def track(results: ResultSet, *arguments: str) -> str:
     """What is printed."""
-    command = ["track", results.folder.shown, *arguments]
+    command = ["track", results.folder.location, *arguments]
     done = CliRunner().invoke(cli, command, standalone_mode=False)
     if done.exception:
         raise done.exception

@@ -144,9 +144,9 @@ def test_the_timeline_tells_how_idle_the_workers_were(text: str) -> None:
 
 def test_the_commands_that_repeat_it_are_there(asha: ResultSet, text: str) -> None:
     again = section(text, "again")
-    assert f"python -m tuner run {asha.folder.shown}/experiment.yaml" in again
+    assert f"python -m tuner run {asha.folder.location}/experiment.yaml" in again
     assert asha.best is not None
-    assert f"python -m tuner replay {asha.folder.shown} {asha.best.number}" in again
+    assert f"python -m tuner replay {asha.folder.location} {asha.best.number}" in again
 
 
 def test_of_very_many_trials_the_best_and_an_even_choice_are_dots() -> None:
@@ -438,7 +438,7 @@ def test_where_nothing_says_what_the_run_was_there_is_no_page(saved: ResultSet) 
 @pytest.mark.parametrize(("target", "status", "words"), [("no/x.html", 4, "No such file"), (".", 2, "is a folder")])
 def test_a_place_that_cannot_be_written_is_one_line(saved: ResultSet, target: str, status: int, words: str) -> None:
     where = saved.folder.local_path / target
-    done = CliRunner().invoke(cli, ["report", saved.folder.shown, "-o", str(where)])
+    done = CliRunner().invoke(cli, ["report", saved.folder.location, "-o", str(where)])
     assert isinstance(done.exception, TunerError)
     assert done.exception.exit_status == status
     assert words in str(done.exception)
@@ -446,7 +446,7 @@ def test_a_place_that_cannot_be_written_is_one_line(saved: ResultSet, target: st
 
 
 def test_json_is_one_document(saved: ResultSet, tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["report", saved.folder.shown, "-o", str(tmp_path / "p.html"), "--json"])
+    done = CliRunner().invoke(cli, ["report", saved.folder.location, "-o", str(tmp_path / "p.html"), "--json"])
     told = json.loads(done.stdout)
     assert told["page"] == f"{tmp_path}/p.html"
     assert told["verdict"][0].startswith("Trial #")

@@ -177,7 +177,7 @@ def test_the_page_has_both_axes(runs: list[ResultSet]) -> None:
 
 
 def test_the_command_prints_a_table_and_writes_the_page(runs: list[ResultSet], tmp_path: Path) -> None:
-    folders = [results.folder.shown for results in runs]
+    folders = [results.folder.location for results in runs]
     done = CliRunner().invoke(cli, ["compare", *folders, "-o", str(tmp_path / "c.html")])
     assert done.exit_code == 0, done.output
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["run", "fast", "slow"]

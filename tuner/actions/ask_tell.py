@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tuner.actions.run import free_folder, record_start, run_name, write_experiment
 from tuner.errors import InputError
 from tuner.execution.budget import BudgetStopper
-from tuner.execution.fit import new_course
+from tuner.execution.fit import new_state
 from tuner.execution.metrics import flat_metrics
 from tuner.execution.recorder import SAVE_EVERY_S
 from tuner.experiment.reader import Experiment
@@ -81,16 +81,16 @@ class AskTell:
     def __init__(self, plan: Plan, recovered: RecoveredSearch, lock: Lock, held: contextlib.ExitStack) -> None:
         self.results = recovered.results
         self._plan, self._held = plan, held
-        self._course, self._ledger = recovered.course, recovered.ledger
+        self._state, self._usage = recovered.state, recovered.usage
         self._history = EventApplier(self.results)
         self._journal = JournalWriter(self.results.folder, lock)
         self._control = SearchControl(elapsed_before=recovered.elapsed)
         self._compared = Compared.by(self.results.spec)
         spec = plan.spec
-        self._budget = BudgetStopper(spec.budget, spec.scheduler, 0, self.results, self._ledger, self._control)
+        self._budget = BudgetStopper(spec.budget, spec.scheduler, 0, self.results, self._usage, self._control)
         self._began: dict[str, tuple[float, float]] = {}
         """Of each running trial: when it began here, and the seconds that it had run before."""
-        self._left = [t.id for t in self.results.trials if not t.has_ended and t.id not in self._course.paused]
+        self._left = [t.id for t in self.results.trials if not t.has_ended and t.id not in self._state.paused]
         """Trials that ran when the search was left, to be asked for first."""
         self._next_save = time.monotonic() + SAVE_EVERY_S
         self._is_closed = False
@@ -114,8 +114,8 @@ class AskTell:
         if self._left:
             return self._start(self._left.pop(0))
         more = self._may_suggest()
-        while not self._control.stop_reason and self._course.scheduler is not None:
-            could_come, action = self._course.more, self._course.next_action(more)
+        while not self._control.stop_reason and self._state.scheduler is not None:
+            could_come, action = self._state.more, self._state.next_action(more)
             if action is not None or more != could_come:
                 self._write("asked", more=more)
             if action is None:
@@ -123,14 +123,14 @@ class AskTell:
             if isinstance(action, Resume):
                 return self._start(action.trial_id)
             self._end(action.trial_id)
-        config = self._course.suggest(trial_id := uuid.uuid4().hex[:8]) if more else None
+        config = self._state.suggest(trial_id := uuid.uuid4().hex[:8]) if more else None
         if config is None:
             if not self._began:
                 self._finish_paused()
             return None
         self._write("suggested", trial=trial_id, config=config)
         self._history.suggested(trial_id, config)
-        self._course.add(trial_id, config)
+        self._state.add(trial_id, config)
         return self._start(trial_id)
 
     def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
@@ -157,7 +157,7 @@ class AskTell:
             )
         began, before = self._began[ours.id]
         report = Report(ours.id, ours.steps + 1, before + time.monotonic() - began, time.time(), found, checkpoint)
-        decision = self._course.report(ours.id, report.step, found)
+        decision = self._state.report(ours.id, report.step, found)
         if isinstance(decision, Exploit):  # `begin` refuses schedulers that say so
             raise AssertionError(f"{self._plan.spec.scheduler.kind} lets a trial continue from another one")
         self._write("reported", **reported(report, decision, None))
@@ -193,7 +193,7 @@ class AskTell:
         return self.results
 
     def _complete(self) -> None:
-        unfinished = bool(self._began or self._left or self._course.paused) or self._may_suggest()
+        unfinished = bool(self._began or self._left or self._state.paused) or self._may_suggest()
         for trial in self.results.trials:
             if trial.status == "running":
                 self._history.paused(trial.id, INTERRUPTED)
@@ -212,7 +212,7 @@ class AskTell:
 
     def _finish_paused(self) -> None:
         """Ends the trials that wait for others which cannot come any more."""
-        for trial_id in sorted(self._course.paused):
+        for trial_id in sorted(self._state.paused):
             self._end(trial_id)
 
     def _start(self, trial_id: str) -> Suggestion:
@@ -231,12 +231,12 @@ class AskTell:
     def _settle(self, trial_id: str, status: Status, reason: str, rung: int | None = None) -> None:
         self._write("ended", trial=trial_id, status=status, reason=reason, rung=rung)
         self._history.ended(trial_id, status, reason, rung)
-        self._course.end(trial_id, status == "failed")
+        self._state.end(trial_id, status == "failed")
         self._leave_worker(trial_id)
 
     def _leave_worker(self, trial_id: str) -> None:
         began, _ = self._began.pop(trial_id, (time.monotonic(), 0.0))
-        self._ledger.hold(time.monotonic() - began)
+        self._usage.hold(time.monotonic() - began)
 
     def _open_id(self, trial: Suggestion | str) -> str:
         self._check_open()
@@ -248,14 +248,14 @@ class AskTell:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InputError(f"{self.results.folder.shown} is closed: reopen it with tuner.load(RUN).reopen()")
+            raise InputError(f"{self.results.folder.location} is closed: reopen it with tuner.load(RUN).reopen()")
 
     def _write(self, what: str, **fields: Any) -> None:
-        self._ledger.note({"what": what, **fields})
-        used = {"elapsed": round(self._control.elapsed, 3), "held": round(self._ledger.held, 3)}
+        self._usage.apply({"what": what, **fields})
+        used = {"elapsed": round(self._control.elapsed, 3), "held": round(self._usage.held, 3)}
         self._journal.append(what, **fields, **used)
         self._journal.sync()
-        self.results.used = Used(self._control.elapsed, self._ledger.epochs, self._ledger.held)
+        self.results.used = Used(self._control.elapsed, self._usage.epochs, self._usage.held)
         if time.monotonic() >= self._next_save:
             begun = time.monotonic()
             self._save()
@@ -272,7 +272,7 @@ def begin(experiment: Experiment, *, name: str | None, storage: str | Path) -> A
     kind = plan.spec.scheduler.kind
     if kind == "ray" or plan.spec.scheduler.changes_configurations:
         raise InputError(
-            f"scheduler.kind: {kind} acts on trials of Ray in mid-course, which a loop of your own cannot follow: "
+            f"scheduler.kind: {kind} acts on trials of Ray in mid-trial, which a loop of your own cannot follow: "
             f"choose asha, hyperband, median or fifo"
         )
     folder = free_folder(storage, run_name(name, plan.spec.name))
@@ -290,11 +290,11 @@ def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:
         stock = read_stored_search(load_summary(folder), trust)
         known = stock.results
         if known.spec.get("trainable") != REFERENCE:
-            raise InputError(f"{folder.shown} has a trainable: continue it with resume()")
+            raise InputError(f"{folder.location} has a trainable: continue it with resume()")
         if known.provenance.get("interrupted") is False:
-            raise InputError(f"{folder.shown}: nothing to reopen: the search came to its end")
+            raise InputError(f"{folder.location}: nothing to reopen: the search came to its end")
         plan = make_plan(experiment_of(known, trust), this_machine())
-        recovered = recover(stock, lambda: new_course(plan))
+        recovered = recover(stock, lambda: new_state(plan))
         known.provenance |= {"interrupted": None, "interrupted_by": ""}
         write_experiment(known)
         return AskTell(plan, recovered, lock, held.pop_all())

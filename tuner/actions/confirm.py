@@ -135,7 +135,7 @@ def confirm(
     trainable = load_trainable(plan.experiment.spec.trainable, plan.experiment.roots, plan.experiment.pickles)
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
-    parent, name = posixpath.split(f"{results.folder.shown.rstrip('/')}-confirm")
+    parent, name = posixpath.split(f"{results.folder.location.rstrip('/')}-confirm")
     folder = RunFolder.at(parent) / name
     if run_exists(folder):
         again = _finished(folder, plan)
@@ -152,12 +152,12 @@ def _finished(folder: RunFolder, plan: Retraining) -> ResultSet:
     points = [dict(point) for point in plan.experiment.spec.search.points_to_evaluate]
     if known.section("search").get("points_to_evaluate") != points:
         raise InputError(
-            f"{folder.shown} holds other configurations or seeds: give the --top and --seeds that it was made with, or "
-            f"move it away"
+            f"{folder.location} holds other configurations or seeds: give the --top and --seeds that it was made "
+            f"with, or move it away"
         )
     if known.provenance.get("interrupted") is not False:
         raise InputError(
-            f"{folder.shown} has not come to its end; continue with {how_to_resume(folder)}, then confirm again"
+            f"{folder.location} has not come to its end; continue with {how_to_resume(folder)}, then confirm again"
         )
     return known
 
@@ -173,9 +173,9 @@ def compare(results: ResultSet, plan: Retraining, again: ResultSet, test: bool) 
     objective = results.objectives[0]
     found.sort(key=lambda c: -objective.sign * interval([*c.best.values()]).mean if c.best else math.inf)
     if not found[0].best:
-        shown = again.folder.shown
-        raise NoUsableResult(f"{shown}: no trial has a result; python -m tuner show {again.folder.word} says why")
-    return Confirmation(results.name, again.folder.shown, objective, plan.seeds, tuple(found))
+        shown = again.folder.location
+        raise NoUsableResult(f"{shown}: no trial has a result; python -m tuner show {again.folder.quoted} says why")
+    return Confirmation(results.name, again.folder.location, objective, plan.seeds, tuple(found))
 
 
 def _confirmed(

@@ -96,10 +96,12 @@ def failed_trials(results: ResultSet, chosen: Sequence[str]) -> list[str]:
     """
     failed = [trial for trial in results.trials if trial.status == "failed"]
     if not failed:
-        raise InputError(f"{results.folder.shown}: nothing to retry: no trial failed")
+        raise InputError(f"{results.folder.location}: nothing to retry: no trial failed")
     names = {name for trial in failed for name in (trial.id, str(trial.number))}
     for name in chosen:
         if name not in names:
             hint = did_you_mean(name, [str(trial.number) for trial in failed])
-            raise InputError(f"--trial {name}: {results.folder.shown} has no failed trial of that id or number; {hint}")
+            raise InputError(
+                f"--trial {name}: {results.folder.location} has no failed trial of that id or number; {hint}"
+            )
     return [trial.id for trial in failed if not chosen or {trial.id, str(trial.number)} & set(chosen)]

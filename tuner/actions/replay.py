@@ -83,7 +83,7 @@ def find_trial(results: ResultSet, name: str) -> Trial:
         if name in (trial.id, str(trial.number)):
             return trial
     if not results.trials:
-        raise InputError(f"TRIAL: {results.folder.shown} has no trials")
+        raise InputError(f"TRIAL: {results.folder.location} has no trials")
     if name.isdigit() and len(name) < 8:  # an id has eight characters
         numbers = [trial.number for trial in results.trials]
         hint = f"its trials have the numbers {min(numbers)} to {max(numbers)}"
@@ -91,7 +91,7 @@ def find_trial(results: ResultSet, name: str) -> Trial:
         near = sorted(results.trials, key=lambda trial: trial.id[: len(name)] != name)
         hint = did_you_mean(name, [trial.id for trial in near[:SHOWN]])
         hint += f", and {len(near) - SHOWN} more" * (len(near) > SHOWN)
-    raise InputError(f"TRIAL: {results.folder.shown} has no trial {name!r}; {hint}")
+    raise InputError(f"TRIAL: {results.folder.location} has no trial {name!r}; {hint}")
 
 
 def replay(
@@ -149,7 +149,7 @@ def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
         scheduler = results.section("scheduler").get("kind", "the scheduler")
         raise InputError(
             f"TRIAL: trial {trial.label} continued from other trials' checkpoints ({scheduler} "
-            f"changed its configuration {len(trial.segments) - 1} times): it has no course of its own to replay"
+            f"changed its configuration {len(trial.segments) - 1} times): it has no curve of its own to replay"
         )
     if until is not None and until < 1:
         raise InputError(f"--until {until}: reports are counted from 1")
@@ -161,7 +161,7 @@ def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
         )
     for key in ("seed", "roots", "working_directory", "trial_resources"):
         if key not in results.provenance:
-            raise InputError(f"{results.folder.shown}: provenance.json has no {key!r}: the trial cannot be replayed")
+            raise InputError(f"{results.folder.location}: provenance.json has no {key!r}: the trial cannot be replayed")
 
 
 def _task(results: ResultSet) -> TrialContext:

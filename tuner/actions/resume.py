@@ -55,7 +55,7 @@ def resume(
         if project is not None:
             relocate(found.known, Path(project))
         if found.known.provenance.get("interrupted") is False:
-            raise InputError(f"{found.known.folder.shown}: nothing to resume: the search came to its end")
+            raise InputError(f"{found.known.folder.location}: nothing to resume: the search came to its end")
         return _resumed(found)
 
 
@@ -91,7 +91,7 @@ def extend(
         known = found.known
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
-            raise InputError(f"{known.folder.shown}: nothing becomes longer: give --trials, --max-t or --wall-clock")
+            raise InputError(f"{known.folder.location}: nothing becomes longer: give --trials, --max-t or --wall-clock")
         return _changed(found, request, resumable_trials(known, higher=max_t is not None), found.experiment(changes))
 
 
@@ -180,7 +180,7 @@ def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
     """
     reference = results.spec.get("trainable", "")
     if not is_pickled(reference):
-        raise InputError(f"trainable: {results.folder.shown} names {reference}, which is imported: leave it out")
+        raise InputError(f"trainable: {results.folder.location} names {reference}, which is imported: leave it out")
     pickle_function(trainable, reference.rpartition(":")[0]).write(results.folder)
 
 
@@ -194,7 +194,7 @@ def _resumed(run: _ReopenedRun) -> ResultSet:
 def _asked_again(run: _ReopenedRun) -> ResultSet:
     """Continues the run, which has what is asked for already."""
     again = f"`{run.stock.request}` was given before, and the search has not come to its end since"
-    run.say(f"NOTICE: {run.known.folder.shown}: {again}: it continues, and nothing is added once more")
+    run.say(f"NOTICE: {run.known.folder.location}: {again}: it continues, and nothing is added once more")
     return _resumed(run)
 
 
@@ -217,12 +217,12 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
 
 def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
     """Continues what is left of a search, from its journal."""
-    from tuner.execution.fit import new_course, task_of
+    from tuner.execution.fit import new_state, task_of
     from tuner.search.control import SearchControl
     from tuner.search.recovery import recover
 
     known = run.known
-    recovered = recover(run.stock, lambda: new_course(plan), anew)
+    recovered = recover(run.stock, lambda: new_state(plan), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal

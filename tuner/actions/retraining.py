@@ -63,7 +63,7 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
     try:
         space = to_yaml(_space(experiment_of(results).spec.search_space, configs, numbers))
     except ValueError as error:
-        raise InputError(f"{results.folder.shown}: its configurations cannot be written as YAML: {error}") from None
+        raise InputError(f"{results.folder.location}: its configurations cannot be written as YAML: {error}") from None
     points = [{**config, SEED: seed} for seed in numbers for config in configs]
     changed = {
         "params": _without_seed(results.section("params")),
@@ -80,10 +80,10 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
 
 
 def _check_run(results: ResultSet) -> None:
-    shown = results.folder.shown
+    shown = results.folder.location
     if results.provenance.get("interrupted") is not False:
         raise InputError(
-            f"{shown} has not come to its end: confirm it when it has (python -m tuner status {results.folder.word})"
+            f"{shown} has not come to its end: confirm it when it has (python -m tuner status {results.folder.quoted})"
         )
     if changes_configurations(kind := results.section("scheduler").get("kind", "")):
         raise InputError(

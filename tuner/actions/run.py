@@ -96,7 +96,7 @@ def free_folder(storage: str | Path, name: str) -> RunFolder:
     """The folder of a new run. Raises InputError if there is one of that ``name``."""
     folder = RunFolder.at(storage) / name
     if run_exists(folder):
-        raise InputError(f"--name {folder.shown!r} is taken: a run is never overwritten; choose another name")
+        raise InputError(f"--name {folder.location!r} is taken: a run is never overwritten; choose another name")
     return folder
 
 
@@ -118,9 +118,9 @@ def _begin(
 
 def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> RecoveredSearch:
     """Writes the first event and the files of a new run: a search that has seen nothing."""
-    from tuner.execution.fit import new_course
+    from tuner.execution.fit import new_state
     from tuner.search.recovery import RecoveredSearch
-    from tuner.search.usage import ledger_of
+    from tuner.search.usage import usage_of
 
     spec = resolved_spec(plan, params)
     results = ResultSet(folder, spec, provenance(plan, params, notices))
@@ -131,12 +131,12 @@ def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder:
     journal.close()
     write_experiment(results)
     results.save()
-    return RecoveredSearch(results, new_course(plan), ledger_of(results), 0.0)
+    return RecoveredSearch(results, new_state(plan), usage_of(results), 0.0)
 
 
 def write_experiment(results: ResultSet) -> None:
     """experiment.yaml and provenance.json."""
-    command = f"python -m tuner run {(results.folder / EXPERIMENT).word}"
+    command = f"python -m tuner run {(results.folder / EXPERIMENT).quoted}"
     header = [f"# {command}", *(f"# {notice}" for notice in results.notices)]
     results.folder.write(EXPERIMENT, dump_yaml(results.spec, header))
     write_json(results.folder, PROVENANCE, results.provenance)
@@ -186,7 +186,7 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
         check_shared(folder)
     if plan.cluster.autoscaler and len(plan.cluster.nodes) == 1 and folder.is_local:
         unseen = "it cannot be tried on the nodes that the autoscaler is yet to start"
-        say(f"NOTICE: all nodes must see storage {folder.parent.shown!r}: {unseen}")
+        say(f"NOTICE: all nodes must see storage {folder.parent.location!r}: {unseen}")
 
     for note in plan.notes:
         say(f"NOTICE: {note}")
@@ -272,7 +272,7 @@ def _leave(
         with control.storing(results.folder):
             step()
 
-    for step in (recorder.finish, recorder.leave):
+    for step in (recorder.finish, recorder.close):
         try:
             attempt(functools.partial(stored, step))
         except KeyboardInterrupt:  # the journal has all that could be written
@@ -312,7 +312,7 @@ def _write_page(results: ResultSet, say: Say) -> None:
         write_report(results)
     except OSError as error:
         reason = " ".join(str(error).split())
-        say(f"NOTICE: its page is not written: {reason}; to write it: python -m tuner report {results.folder.word}")
+        say(f"NOTICE: its page is not written: {reason}; to write it: python -m tuner report {results.folder.quoted}")
 
 
 class _Named:
@@ -333,8 +333,8 @@ def _named(listener: Listener) -> Listener:
 def _why_nothing(results: ResultSet) -> str:
     reasons = Counter(trial.reason for trial in results.trials if trial.status == "failed")
     if not reasons:
-        return f"no trial reported anything before the search ended; see {results.folder.shown}"
+        return f"no trial reported anything before the search ended; see {results.folder.location}"
     reason, count = reasons.most_common(1)[0]
     example = next(t for t in results.trials if t.reason == reason)
-    log = f"{results.folder.shown}/{RAY}/{example.id}/{TRIAL_LOG}"
+    log = f"{results.folder.location}/{RAY}/{example.id}/{TRIAL_LOG}"
     return f"all {results.count('failed')} trials failed; {count} of them with: {reason} (log: {log})"

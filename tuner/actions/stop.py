@@ -45,23 +45,23 @@ def _owner(folder: RunFolder, held: dict[str, Any]) -> psutil.Process:
     """The process that ``held``, the content of the lock, names; checked to be the one that has it."""
     pid, host, here = held.get("pid"), held.get("host"), socket.gethostname()
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0 or not isinstance(host, str):
-        raise EnvironmentFailure(f"{(folder / LOCK).shown} does not name the process that works on this run")
+        raise EnvironmentFailure(f"{(folder / LOCK).location} does not name the process that works on this run")
     if host != here:
-        command = f"python -m tuner stop {folder.word}"
+        command = f"python -m tuner stop {folder.quoted}"
         raise InputError(
-            f"{folder.shown}: process {pid} on {host} works on this run, and this is {here}: on {host}, {command}"
+            f"{folder.location}: process {pid} on {host} works on this run, and this is {here}: on {host}, {command}"
         )
     try:
         process = psutil.Process(pid)
         if not _has(process, folder, held):
             raise EnvironmentFailure(
-                f"{folder.shown}: process {pid} on this host ({process.name()}) does not hold the lock of this run: "
+                f"{folder.location}: process {pid} on this host ({process.name()}) does not hold the lock of this run: "
                 f"it was not stopped; the search may run in a container of its own"
             )
     except psutil.NoSuchProcess:
         remedy = "it has just ended, or runs in a container of its own"
         raise EnvironmentFailure(
-            f"{folder.shown}: process {pid}, which works on this run, is not to be found: {remedy}"
+            f"{folder.location}: process {pid}, which works on this run, is not to be found: {remedy}"
         ) from None
     except psutil.AccessDenied:
         raise _not_ours(folder, psutil.Process(pid)) from None
@@ -82,7 +82,7 @@ def _has(process: psutil.Process, folder: RunFolder, held: dict[str, Any]) -> bo
 
 def _not_ours(folder: RunFolder, process: psutil.Process) -> EnvironmentFailure:
     whose = f"process {process.pid}, which works on this run, belongs to user {process.username()}"
-    return EnvironmentFailure(f"{folder.shown}: {whose}: only that user can stop it")
+    return EnvironmentFailure(f"{folder.location}: {whose}: only that user can stop it")
 
 
 def _works(process: psutil.Process) -> bool:

@@ -54,7 +54,7 @@ class Run:
     @property
     def folder(self) -> str:
         """Path or URI of the run folder."""
-        return self.results.folder.shown
+        return self.results.folder.location
 
     @property
     def state(self) -> str:
@@ -87,7 +87,7 @@ class Run:
         found = self.results.best_checkpoint
         if found is None:
             return None
-        return found.local_path if found.is_local else found.shown
+        return found.local_path if found.is_local else found.location
 
     @property
     def front(self) -> list[Trial]:

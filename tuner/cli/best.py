@@ -46,7 +46,7 @@ def command(
     best = restore_best(results, trial=trial or chosen, test=test, export=export)
     notices = [*results.notices, *best.notices]
     if as_json:
-        print_json({"run": results.name, "folder": results.folder.shown, **best.as_json(), "notices": notices})
+        print_json({"run": results.name, "folder": results.folder.location, **best.as_json(), "notices": notices})
         return
     for notice in notices:
         echo(f"NOTICE: {notice}", err=True)

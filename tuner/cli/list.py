@@ -60,14 +60,14 @@ def _row(folder: RunFolder) -> dict[str, Any]:
         try:
             results = load_latest(folder, partial=True)
         except EnvironmentFailure as error:
-            return {"run": results.name, **empty, "note": str(error).removeprefix(f"{folder.shown}: ")}
+            return {"run": results.name, **empty, "note": str(error).removeprefix(f"{folder.location}: ")}
     elif not folder.exists(REPORTS):
         results.unreadable.append(f"{REPORTS} is missing: the run folder is damaged")
     state, _ = run_state(results)
     front = [trial.best for trial in results.front if trial.best]
     value = results.value(front[0]) if front else None
     ended_by, interrupted_by = results.provenance.get("ended_by"), results.provenance.get("interrupted_by")
-    note = [text.removeprefix(f"{folder.shown}: ") for text in results.unreadable]
+    note = [text.removeprefix(f"{folder.location}: ") for text in results.unreadable]
     note += [f"ended by {ended_by}"] * bool(ended_by)
     note += [f"interrupted: {interrupted_by}"] * (bool(interrupted_by) and state == "interrupted")
     return {

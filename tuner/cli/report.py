@@ -26,7 +26,7 @@ def command(run_: str, output: str | None, storage: str, as_json: bool) -> None:
     from tuner.visualization.summary import summarize
 
     results = load_latest(find_run(run_, storage), partial=True)
-    target = output or (results.folder / REPORT).shown
+    target = output or (results.folder / REPORT).location
     for notice in (*results.notices, *results.unreadable):
         echo(f"NOTICE: {notice}", err=True)
     said = summarize(results)

@@ -66,7 +66,7 @@ def on_screen(experiment: Experiment, as_json: bool, search: Search) -> None:
         finally:
             results = screen.results
             if results is not None and not as_json:
-                screen.after(lambda: echo(results.folder.shown))
+                screen.after(lambda: echo(results.folder.location))
     if as_json and results is not None:  # of a search that failed, the error's document holds it: there is one document
         print_json(summary(results))
 
@@ -76,7 +76,7 @@ def summary(results: ResultSet) -> dict[str, Any]:
     front = [_standing(results, trial, trial.best) for trial in results.front if trial.best]
     return {
         "run": results.name,
-        "folder": results.folder.shown,
+        "folder": results.folder.location,
         "metric": results.metric,
         "mode": results.mode,
         "objectives": [{"metric": objective.metric, "mode": objective.mode} for objective in results.objectives],

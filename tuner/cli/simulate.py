@@ -94,10 +94,10 @@ def command(
     picture = png(comparison)
     folder.write("comparison.png", picture)
     folder.write("comparison.html", page(comparison, picture, shown, notes).encode())
-    for note in (*notes, f"figure: {folder.shown}/comparison.png, page: {folder.shown}/comparison.html"):
+    for note in (*notes, f"figure: {folder.location}/comparison.png, page: {folder.location}/comparison.html"):
         echo(note, err=True)
     if as_json:
-        print_json(_json(comparison, limits, folder.shown))
+        print_json(_json(comparison, limits, folder.location))
     else:
         echo(shown)
 

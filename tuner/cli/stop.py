@@ -61,8 +61,8 @@ def _stop_run(folder: RunFolder, as_json: bool) -> None:
     was_running = stop(folder, lambda text: echo(text, err=True))
     state, words = run_state(load_summary(folder))
     if as_json:
-        print_json({"run": folder.shown, "was_running": was_running, "state": state})
-    echo(f"{folder.shown}: {'stopped; it is' if was_running else 'nothing to stop: it is'} {words}", err=True)
+        print_json({"run": folder.location, "was_running": was_running, "state": state})
+    echo(f"{folder.location}: {'stopped; it is' if was_running else 'nothing to stop: it is'} {words}", err=True)
 
 
 def _stop_job(name: str, address: str | None, cluster: str | None, as_json: bool) -> None:

@@ -23,7 +23,7 @@ class PlainProgress(Progress):
         self._ended = sum(trial.has_ended for trial in results.trials)
         provenance = results.provenance
         counts = f"{provenance['trials']} trials, {provenance['slots']} at once, seed {provenance['seed']}"
-        self._line(f"{results.folder.shown}: {counts}")
+        self._line(f"{results.folder.location}: {counts}")
 
     def took_the_lead(self, trial: Trial, report: Report) -> None:
         assert self._results is not None

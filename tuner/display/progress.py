@@ -49,7 +49,7 @@ class Progress:
     def finished(self, results: ResultSet) -> None:
         self._screen.release()
         lines = [*headline(results), *filter(None, [first_rung_line(results)])]
-        for line in [*lines, f"run: {results.folder.shown} ({format_duration(time.monotonic() - self._begun)})"]:
+        for line in [*lines, f"run: {results.folder.location} ({format_duration(time.monotonic() - self._begun)})"]:
             self._screen.say(line)
         kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]
         if kept:

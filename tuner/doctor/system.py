@@ -41,11 +41,11 @@ def processor_and_memory() -> Finding:
 def disk(folder: RunFolder, needed: float = DISK_ERROR) -> Finding:
     """Free space where run folders are written; less than ``needed`` bytes is an error."""
     if not folder.is_local:
-        return Finding("ok", "disk", f"{folder.shown} is not on this machine: its free space is not known")
+        return Finding("ok", "disk", f"{folder.location} is not on this machine: its free space is not known")
     free = shutil.disk_usage(_existing(folder.local_path)).free
     level: Level = "error" if free < needed else "warning" if free < DISK_WARNING else "ok"
     remedy = "" if level == "ok" else "make room, or choose another folder with --storage"
-    return Finding(level, "disk", f"{format_bytes(free)} free at {folder.shown}", remedy)
+    return Finding(level, "disk", f"{format_bytes(free)} free at {folder.location}", remedy)
 
 
 def _existing(path: Path) -> Path:
@@ -55,7 +55,7 @@ def _existing(path: Path) -> Path:
 
 def storage_writable(folder: RunFolder) -> Finding:
     """Whether a run folder can be made; nothing stays behind, not even a storage folder where there was none."""
-    probe = replace(folder / f".doctor-{os.getpid()}", shown=folder.shown)
+    probe = replace(folder / f".doctor-{os.getpid()}", location=folder.location)
     made = probe
     while (above := replace(made, path=posixpath.dirname(made.path))) != made and not above.exists():
         made = above
@@ -66,7 +66,7 @@ def storage_writable(folder: RunFolder) -> Finding:
     finally:
         if made.exists():
             made.filesystem.delete_dir(made.path)
-    return Finding("ok", "storage", f"{folder.shown} can be written")
+    return Finding("ok", "storage", f"{folder.location} can be written")
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
@@ -138,5 +138,5 @@ def clock(folder: RunFolder, now: Callable[[], float] = time.time) -> Finding:
         with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=_existing(folder.local_path)) as file:
             skew = os.fstat(file.fileno()).st_mtime - now()  # a file server keeps its own time
             if abs(skew) > CLOCK_SKEW_S:
-                return Finding("warning", "clock", f"{shown}, {skew:+.0f} s off the clock of {folder.shown}", remedy)
+                return Finding("warning", "clock", f"{shown}, {skew:+.0f} s off the clock of {folder.location}", remedy)
     return Finding("ok", "clock", shown)

@@ -27,7 +27,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         scheduler: SchedulerSpec,
         gpus_per_trial: float,
         results: ResultSet,
-        ledger: UsageTracker,
+        usage: UsageTracker,
         control: SearchControl,
     ) -> None:
         self._budget = budget
@@ -35,7 +35,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         self._rungs = scheduler.rungs()
         self._gpus = gpus_per_trial
         self._results = results
-        self._ledger = ledger
+        self._usage = usage
         self._control = control
         self._told = ""
 
@@ -56,14 +56,14 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         pace, ``wall_clock`` must leave a new trial the time to its first rung (without rungs, the time of one epoch).
         If it does not, and no trial runs, the search ends.
         """
-        limit = self._spoken_for(sum(self._to_go(self._ledger.epoch(trial)) for trial in running))
+        limit = self._spoken_for(sum(self._to_go(self._usage.epoch(trial)) for trial in running))
         if limit and limit != self._told:
             self._told = limit
             self._control.say(f"NOTICE: {limit}: the running trials will use up the rest: no other starts meanwhile")
         if limit:
             return True
         wall_clock = self._budget.wall_clock
-        first = (self._rungs[0] if self._rungs else 1) * self._ledger.seconds_per_epoch
+        first = (self._rungs[0] if self._rungs else 1) * self._usage.seconds_per_epoch
         if wall_clock is None or self._control.elapsed + first < wall_clock:
             return False
         if not running:
@@ -79,13 +79,13 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         """Epochs that a trial at ``epoch`` is expected to continue for."""
         if self._rungs:
             return next((rung - epoch for rung in self._rungs if rung > epoch), 0.0)
-        length = self._scheduler.fidelity[1] if self._scheduler.fidelity else self._ledger.usual_length
+        length = self._scheduler.fidelity[1] if self._scheduler.fidelity else self._usage.mean_completed_epochs
         return max(0.0, length - epoch)
 
     def _spoken_for(self, epochs: float) -> str:
         """The limit that ``epochs`` more will use up; empty if there is none."""
-        budget, hours = self._budget, self._gpu_hours(epochs * self._ledger.seconds_per_epoch)
-        if budget.epochs is not None and self._ledger.epochs + epochs >= budget.epochs:
+        budget, hours = self._budget, self._gpu_hours(epochs * self._usage.seconds_per_epoch)
+        if budget.epochs is not None and self._usage.epochs + epochs >= budget.epochs:
             return f"budget.epochs {budget.epochs}"
         if budget.gpu_hours is not None and hours >= budget.gpu_hours:
             return f"budget.gpu_hours {budget.gpu_hours:g}"
@@ -95,7 +95,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
 
     def _gpu_hours(self, more_seconds: float = 0.0) -> float:
         """Held so far, and by trials that run ``more_seconds``."""
-        return self._gpus * (self._ledger.held + more_seconds) / 3600
+        return self._gpus * (self._usage.held + more_seconds) / 3600
 
     def _reached(self) -> str:
         budget = self._budget
@@ -104,12 +104,12 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
             return f"{limit} is used up{price}"
         if budget.wall_clock is not None and self._control.elapsed >= budget.wall_clock:
             return f"budget.wall_clock {format_duration(budget.wall_clock)} is used up"
-        if budget.target is not None and self._ledger.has_seen(budget.target):
+        if budget.target is not None and self._usage.has_reached(budget.target):
             best = self._results.best  # it may lack the checkpoint of that report
             if best is not None and best.best is not None:
                 value = self._results.value(best.best)
                 if not self._results.better(budget.target, value):
                     return f"budget.target {budget.target:g} is reached"
-        if budget.patience is not None and self._ledger.fruitless >= budget.patience:
+        if budget.patience is not None and self._usage.trials_since_improvement >= budget.patience:
             return f"budget.patience {budget.patience}: as many trials in a row ended without a new best"
         return ""

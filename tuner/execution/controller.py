@@ -97,19 +97,19 @@ class Controller(RetryingController):
     budget: BudgetStopper
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
-        self._drained: set[RayTrial] = set()
+        self._saved_and_idle: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
         self._idle_kept: dict[PlacementGroupFactory, int] = {}
         """Idle processes that are kept at most, by what their trials asked for."""
         self._idle_since: dict[Any, float] = {}
-        self._room_lacks = ""
+        self._disk_full_reason = ""
         self._by_id: dict[str, RayTrial] = {}
         self._live = StatusFile(self.recorder, self.plan.request)
-        self._ours = options["scheduler"] if isinstance(options["scheduler"], SchedulerAdapter) else None
-        if self._ours:
-            self._ours.course, self._ours.recorder = self.recorder.course, self.recorder
-            self._ours.controller, self._ours.give_up = self, self.give_up
-        failures = FailureStopper(self.plan.spec.failures, self.recorder.ledger, self.control)
+        self._adapter = options["scheduler"] if isinstance(options["scheduler"], SchedulerAdapter) else None
+        if self._adapter:
+            self._adapter.state, self._adapter.recorder = self.recorder.state, self.recorder
+            self._adapter.controller, self._adapter.give_up = self, self.give_up
+        failures = FailureStopper(self.plan.spec.failures, self.recorder.usage, self.control)
         limits = CombinedStopper(self.budget, failures)
         silent = [callback for callback in callbacks if not isinstance(callback, TrialProgressCallback)]
         super().__init__(callbacks=[*silent, self.recorder], stopper=limits, **options)
@@ -167,14 +167,14 @@ class Controller(RetryingController):
                 continue
             revived = self.recorder.storing.insist(functools.partial(restore_trial, trial, results, search))
             self.add_trial(revived)
-            if trial.id in self.recorder.course.paused:
+            if trial.id in self.recorder.state.paused:
                 self._set_trial_status(revived, RayTrial.PAUSED)
 
     def _schedule_trial_train(self, trial: RayTrial) -> None:
         self._schedule_trial_task(
             trial=trial,
-            method_name="train_for",
-            args=(min(TURN_S * max(0, len(self._running_trials) - AT_ONCE), self._watch.least / 4),),
+            method_name="next_reports",
+            args=(min(TURN_S * max(0, len(self._running_trials) - AT_ONCE), self._hang_detector.least / 4),),
             on_result=self._on_training_result,
             on_error=self._trial_task_failure,
         )
@@ -222,7 +222,7 @@ class Controller(RetryingController):
 
     def _storage_lost(self, trial: RayTrial, why: str) -> None:
         self.control.storage_lost(self.recorder.results.folder, why)
-        self._drained.add(trial)
+        self._saved_and_idle.add(trial)
 
     def give_up(self, error: TunerError) -> None:
         """Ends the search with an error that every trial would meet."""
@@ -232,28 +232,30 @@ class Controller(RetryingController):
     # --- who gets a free slot ---
 
     def _maybe_update_trial_queue(self) -> None:
-        if self.control.interrupted or self._lacks_room() or self.recorder.storing.fails:
+        if self.control.interrupted or self._is_disk_full() or self.recorder.storing.fails:
             return
         while len(self._running_trials) + len(self._pending_trials) - self._beside() < self.slots:
             more = not self._search_alg.is_finished()
-            if self._ours and self._ours.fill(more):
+            if self._adapter and self._adapter.fill(more):
                 continue
             busy = [trial.trial_id for trial in self._running_trials | self._pending_trials]
             if not more or self.budget.is_committed(busy) or not self._update_trial_queue(blocking=False):
                 break
-        if self._ours and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
+        if self._adapter and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
             for trial in self._paused_trials - set(self._held):
                 self.stop_trial(trial)
 
-    def _lacks_room(self) -> bool:
+    def _is_disk_full(self) -> bool:
         """Whether nothing may start because the disk is nearly full; where nothing runs either, the search ends."""
-        self._room_lacks = self.recorder.shelf.disk_full_reason()
-        if self._room_lacks and not self._running_trials and not self._trial_to_actor:
+        self._disk_full_reason = self.recorder.retention.disk_full_reason()
+        if self._disk_full_reason and not self._running_trials and not self._trial_to_actor:
             resume = how_to_resume(self.recorder.results.folder)
             remedy = f"make room there, or lower the limit; to continue: {resume}"
-            self.control.fatal = EnvironmentFailure(f"{self._room_lacks}, and no running trial can free any: {remedy}")
+            self.control.fatal = EnvironmentFailure(
+                f"{self._disk_full_reason}, and no running trial can free any: {remedy}"
+            )
             self.control.interrupted = True
-        return bool(self._room_lacks)
+        return bool(self._disk_full_reason)
 
     def _schedule_trial_pause(self, trial: RayTrial, should_checkpoint: bool = True) -> None:
         super()._schedule_trial_pause(trial, should_checkpoint)
@@ -297,7 +299,7 @@ class Controller(RetryingController):
         if success:
             super()._on_trial_reset(trial, success)
         else:
-            self._start_elsewhere(trial)
+            self._replace_process(trial)
 
     def _actor_failed(self, tracked_actor: Any, exception: Exception) -> None:
         trial = self._actor_to_trial.get(tracked_actor)
@@ -305,18 +307,18 @@ class Controller(RetryingController):
             super()._actor_failed(tracked_actor, exception)
             return
         self._lost_while_idle.add(trial)
-        self._start_elsewhere(trial)
+        self._replace_process(trial)
 
     def _trial_task_failure(self, trial: RayTrial, exception: Exception) -> None:
         if trial in self._lost_while_idle:  # the second news of the same death
             self._lost_while_idle.discard(trial)
             return
         if trial in self._resetting_trials:  # what it raises is of the trial that the process ran before
-            self._start_elsewhere(trial)
+            self._replace_process(trial)
             return
         super()._trial_task_failure(trial, exception)
 
-    def _start_elsewhere(self, trial: RayTrial) -> None:
+    def _replace_process(self, trial: RayTrial) -> None:
         """Gives ``trial``, which was about to start in a used process, another one."""
         self._resetting_trials.discard(trial)
         used = self._trial_to_actor.pop(trial)
@@ -333,16 +335,16 @@ class Controller(RetryingController):
     # --- Ctrl-C: running trials continue to their next checkpoint ---
 
     def _maybe_add_actors(self) -> None:
-        if not self.control.interrupted and not self._room_lacks and not self.recorder.storing.fails:
+        if not self.control.interrupted and not self._disk_full_reason and not self.recorder.storing.fails:
             super()._maybe_add_actors()
 
     def _execute_action(self, trial: RayTrial, decision: str, after_save: bool = False) -> None:
         if self.control.interrupted and decision == TrialScheduler.CONTINUE and (after_save or not trial.checkpoint):
-            self._drained.add(trial)
+            self._saved_and_idle.add(trial)
         else:
             super()._execute_action(trial, decision, after_save)
 
     def is_finished(self) -> bool:
-        if self.control.interrupted and self._running_trials <= self._drained:
+        if self.control.interrupted and self._running_trials <= self._saved_and_idle:
             return True
         return bool(super().is_finished())

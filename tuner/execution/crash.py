@@ -60,5 +60,5 @@ def _logged(error: BaseException, folder: RunFolder, lock: Lock) -> str:
         lock.check()
         folder.write(LOG, (folder.read(LOG) if folder.exists(LOG) else b"") + text)
     except (OSError, LockLost) as lost:
-        return f"its traceback could not be written to {folder.shown}/{LOG}: {lost}"
-    return f"traceback: {folder.shown}/{LOG}"
+        return f"its traceback could not be written to {folder.location}/{LOG}: {lost}"
+    return f"traceback: {folder.location}/{LOG}"

@@ -43,7 +43,7 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
     )
 
 
-def new_course(plan: Plan) -> SearchState:
+def new_state(plan: Plan) -> SearchState:
     """A searcher and a scheduler that have seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
@@ -57,7 +57,7 @@ def fit(plan: Plan, task: TrialContext, recorder: Recorder, control: SearchContr
     """Hands the plan to Ray Tune, every option explicit, and returns when the search has ended."""
     resources = plan.spec.resources
     gpus = plan.request.get("GPU", 0) * resources.workers
-    budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.ledger, control)
+    budget = BudgetStopper(plan.spec.budget, plan.spec.scheduler, gpus, recorder.results, recorder.usage, control)
     bundles = tune.PlacementGroupFactory([dict(plan.request)] * resources.workers, strategy=resources.strategy.upper())
     process = trainable_class(
         task, plan.spec.checkpoints.every, plan.spec.scheduler, plan.spec.failures.storage_patience
@@ -67,18 +67,18 @@ def fit(plan: Plan, task: TrialContext, recorder: Recorder, control: SearchContr
     filesystem = None if folder.is_local else folder.filesystem
     tuner = tune.Tuner(
         trainable,
-        tune_config=_tune_config(plan, recorder.course),
+        tune_config=_tune_config(plan, recorder.state),
         run_config=_run_config(folder, filesystem),
     )
     with replaces_rays(recorder, control, budget, plan):
         tuner.fit()
 
 
-def _tune_config(plan: Plan, course: SearchState) -> tune.TuneConfig:
+def _tune_config(plan: Plan, state: SearchState) -> tune.TuneConfig:
     spec = plan.spec
     rays = spec.scheduler if isinstance(spec.scheduler, RayScheduler) else None
     return tune.TuneConfig(
-        search_alg=SearcherAdapter(course),
+        search_alg=SearcherAdapter(state),
         scheduler=rays.build_ray(spec.objective.metric, plan.task.mode) if rays else SchedulerAdapter(),
         num_samples=plan.trials,
         max_concurrent_trials=None,  # the controller counts

@@ -163,7 +163,7 @@ class HungTrialKiller:
     """Kills the processes of trials that hang, each some time after it was asked for its stacks."""
 
     def __init__(self, watch: HangDetector, clock: Callable[[], float] = time.monotonic) -> None:
-        self._watch = watch
+        self._detector = watch
         self._clock = clock
         self._sentenced: dict[str, tuple[Any, float, str]] = {}
         """Of trials that hang: process, when to kill it, why."""
@@ -173,8 +173,8 @@ class HungTrialKiller:
         """``running``: the Ray actors of the running trials by trial."""
         import ray
 
-        self._watch.tick()
-        hung = self._watch.hung(running)
+        self._detector.tick()
+        hung = self._detector.hung(running)
         self._sentenced = {trial: sentence for trial, sentence in self._sentenced.items() if trial in hung}
         for trial, why in hung.items():
             actor, now = running[trial], self._clock()

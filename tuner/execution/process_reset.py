@@ -1,8 +1,8 @@
 """Makes one process fit to run trial after trial, each as if it were the first.
 
 Starting a process and importing torch takes seconds, a trial's own start-up milliseconds, so a process is handed from
-trial to trial (the numbers stand in tests/benchmarks/overhead.py). `fresh_start` undoes what a trial can leave behind
-before the next; `leftovers` finds what cannot be undone, and then a new process replaces this one.
+trial to trial (the numbers stand in tests/benchmarks/overhead.py). `reset` undoes what a trial can leave behind
+before the next; `find_leaks` finds what cannot be undone, and then a new process replaces this one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ProcessState:
             self.log_handlers = tuple(logging.getLogger().handlers)
             self._loaded = True
 
-    def fresh_start(self, working_directory: Path, roots: Sequence[Path], seed: int, cpu: float) -> None:
+    def reset(self, working_directory: Path, roots: Sequence[Path], seed: int, cpu: float) -> None:
         """Brings everything that a trial may have changed back to how a new process has it.
 
         User code (modules under ``roots``) is forgotten, so that its module-level state starts anew with it.
@@ -111,7 +111,7 @@ class ProcessState:
             sys.modules["torch"].manual_seed(TORCH_START_SEED)
         seed_all(seed, torch=False)
 
-    def leftovers(self) -> list[str]:
+    def find_leaks(self) -> list[str]:
         """Why this process must not run another trial, in words; empty when it may.
 
         Call it after a trial's thread has ended.
@@ -121,10 +121,10 @@ class ProcessState:
             child.join(timeout=5)
         gc.collect()
         found = []
-        alive = [t.name for t in threading.enumerate() if t.ident not in self.threads and not _ours(t)]
+        alive = [t.name for t in threading.enumerate() if t.ident not in self.threads and not _is_of_tuner(t)]
         if alive:
             found.append(f"threads still running: {', '.join(sorted(alive))}")
-        found += _torch_leftovers()
+        found += _torch_leaks()
         _trim_heap()
         memory, files = _resident_bytes(), _open_files()
         if self.memory_bytes is None or self.open_files is None:
@@ -203,7 +203,7 @@ def _reset_torch(thread_count: int) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _torch_leftovers() -> list[str]:
+def _torch_leaks() -> list[str]:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return []
@@ -221,7 +221,7 @@ def _torch_leftovers() -> list[str]:
     return found
 
 
-def _ours(thread: threading.Thread) -> bool:
+def _is_of_tuner(thread: threading.Thread) -> bool:
     """Threads of Ray and of libraries that keep a pool for ever belong to the process, not to a trial."""
     if isinstance(thread, threading._DummyThread):  # a thread of C++ code, such as torch's autograd
         return True

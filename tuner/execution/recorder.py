@@ -35,7 +35,7 @@ SAVE_EVERY_S = 5.0
 """How often a running search writes its tables and the snapshot; at most 2 % of the time goes into it."""
 
 LONGEST_SAVE_S = 0.5
-"""Processor time of a save above which a running search writes the course alone: the tables, and the trials of the
+"""Processor time of a save above which a running search writes the state alone: the tables, and the trials of the
 snapshot, come at the end. Both are in the journal, and the search stands still while they are written."""
 
 RETURNED = "returned"
@@ -57,21 +57,21 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        begun: RecoveredSearch,
+        recovered: RecoveredSearch,
         journal: JournalWriter,
         scheduler: SchedulerSpec,
         checkpoints: Checkpoints,
         control: SearchControl,
         listeners: list[Listener],
     ) -> None:
-        self.results = results = begun.results
-        self.course = begun.course
-        self.ledger = begun.ledger
+        self.results = results = recovered.results
+        self.state = recovered.state
+        self.usage = recovered.usage
         self._history = EventApplier(results)
         self._journal = journal
         self.scheduler = scheduler
         self.storing = RunFolderWriter(results.folder, control)
-        self.shelf = CheckpointRetention(results, checkpoints, self.say, self.storing)
+        self.retention = CheckpointRetention(results, checkpoints, self.say, self.storing)
         self._control = control
         self.hosts = ActorHosts()
         self._listeners = listeners
@@ -94,15 +94,15 @@ class Recorder(Callback):  # type: ignore[misc]
         self.results.provenance["notices"] = [*self.results.notices, text]
 
     def _write(self, what: str, **fields: Any) -> None:
-        self.ledger.note({"what": what, **fields})
-        used = {"elapsed": round(self._control.elapsed, 3), "held": round(self.ledger.held, 3)}
+        self.usage.apply({"what": what, **fields})
+        used = {"elapsed": round(self._control.elapsed, 3), "held": round(self.usage.held, 3)}
         self._journal.append(what, **fields, **used)
         self._changed = True
 
     def begin(self) -> None:
         """Takes stock, and ends the trials that the scheduler had ended when the driver was killed."""
-        self.storing.insist(self.shelf.scan)
-        for trial_id in sorted(self.course.stopping):
+        self.storing.insist(self.retention.scan)
+        for trial_id in sorted(self.state.stopping):
             self.ended(self.results.trial(trial_id))
         self.storing.insist(lambda: self._settle(now=True))
 
@@ -111,9 +111,9 @@ class Recorder(Callback):  # type: ignore[misc]
         if self.results.get(ray_trial.trial_id) is None:
             self._write("suggested", trial=ray_trial.trial_id, config=ray_trial.config)
             self._history.suggested(ray_trial.trial_id, ray_trial.config)
-            self.course.add(ray_trial.trial_id, ray_trial.config)
+            self.state.add(ray_trial.trial_id, ray_trial.config)
 
-    def asked(self, more: bool) -> None:
+    def slot_requested(self, more: bool) -> None:
         """The scheduler gave a free slot away, or learned that no trials come."""
         self._write("asked", more=more)
 
@@ -123,7 +123,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("started", trial=trial.trial_id, host=host)
         self._history.started(trial.trial_id, host)
 
-    def decided(self, trial_id: str, decision: Decision | Exploit) -> None:
+    def set_decision(self, trial_id: str, decision: Decision | Exploit) -> None:
         """Notes the decision on the next report of the trial."""
         self._decisions[trial_id] = decision
 
@@ -142,14 +142,14 @@ class Recorder(Callback):  # type: ignore[misc]
         )
         segment = self._segments.pop(ours.id, None)
         if ours.id not in self._decisions:  # without a scheduler of ours; or the trainable says that it is `done`
-            self.decided(ours.id, self.course.report(ours.id, report.step, report.metrics))
+            self.set_decision(ours.id, self.state.report(ours.id, report.step, report.metrics))
         decision = self._decisions.pop(ours.id)
         self._write("reported", **reported(report, decision, segment))
         replaced = next((r for r in ours.reports if r.step == report.step), None) if ours.steps >= report.step else None
         self._history.reported(report, segment)
-        self.shelf.reported(ours, report, replaced)
+        self.retention.reported(ours, report, replaced)
         if segment is not None:
-            self.shelf.copied(ours)
+            self.retention.exploited(ours)
         self._make_room()
         for listener in self._listeners:
             listener.reported(ours, report)
@@ -175,8 +175,10 @@ class Recorder(Callback):  # type: ignore[misc]
         """A checkpoint of ``trial``, below the run folder, is damaged; what is done instead."""
         self._write("lost", trial=trial.id, checkpoint=checkpoint)
         self._history.lost(trial.id, checkpoint)
-        self.shelf.lost(trial.id, checkpoint)
-        self.notify(f"trial {trial.label}: checkpoint {self.results.folder.shown}/{checkpoint}: {problem}; {instead}")
+        self.retention.lost(trial.id, checkpoint)
+        self.notify(
+            f"trial {trial.label}: checkpoint {self.results.folder.location}/{checkpoint}: {problem}; {instead}"
+        )
 
     def paused(self, trial_id: str) -> None:
         """The trial waits at its rung."""
@@ -207,16 +209,16 @@ class Recorder(Callback):  # type: ignore[misc]
                 listener.retried(self.results.trial(trial_id), failure)
 
     def discard_unreported(self, trial: Trial) -> None:
-        """As the shelf's; no trial starts before it is done."""
-        self.storing.later(lambda: self.shelf.discard_unreported(trial))
+        """As that of `CheckpointRetention`; no trial starts before it is done."""
+        self.storing.later(lambda: self.retention.discard_unreported(trial))
 
     def failed(self, trial_id: str, failure: Failure) -> None:
         """It is not tried again."""
         trial = self.results.trial(trial_id)
-        misfit = self._misfit(trial) if failure.kind == "exception" else ""
-        self._end(trial, "failed", f"{failure.message}{misfit}")
+        hint = self._shape_change_hint(trial) if failure.kind == "exception" else ""
+        self._end(trial, "failed", f"{failure.message}{hint}")
 
-    def _misfit(self, trial: Trial) -> str:
+    def _shape_change_hint(self, trial: Trial) -> str:
         """What changed with a donor's checkpoint, where the trial has not reported since: its weights may not fit."""
         segment = trial.segments[-1] if trial.segments else None
         if segment is None or segment.donor is None or segment.after != trial.steps:
@@ -236,40 +238,40 @@ class Recorder(Callback):  # type: ignore[misc]
     def _end(self, trial: Trial, status: Status, reason: str, rung: int | None = None) -> None:
         self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
         self._history.ended(trial.id, status, reason, rung)
-        self.course.end(trial.id, status == "failed")
-        self.shelf.ended(trial)
+        self.state.end(trial.id, status == "failed")
+        self.retention.ended(trial)
         self._make_room()
         for listener in self._listeners:
             listener.ended(trial)
 
     def on_step_end(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
-        self.results.used = Used(self._control.elapsed, self.ledger.epochs, self.ledger.held)
+        self.results.used = Used(self._control.elapsed, self.usage.epochs, self.usage.held)
         for listener in self._listeners:
             listener.tick()
         self.storing.attempt(self._settle)
         if self._changed and not self.storing.fails and time.monotonic() >= self._next_save:
-            begun = time.monotonic()
+            began = time.monotonic()
             self.storing.attempt(self._save if self._whole_took <= LONGEST_SAVE_S else self._save_course)
-            self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - begun))
+            self._next_save = time.monotonic() + max(SAVE_EVERY_S, 50 * (time.monotonic() - began))
 
     def _settle(self, now: bool = False) -> None:
         """Brings the events to the disk, unless ``now`` where that is due; then deletes what they made superfluous."""
         self._journal.sync(now=now or self.storing.fails)
         if self._journal.is_safe:
-            self.shelf.clear()
+            self.retention.clear()
 
     def _make_room(self) -> None:
         """Deletes what is superfluous at once where ``checkpoints.max_gib`` is reached."""
-        if self.shelf.is_full:
+        if self.retention.is_full:
             self.storing.attempt(lambda: self._settle(now=True))
 
     def _save(self, snapshot: bool = True) -> None:
         self._settle(now=True)  # what is derived from events comes after them
-        begun = time.thread_time()
+        began = time.thread_time()
         self.results.save()
         if snapshot:
             self._write_snapshot(lambda: self.results.trials)
-        self._whole_took = time.thread_time() - begun
+        self._whole_took = time.thread_time() - began
         self._changed = False
 
     def _save_course(self) -> None:
@@ -278,7 +280,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._changed = False
 
     def _write_snapshot(self, trials: Callable[[], list[Trial]] | None) -> None:
-        write_snapshot(self.results.folder, Snapshot(self._journal.number, self._control.elapsed, self.course, trials))
+        write_snapshot(self.results.folder, Snapshot(self._journal.number, self._control.elapsed, self.state, trials))
 
     def finish(self) -> None:
         """Settles every trial's status and writes the run folder.
@@ -293,11 +295,11 @@ class Recorder(Callback):  # type: ignore[misc]
                 self._history.paused(trial.id, INTERRUPTED)
             elif trial.status == "pending":
                 trial.reason = self._control.stop_reason or "interrupted before it started"
-        self._pass_over_damaged()
+        self._skip_damaged_checkpoints()
         self.storing.insist(lambda: self._save(snapshot=self._control.returned))
         self.storing.insist(self.results.save_best)
 
-    def _pass_over_damaged(self) -> None:
+    def _skip_damaged_checkpoints(self) -> None:
         """Takes checkpoints that are damaged from the best trial, which may make another one the best."""
         while (trial := self.results.best) and (best := trial.best) and best.checkpoint:
             problem = self.damage_of(self.results.folder / best.checkpoint)
@@ -312,7 +314,7 @@ class Recorder(Callback):  # type: ignore[misc]
             return find_damage(checkpoint)
         return ""
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Says that the run folder is complete: the last that is written, so that a kill before it can be resumed."""
         self.storing.insist(lambda: self._settle(now=True))
         interrupted, reason = not self._control.finished, self._control.reason

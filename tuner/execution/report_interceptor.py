@@ -41,8 +41,8 @@ class ReportInterceptor:
         self._name = scheduler.fidelity[0] if scheduler.fidelity else TRAINING_ITERATION
         self._pass_on = session.report
         session.report = self.report
-        self._hand_over = session._report_training_result
-        session._report_training_result = self._stands
+        self._original_report = session._report_training_result
+        session._report_training_result = self._on_handed_over
         self._syncer = ThreadPoolExecutor(1, "ray_syncer")  # threads of that name may stay when a trial ends
         self.at = 0.0
         """When the trial came to its latest report, on the monotonic clock."""
@@ -75,7 +75,7 @@ class ReportInterceptor:
             self._files = contents(_folder(checkpoint))
         self._pass_on(metrics, checkpoint=checkpoint)
 
-    def _stands(self, result: Any) -> None:
+    def _on_handed_over(self, result: Any) -> None:
         if result.checkpoint is not None:
             self.settle()
             folder = _folder(result.checkpoint)
@@ -84,7 +84,7 @@ class ReportInterceptor:
             if self._may_halt:
                 self.settle()
         self.at = time.monotonic()
-        self._hand_over(result)
+        self._original_report(result)
 
     def settle(self) -> None:
         """Returns when the checkpoint that was written last is on the disk. Raises OSError if it cannot be."""

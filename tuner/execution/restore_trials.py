@@ -67,8 +67,8 @@ def skip_damaged_checkpoints(ray_trial: RayTrial, recorder: Recorder) -> bool:
     if not (problem := recorder.damage_of(RunFolder(latest.checkpoint.filesystem, path, path))):
         return False
     name = f"{RAY}/{trial.id}/{posixpath.basename(path)}"
-    before = [report for report in recorder.shelf.own(trial) if report.checkpoint != name]
-    copy = recorder.shelf.copy(trial)
+    before = [report for report in recorder.retention.resumable(trial) if report.checkpoint != name]
+    copy = recorder.retention.donor_copy(trial)
     if before:
         source, folder = before[-1], str(before[-1].checkpoint)
     elif copy and copy != name:

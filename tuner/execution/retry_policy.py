@@ -92,9 +92,9 @@ def with_micro_batch(config: dict[str, Any], micro_batch: int | None) -> dict[st
 class FailureStopper(Stopper):  # type: ignore[misc]
     """Ends the whole search when too many trials have failed."""
 
-    def __init__(self, rules: Failures, ledger: UsageTracker, control: SearchControl) -> None:
+    def __init__(self, rules: Failures, usage: UsageTracker, control: SearchControl) -> None:
         self._rules = rules
-        self._ledger = ledger
+        self._usage = usage
         self._control = control
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -103,7 +103,7 @@ class FailureStopper(Stopper):  # type: ignore[misc]
     def stop_all(self) -> bool:
         if self._rules.stop_after is None or self._control.stop_reason:
             return bool(self._control.stop_reason)
-        if reason := self._rules.limit_reached(self._ledger.failed, self._ledger.ended):
+        if reason := self._rules.limit_reached(self._usage.failed, self._usage.ended):
             self._control.stop_reason = reason
             self._control.say(f"the search ends: {reason}")
         return bool(reason)

@@ -71,9 +71,9 @@ class RetryingController(PlacedTrials):
     """Ray's control loop, which tries failed trials again as the experiment's ``failures`` say."""
 
     def __init__(self, **options: Any) -> None:
-        self._watch = HangDetector(self.plan.spec.failures.hang_after)
-        self._executioner = HungTrialKiller(self._watch)
-        self._gauge = MemoryMonitor()
+        self._hang_detector = HangDetector(self.plan.spec.failures.hang_after)
+        self._hung_trial_killer = HungTrialKiller(self._hang_detector)
+        self._memory_monitor = MemoryMonitor()
         self._looked = time.monotonic()
         """When what the processes hold was counted last."""
         self._printed: dict[str, int] = {}
@@ -90,12 +90,14 @@ class RetryingController(PlacedTrials):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
-        self._gauge.look()
+        self._memory_monitor.look()
         since, self._looked = self._looked, time.monotonic()
-        self.recorder.ledger.hold((self._actor_manager.num_live_actors + self._places.kept) * (self._looked - since))
+        self.recorder.usage.hold((self._actor_manager.num_live_actors + self._places.kept) * (self._looked - since))
         if self.recorder.storing.fails:  # trials wait for it too
-            self._watch.skip()
-        self._executioner.look({trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials})
+            self._hang_detector.skip()
+        self._hung_trial_killer.look(
+            {trial.trial_id: trial.temporary_state.ray_actor for trial in self._running_trials}
+        )
 
         for trial, (error, deadline) in list(self._unreachable.items()):
             if (cause := cause_of_death(error.actor_id)) or time.monotonic() > deadline:
@@ -121,15 +123,15 @@ class RetryingController(PlacedTrials):
     def _forget(self, trial_id: str) -> None:
         super()._forget(trial_id)
         self._printed.pop(trial_id, None)
-        self._watch.ended(trial_id)
+        self._hang_detector.ended(trial_id)
 
     def _attempt_begins(self, trial: RayTrial) -> None:
         source = trial.latest_checkpoint_result
-        self._watch.started(trial.trial_id, source.metrics.get(TRAINING_ITERATION, 0) if source else 0)
+        self._hang_detector.started(trial.trial_id, source.metrics.get(TRAINING_ITERATION, 0) if source else 0)
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         if RESULT_DUPLICATE not in result:
-            self._watch.reported(trial.trial_id, result[TRAINING_ITERATION])
+            self._hang_detector.reported(trial.trial_id, result[TRAINING_ITERATION])
             self._note_report(trial)
         return super()._process_trial_result(trial, result)
 
@@ -209,11 +211,11 @@ class RetryingController(PlacedTrials):
     def _failure(self, trial: RayTrial, exception: BaseException) -> Failure:
         full = self._node_was_full.get(trial, False)
         if isinstance(exception, RayActorError) and exception.actor_id:
-            full = full or (locate_actor(exception.actor_id).node == _here() and self._gauge.was_full())
+            full = full or (locate_actor(exception.actor_id).node == _here() and self._memory_monitor.was_full())
         return classify(
             exception,
-            self._watch.step(trial.trial_id),
-            hung=self._executioner.killed(trial.trial_id),
+            self._hang_detector.step(trial.trial_id),
+            hung=self._hung_trial_killer.killed(trial.trial_id),
             memory_was_full=full,
             log=self._log_end(trial),
         )
@@ -254,7 +256,7 @@ class RetryingController(PlacedTrials):
         self._queued_trial_decisions.pop(trial.trial_id, None)
         trial.set_config(with_micro_batch(trial.config, micro_batch))
         self._schedule_trial_stop(trial, exception=exception)
-        if trial.trial_id in self.recorder.course.paused:  # it died on its way to pause
+        if trial.trial_id in self.recorder.state.paused:  # it died on its way to pause
             self._set_trial_status(trial, RayTrial.PAUSED)
             self.recorder.paused(trial.trial_id)
         elif after:

@@ -37,11 +37,11 @@ _RAYS = {
 class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     """Passes Ray's news on to our scheduler, and carries out what it decides.
 
-    `tuner.execution.controller.Controller` gives it the course and asks it, through `fill`, whom a free slot belongs
+    `tuner.execution.controller.Controller` gives it the state and asks it, through `fill`, whom a free slot belongs
     to.
     """
 
-    course: SearchState
+    state: SearchState
     recorder: Recorder
     controller: TuneController
     give_up: Callable[[TunerError], None]
@@ -56,8 +56,8 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None: ...
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        decision = self.course.report(trial.trial_id, result[TRAINING_ITERATION], result)
-        self.recorder.decided(trial.trial_id, decision)
+        decision = self.state.report(trial.trial_id, result[TRAINING_ITERATION], result)
+        self.recorder.set_decision(trial.trial_id, decision)
         if isinstance(decision, Exploit):
             return self._exploit(trial, decision, result)
         if decision is Decision.PAUSE and not (result.get(CHECKPOINT_DIR_NAME) or trial.has_checkpoint()):
@@ -66,15 +66,15 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
 
     def fill(self, more: bool) -> bool:
         """Gives one free slot to a paused trial, or ends a paused trial; False if no paused trial may continue."""
-        could_come = self.course.more
-        action = self.course.next_action(more)
+        could_come = self.state.more
+        action = self.state.next_action(more)
         if action is not None or more != could_come:
-            self.recorder.asked(more)
+            self.recorder.slot_requested(more)
         if action is None:
             return False
         trial = self.controller.get_trial(action.trial_id)
         if trial is None:  # a damaged journal told the scheduler that it waits, and not that it has ended
-            self.course.end(action.trial_id, failed=False)
+            self.state.end(action.trial_id, failed=False)
         elif isinstance(action, Resume) and trial.status == RayTrial.RUNNING:  # its checkpoint is still being saved
             self.controller._cached_trial_decisions[trial.trial_id] = TrialScheduler.CONTINUE
         elif isinstance(action, Resume):
@@ -84,7 +84,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
         return True
 
     def _exploit(self, trial: RayTrial, exploit: Exploit, result: dict[str, Any]) -> str:
-        """Ends the trial's course, and lets it continue from a copy of the donor's checkpoint.
+        """Ends the trial's segment, and lets it continue from a copy of the donor's checkpoint.
 
         A copy, because the donor's own may be deleted at its next report, before this trial has read it. The trial
         continues to count its own reports and seconds, so that no two of its reports have the same number. If the
@@ -108,7 +108,7 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
         trial.set_config(with_micro_batch(copy.deepcopy(exploit.configuration), reduced))
         trial.run_metadata.checkpoint_manager._latest_checkpoint_result = _TrainingResult(
             Checkpoint(copied, source.checkpoint.filesystem),
-            {**result, GOES_ON_FROM: self.course.fidelity(after, flat_metrics(source.metrics))},
+            {**result, GOES_ON_FROM: self.state.fidelity(after, flat_metrics(source.metrics))},
         )
         self.controller._set_trial_status(trial, RayTrial.PENDING)
         return str(TrialScheduler.NOOP)

@@ -45,7 +45,7 @@ def check_shared(folder: RunFolder) -> None:
         probe.filesystem.delete_dir(probe.path)
     if problems:
         remedy = "take a path that all nodes mount, or s3://… or gs://…, with --storage"
-        raise EnvironmentFailure(f"storage {folder.parent.shown!r} is not shared: {'; '.join(problems)}; {remedy}")
+        raise EnvironmentFailure(f"storage {folder.parent.location!r} is not shared: {'; '.join(problems)}; {remedy}")
 
 
 def check_visible_here(folder: RunFolder) -> None:

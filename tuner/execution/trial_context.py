@@ -66,7 +66,7 @@ def run_function(
     seed = seed_of(task.seed, config)
     if reduced is not None:
         config["micro_batch"] = reduced
-    process.fresh_start(task.working_directory, task.roots, seed, task.cpu)
+    process.reset(task.working_directory, task.roots, seed, task.cpu)
     os.environ.update(environment or {})
     with understood(), parameters_released():
         trainable = load_trainable(task.trainable, task.roots, task.pickles)

@@ -84,10 +84,10 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         self._saving.begin({})
         session = get_session()
         session.iteration, session.time_total, session.last_report_time = 0, 0.0, time.time()
-        leftovers = self._process.leftovers()
-        if leftovers:
-            print("the process is replaced:", "; ".join(leftovers), flush=True)
-        return not leftovers
+        leaks = self._process.find_leaks()
+        if leaks:
+            print("the process is replaced:", "; ".join(leaks), flush=True)
+        return not leaks
 
     def _trainable_func(self, config: dict[str, Any]) -> Any:
         session, storage = get_session(), self._storage
@@ -139,7 +139,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         self._saving.begin(checkpoint_result.metrics)
         get_session().time_total = checkpoint_result.metrics.get(TIME_TOTAL_S, 0.0)  # Ray starts again from 0
 
-    def train_for(self, seconds: float) -> list[dict[str, Any]]:
+    def next_reports(self, seconds: float) -> list[dict[str, Any]]:
         """The trial's next report; with ``seconds`` also those that come within them, up to one that may stop it.
 
         Called with 0 the trial stands at its report until the next call, as in Ray's ``train``. Otherwise it stands
@@ -154,7 +154,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         if not session.training_started or not session._first_report:  # else it has continued since the last call
             self._since = time.monotonic()
         until, reports = time.monotonic() + seconds, [self.train()]
-        while seconds and not self._stands_at(reports[-1]) and self._reports_again(until):
+        while seconds and not self._must_pause_at(reports[-1]) and self._wait_for_report(until):
             try:
                 reports.append(self.train())
             except Exception as error:  # noqa: BLE001 - the next call raises it: what was reported before comes first
@@ -162,12 +162,12 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
                 break
         return reports
 
-    def _stands_at(self, report: dict[str, Any]) -> bool:
+    def _must_pause_at(self, report: dict[str, Any]) -> bool:
         return (
             RESULT_DUPLICATE in report or SHOULD_CHECKPOINT in report or bool(report.get(DONE)) or self._saving.decides
         )
 
-    def _reports_again(self, until: float) -> bool:
+    def _wait_for_report(self, until: float) -> bool:
         """Lets the trial continue; whether it has reported again before ``until``, on the monotonic clock."""
         session = get_session()
         self._since = time.monotonic()

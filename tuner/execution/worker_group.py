@@ -94,7 +94,7 @@ def ranks(
             actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))
             for rank, (actor, environment) in enumerate(zip(actors, others, strict=True), start=1)
         ]
-        threading.Thread(target=_watch, args=(calls, over, failed), name="ray_ranks", daemon=True).start()
+        threading.Thread(target=_await_calls, args=(calls, over, failed), name="ray_ranks", daemon=True).start()
         try:
             yield first | interface()
         except Exception as error:
@@ -176,7 +176,7 @@ def _start(task: TrialContext, place: PlacementGroup, rank: int) -> Any:
     )
 
 
-def _watch(calls: list[Any], over: threading.Event, failed: Callable[[BaseException], None]) -> None:
+def _await_calls(calls: list[Any], over: threading.Event, failed: Callable[[BaseException], None]) -> None:
     left = calls
     while left and not over.is_set():
         done, left = ray.wait(left, timeout=1.0)

@@ -196,7 +196,7 @@ def _change_kinds(document: Document, overrides: list[tuple[str, Any]], roots: t
 
 
 def _override(document: Document, key: str, value: Any) -> None:
-    document.graft(tuple(key.split(".")), _parsed(key, value))
+    document.set_at(tuple(key.split(".")), _parsed(key, value))
 
 
 def _parsed(key: str, value: Any) -> Document:
@@ -228,7 +228,7 @@ def _space(
             problems.append(Problem(place, "search_space", _not_found(value, roots)))
             return None, None
         try:
-            document.graft(path, _read_file(file))
+            document.set_at(path, _read_file(file))
         except InputError as error:
             problems.extend(error.problems)
             return None, None
@@ -238,7 +238,7 @@ def _space(
             with no_exit():
                 takes_trial = is_objective(attribute)
             if takes_trial:
-                document.graft(path, Document(plain(space_from_objective(attribute), value), value, {(): place}))
+                document.set_at(path, Document(plain(space_from_objective(attribute), value), value, {(): place}))
             elif overrides:
                 keys = ", ".join(key for key, _ in overrides)
                 message = f"{value} is a Python object: --set {keys} cannot change it"

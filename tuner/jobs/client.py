@@ -285,7 +285,7 @@ def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: Cluster
     source, here = RunFolder.at(storage) / name, RunFolder.at(target / name)
     if "://" in storage or source.exists():
         if not source.exists():
-            raise EnvironmentFailure(f"{source.shown}: there is nothing (yet)")
+            raise EnvironmentFailure(f"{source.location}: there is nothing (yet)")
         source.copy_to(here)
     elif cluster is not None:
         (target / name).mkdir(parents=True, exist_ok=True)
@@ -300,6 +300,6 @@ def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: Cluster
             raise EnvironmentFailure(f"rsync of {at}: {' '.join(done.stderr.split())}")
     else:
         raise EnvironmentFailure(
-            f"{source.shown} is on the cluster, and not to be read here: give --cluster FILE, from whose head it comes"
+            f"{source.location} is on the cluster, and cannot be read here: give --cluster FILE, which names its head"
         )
     return target / name

@@ -101,7 +101,7 @@ def drive(
         deaths = deaths + 1 if size == last_size else 1
         last_size = size
         if deaths > MAX_DEATHS:
-            raise EnvironmentFailure(f"{folder.shown}: killed {deaths} times without progress (signal {-status})")
+            raise EnvironmentFailure(f"{folder.location}: killed {deaths} times without progress (signal {-status})")
         print(f"NOTICE: the search was killed (signal {-status}); it continues from its journal", file=sys.stderr)
 
 
@@ -167,16 +167,16 @@ def _begin(job: Job, resume: bool) -> None:
     if resume:
         _check_resumable(run)
     elif run_exists(run) or job.is_kept():
-        raise InputError(f"--name {job.name!r} is taken: there is a run {run.shown}; choose another name")
+        raise InputError(f"--name {job.name!r} is taken: there is a run {run.location}; choose another name")
     job.keep(Path.cwd())
 
 
 def _check_resumable(run: RunFolder) -> None:
     """Raises InputError if there is no such run, it came to its end, or a process works on it."""
     if not run_exists(run):
-        raise InputError(f"there is no run {run.shown} to resume")
+        raise InputError(f"there is no run {run.location} to resume")
     if load_latest(run).provenance.get("interrupted") is False:
-        raise InputError(f"{run.shown}: nothing to resume: the search came to its end")
+        raise InputError(f"{run.location}: nothing to resume: the search came to its end")
     with locked(run, patience=LOCK_S):
         pass  # the record of a job that works on it must not be replaced
 

@@ -90,7 +90,7 @@ class Job:
             record = json.dumps(asdict(self), indent=2).encode()
             self.folder.write(_RECORD, record, private=True)  # last: what has it, is whole
         except OSError as error:
-            raise EnvironmentFailure(f"{self.folder.shown} cannot be written: {error}") from None
+            raise EnvironmentFailure(f"{self.folder.location} cannot be written: {error}") from None
 
     def unpack(self, target: Path) -> None:
         """Puts the code of its record below ``target``, as it was sent. Raises EnvironmentFailure."""
@@ -100,7 +100,7 @@ class Job:
                 list_code(target, archive.getnames())
         except (OSError, EOFError, tarfile.TarError, zlib.error, *_WRONG_LINKS) as error:
             told = " ".join(str(error).split())
-            raise EnvironmentFailure(f"{(self.folder / _CODE).shown} cannot be read: {told}") from None
+            raise EnvironmentFailure(f"{(self.folder / _CODE).location} cannot be read: {told}") from None
 
     def delete(self) -> None:
         """Deletes its record, if there is one."""
@@ -142,5 +142,7 @@ def stored_jobs(storage: str, name: str) -> Job:
         if told.name != name:
             raise ValueError(f"it is of a job {told.name!r}")
     except (OSError, ValueError) as error:
-        raise EnvironmentFailure(f"{(folder / _RECORD).shown} cannot be read: {' '.join(str(error).split())}") from None
+        raise EnvironmentFailure(
+            f"{(folder / _RECORD).location} cannot be read: {' '.join(str(error).split())}"
+        ) from None
     return Job(name, storage, told.command, Submitter(told.submitter.who, told.submitter.versions))

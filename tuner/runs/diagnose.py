@@ -66,8 +66,8 @@ def run_state(results: ResultSet) -> tuple[str, str]:
             return "running", f"running: {who}"
         return "silent", (
             f"{who} has said nothing for {format_duration(silent)}: its Ray may be gone or the machine overloaded; see "
-            f"{results.folder.shown}/run.log, or stop it (python -m tuner stop {results.folder.word}) and continue: "
-            f"{resume}"
+            f"{results.folder.location}/run.log, or stop it (python -m tuner stop {results.folder.quoted}) and "
+            f"continue: {resume}"
         )
     if interrupted is False:
         by = results.provenance.get("ended_by")

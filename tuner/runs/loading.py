@@ -46,7 +46,7 @@ def runs(storage: RunFolder) -> list[RunFolder]:
     try:
         folders = [storage / name for name in storage.folders()]
     except OSError as error:
-        raise EnvironmentFailure(f"storage {storage.shown} cannot be listed: {reason(error)}") from None
+        raise EnvironmentFailure(f"storage {storage.location} cannot be listed: {reason(error)}") from None
     return [folder for folder in folders if _may_be_run(folder)]
 
 
@@ -70,9 +70,9 @@ def find_run(run: str | Path, storage: str) -> RunFolder:
             if is_run(candidate):
                 return candidate
         except OSError as error:
-            raise EnvironmentFailure(f"run {_short(candidate.shown)} cannot be read: {reason(error)}") from None
+            raise EnvironmentFailure(f"run {_short(candidate.location)} cannot be read: {reason(error)}") from None
     known = [folder.path.rpartition("/")[2] for folder in runs(RunFolder.at(storage))]
-    looked = ", ".join(candidate.shown for candidate in candidates)
+    looked = ", ".join(candidate.location for candidate in candidates)
     near = difflib.get_close_matches(str(run), known, n=1)
     hint = (
         did_you_mean(str(run), list(dict.fromkeys([*known[-8:], *near])))
@@ -122,7 +122,7 @@ def load_latest(folder: RunFolder, partial: bool = False) -> ResultSet:
     told.unreadable = results.unreadable
     if not damage:
         return told
-    told.unreadable.append(f"{folder.shown}: the journal: {damage}")
+    told.unreadable.append(f"{folder.location}: the journal: {damage}")
     results.provenance = told.provenance
     behind = sum(len(t.reports) for t in results.trials) <= sum(len(t.reports) for t in told.trials)
     return told if behind or not results.spec else results
@@ -158,9 +158,9 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
         try:
             yield
         except FileNotFoundError:
-            problems.append(f"{folder.shown}: {name} is missing: the run folder is damaged")
+            problems.append(f"{folder.location}: {name} is missing: the run folder is damaged")
         except (ValueError, csv.Error, InputError, OSError) as error:
-            problems.append(f"{folder.shown}: {name} cannot be read: {type(error).__name__}: {_line(error)}")
+            problems.append(f"{folder.location}: {name} cannot be read: {type(error).__name__}: {_line(error)}")
 
     bests: list[tuple[Trial, Report]] = []
     with reading(EXPERIMENT):
@@ -168,7 +168,7 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
         results.spec = recorded(spec_of(read_yaml(text, EXPERIMENT).value))
     with reading(PROVENANCE):
         results.provenance, wrong = mapping(Provenance, folder.read(PROVENANCE, MAX_CONFIG_BYTES))
-        problems += [f"{folder.shown}: {PROVENANCE}: {text}: it is left out" for text in wrong]
+        problems += [f"{folder.location}: {PROVENANCE}: {text}: it is left out" for text in wrong]
     with reading(TRIALS):
         bests = read_trials(results, folder.read(TRIALS, MAX_TABLE_BYTES).decode())
     whole = False

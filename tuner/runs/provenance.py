@@ -136,8 +136,8 @@ def pickles_of(results: ResultSet, trust: bool = False) -> tuple[Pickled, ...]:
             found.append(Pickled.read(results.folder, inside(file), trust))
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{results.folder.shown}: {file}, the search's own function, cannot be read ({error}): pass it again, "
-                f"in Python with resume(trainable=FUNCTION)"
+                f"{results.folder.location}: {file}, the search's own function, cannot be read ({error}): pass it "
+                f"again, in Python with resume(trainable=FUNCTION)"
             ) from None
     return tuple(found)
 
@@ -149,5 +149,5 @@ def roots(results: ResultSet) -> tuple[Path, ...]:
     """
     if "roots" not in results.provenance:
         missing = "provenance.json has no 'roots', the folders in which the files of its experiment lie"
-        raise EnvironmentFailure(f"{results.folder.shown}: {missing}: the run folder is damaged")
+        raise EnvironmentFailure(f"{results.folder.location}: {missing}: the run folder is damaged")
     return tuple(map(Path, results.provenance["roots"]))

@@ -131,9 +131,9 @@ def _whole(candidates: Iterable[_Found]) -> tuple[_Found, tuple[str, ...]]:
     for found in candidates:
         problem = find_damage(found.checkpoint)
         if not problem:
-            other = f"; restored is {found.checkpoint.shown}, trial {found.trial}, step {found.recorded['step']}"
+            other = f"; restored is {found.checkpoint.location}, trial {found.trial}, step {found.recorded['step']}"
             return found, tuple(text + other for text in problems)
-        problems.append(f"checkpoint {found.checkpoint.shown} is damaged: {problem}")
+        problems.append(f"checkpoint {found.checkpoint.location} is damaged: {problem}")
     raise EnvironmentFailure(f"{'; '.join(problems)}; the run has no other one to restore")
 
 
@@ -152,7 +152,7 @@ def _kept(results: ResultSet) -> Iterator[_Found]:
         front = [(trial.id, metrics_line(results.values(trial.best))) for trial in results.front if trial.best]
         choices = ", ".join(f"{trial} ({values})" for trial, values in front[:SHOWN])
         raise InputError(
-            f"{results.folder.shown} has several objectives and no single best trial: choose one of its front of "
+            f"{results.folder.location} has several objectives and no single best trial: choose one of its front of "
             f"{len(front)} as TRIAL: {choices}"
         )
     folder = results.folder / BEST
@@ -161,9 +161,9 @@ def _kept(results: ResultSet) -> Iterator[_Found]:
         recorded = parsed(folder.read("metrics.json", MAX_CONFIG_BYTES))
         checked(Recorded, recorded)
     except FileNotFoundError:
-        raise InputError(f"{folder.shown} does not exist: the run has no result yet") from None
+        raise InputError(f"{folder.location} does not exist: the run has no result yet") from None
     except (ValueError, OSError) as error:
-        raise EnvironmentFailure(f"{folder.shown} is damaged: {error}") from None
+        raise EnvironmentFailure(f"{folder.location} is damaged: {error}") from None
     trial = recorded.pop("trial")
     if not folder.exists("checkpoint"):
         raise _no_model(results)
@@ -176,7 +176,7 @@ def _restorable(results: ResultSet, name: str) -> Iterator[_Found]:
     trial = next((trial for trial in results.trials if name in (trial.id, str(trial.number))), None)
     if trial is None:
         known = [trial.id for trial in results.rank(results.trials)]
-        raise InputError(f"TRIAL: {results.folder.shown} has no trial {name!r}; {did_you_mean(name, known[:SHOWN])}")
+        raise InputError(f"TRIAL: {results.folder.location} has no trial {name!r}; {did_you_mean(name, known[:SHOWN])}")
     if trial.best is None:
         raise InputError(f"TRIAL: trial {trial.label} reported nothing: there is no model to restore")
     if trial.best.checkpoint is None:
@@ -191,7 +191,9 @@ def _restorable(results: ResultSet, name: str) -> Iterator[_Found]:
 
 
 def _no_model(results: ResultSet) -> InputError:
-    return InputError(f"the trainable of {results.folder.shown} reported no checkpoints: there is no model to restore")
+    return InputError(
+        f"the trainable of {results.folder.location} reported no checkpoints: there is no model to restore"
+    )
 
 
 def _evaluate(trainable: Trainable, config: dict[str, Any], checkpoint: Path, split: str) -> dict[str, float]:

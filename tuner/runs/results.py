@@ -98,7 +98,7 @@ class ResultSet:
         """The command that restores the model of ``trial``, one of the front."""
         chosen = f" {trial.id}" if self.has_front else ""
         test = " --test" if self.provenance.get("can_evaluate") else ""
-        return f"python -m tuner best {self.folder.word}{chosen}{test}"
+        return f"python -m tuner best {self.folder.quoted}{chosen}{test}"
 
     def get(self, trial_id: str) -> Trial | None:
         """The trial of that id; None if there is none."""
@@ -343,7 +343,7 @@ def write_json(folder: RunFolder, name: str, value: Any) -> None:
 
 def how_to_resume(folder: RunFolder) -> str:
     """The command that continues the run in ``folder``."""
-    return f"python -m tuner resume {folder.word}"
+    return f"python -m tuner resume {folder.quoted}"
 
 
 def why_and_remedy(results: ResultSet) -> str:

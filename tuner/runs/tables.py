@@ -211,9 +211,9 @@ def read_lineage(results: ResultSet, content: Any) -> None:
     found = {name: [Segment(**dict(s)) for s in segments] for name, segments in checked(Segments, content).items()}
     for name, segments in found.items():
         if any(results.get(each) is None for each in (name, *(s.donor for s in segments)) if each is not None):
-            raise ValueError(f"the course of trial {name!r} names a trial that trials.csv does not have")
+            raise ValueError(f"the segment of trial {name!r} names a trial that trials.csv does not have")
         if segments and (segments[0].after, segments[0].donor) != (0, None):
-            raise ValueError(f"the course of trial {name!r} has no beginning")
+            raise ValueError(f"the segment of trial {name!r} has no beginning")
     _check_ends(found)
     for name, segments in found.items():
         results.trial(name).segments = segments

@@ -41,7 +41,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a trial's course with one configuration (population-based training changes it in mid-course)."""
+    """A part of a trial with one configuration: population-based training changes it in mid-trial."""
 
     after: int
     """The trial's report after which it begins."""

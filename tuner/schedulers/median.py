@@ -62,29 +62,29 @@ class MedianStopping(Scheduler):
     def __init__(self, spec: Median, sign: int) -> None:
         self._spec = spec
         self._sign = sign
-        self._courses: dict[str, _Course] = {}
+        self._curves: dict[str, _Course] = {}
         self._means: dict[int, list[float]] = {}
         """At each step: the sorted running means of the trials that reported there, ended ones included."""
 
     def add(self, trial_id: str, configuration: Configuration) -> None:
-        self._courses[trial_id] = _Course()
+        self._curves[trial_id] = _Course()
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:
-        course, quality = self._courses[trial_id], self._sign * value
+        curve, quality = self._curves[trial_id], self._sign * value
         if step >= self._spec.max_t:
             return Decision.STOP
-        if step <= course.step:  # it restarted from a checkpoint: this was counted
+        if step <= curve.step:  # it restarted from a checkpoint: this was counted
             return Decision.CONTINUE
-        course.step, course.best = step, max(course.best, quality)
+        curve.step, curve.best = step, max(curve.best, quality)
         if step < self._spec.grace_period:
             return Decision.CONTINUE
-        course.total += quality
-        course.count += 1
+        curve.total += quality
+        curve.count += 1
         others = self._means.setdefault(step, [])
         enough = len(others) >= self._spec.min_samples_required
-        worse = enough and course.best < quantile(others, 0.5)
-        insort(others, course.total / course.count)
+        worse = enough and curve.best < quantile(others, 0.5)
+        insort(others, curve.total / curve.count)
         return Decision.STOP if worse else Decision.CONTINUE
 
     def remove(self, trial_id: str) -> None:
-        self._courses.pop(trial_id, None)
+        self._curves.pop(trial_id, None)

@@ -85,7 +85,7 @@ class CheckpointRetention:
         for trial in self._results.trials:
             present = {f"{RAY}/{trial.id}/{name}" for name in folders.get(trial.id, [])}
             forget_checkpoints(trial, present)
-            self._hold(trial.id, [report for report in trial.reports if report.checkpoint])
+            self._set_kept(trial.id, [report for report in trial.reports if report.checkpoint])
             for report in self._held.get(trial.id, []):
                 self._came(str(report.checkpoint))
             copy = _copy(trial)
@@ -96,7 +96,7 @@ class CheckpointRetention:
             self._thin_out(trial)
         self._limit()
 
-    def copied(self, trial: Trial) -> None:
+    def exploited(self, trial: Trial) -> None:
         """The trial's latest segment starts from a copy of another's checkpoint."""
         if trial.id in self._copies:
             self._forget(self._copies[trial.id])
@@ -128,19 +128,19 @@ class CheckpointRetention:
 
     def lost(self, trial_id: str, checkpoint: str) -> None:
         """A checkpoint is damaged."""
-        self._hold(trial_id, [report for report in self._held.get(trial_id, []) if report.checkpoint != checkpoint])
+        self._set_kept(trial_id, [report for report in self._held.get(trial_id, []) if report.checkpoint != checkpoint])
         if self._copies.get(trial_id) == checkpoint:
             del self._copies[trial_id]
         self._forget(checkpoint)
 
     # --- what a trial continues from ---
 
-    def own(self, trial: Trial) -> list[Report]:
+    def resumable(self, trial: Trial) -> list[Report]:
         """Its reports whose checkpoints it may continue from: those made since it last continued from another trial."""
         after = trial.segments[-1].after if trial.segments else 0
         return [report for report in self._held.get(trial.id, []) if report.step > after]
 
-    def copy(self, trial: Trial) -> str | None:
+    def donor_copy(self, trial: Trial) -> str | None:
         """The copy of another trial's checkpoint that it last continued from, below the run folder while kept."""
         return self._copies.get(trial.id)
 
@@ -155,10 +155,12 @@ class CheckpointRetention:
         free = found[-1]
         if free >= limit * GIB:
             if self._told_lack:
-                self._say(f"{folder.shown}: there is room again: trials start")
+                self._say(f"{folder.location}: there is room again: trials start")
                 self._told_lack = False
             return ""
-        reason = f"{folder.shown}: its disk has {format_bytes(free)} free, less than checkpoints.min_free_gib {limit:g}"
+        reason = (
+            f"{folder.location}: its disk has {format_bytes(free)} free, less than checkpoints.min_free_gib {limit:g}"
+        )
         if not self._told_lack:
             self._say(f"{reason}: no trial starts until there is room; running ones continue")
             self._told_lack = True
@@ -166,7 +168,7 @@ class CheckpointRetention:
 
     def _thin_out(self, trial: Trial) -> None:
         """Forgets what ``trial`` by itself does not need."""
-        if trial.id in self._copies and (trial.has_ended or len(self.own(trial)) > 1):
+        if trial.id in self._copies and (trial.has_ended or len(self.resumable(trial)) > 1):
             self._forget(self._copies.pop(trial.id))  # before, it is what the trial continues from in need
         held = self._held.get(trial.id, [])
         self._delete(trial, deletable(held, self._results, self._limits.keep_per_trial, trial.has_ended))
@@ -208,7 +210,7 @@ class CheckpointRetention:
         """The trials that have checkpoints."""
         return [self._results.trial(trial_id) for trial_id in self._held]
 
-    def _hold(self, trial_id: str, reports: list[Report]) -> None:
+    def _set_kept(self, trial_id: str, reports: list[Report]) -> None:
         """The checkpoints that the trial has are those of ``reports``."""
         if reports:
             self._held[trial_id] = reports
@@ -256,7 +258,7 @@ class CheckpointRetention:
             return
         for folder in gone:
             self._forget(folder)
-        self._hold(trial.id, [report for report in self._held.get(trial.id, []) if report.checkpoint not in gone])
+        self._set_kept(trial.id, [report for report in self._held.get(trial.id, []) if report.checkpoint not in gone])
         _take_out(trial, gone)
 
     def _forget(self, folder: str) -> None:

@@ -89,7 +89,7 @@ class SearchControl:
     def storage_lost(self, folder: RunFolder, error: object) -> None:
         """``folder`` cannot be written any more."""
         remedy = f"mend that; to continue the search: {how_to_resume(folder)}"
-        self.fatal = EnvironmentFailure(f"{folder.shown} cannot be written: {error}; {remedy}")
+        self.fatal = EnvironmentFailure(f"{folder.location} cannot be written: {error}; {remedy}")
         self.interrupted = True
 
     def lock_lost(self, folder: RunFolder, error: LockLost) -> None:

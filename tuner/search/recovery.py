@@ -21,7 +21,7 @@ from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.search.emitted_events import one_by_one
 from tuner.search.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.search.state import SearchState
-from tuner.search.usage import UsageTracker, ledger_of
+from tuner.search.usage import UsageTracker, usage_of
 from tuner.storage.folder import RunFolder
 
 
@@ -43,7 +43,7 @@ class StoredSearch:
     """Whether Python objects are opened whoever pickled them."""
     elapsed: float = 0.0
     """Seconds of the search, as the journal tells."""
-    ledger: UsageTracker = field(default_factory=lambda: UsageTracker(()))
+    usage: UsageTracker = field(default_factory=lambda: UsageTracker(()))
     """What the events add up to."""
     ends: dict[str, int] = field(default_factory=dict)
     """Of each trial that ended: the number of the event."""
@@ -54,14 +54,14 @@ class StoredSearch:
         """Takes account of an event that was appended to the journal after it was read."""
         EventApplier(self.results).apply(event)
         self.note(event)
-        self.ledger.note(event)
+        self.usage.apply(event)
 
     def add_up(self, events: Iterable[Event]) -> None:
-        """Begins the ledger anew with ``events``, of which the first says what the trials are compared by."""
+        """Counts the usage anew from ``events``, of which the first says what the trials are compared by."""
         for event in one_by_one(events):
             if event["what"] == "began":
-                self.ledger = ledger_of(self.results)
-            self.ledger.note(event)
+                self.usage = usage_of(self.results)
+            self.usage.apply(event)
 
     def note(self, event: Event) -> None:
         """Takes account of the next event of the journal."""
@@ -90,8 +90,8 @@ class RecoveredSearch:
     """A search as it was at its last known event."""
 
     results: ResultSet
-    course: SearchState
-    ledger: UsageTracker
+    state: SearchState
+    usage: UsageTracker
     elapsed: float
     notices: list[str] = field(default_factory=list)
 
@@ -124,15 +124,15 @@ def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
     stock.add_up(applied())
     if not stock.results.spec:
         lost = f"neither its journal nor {EXPERIMENT} tells what was searched"
-        raise InputError(f"{folder.shown}: {lost}: nothing to resume; the journal stays as it is")
+        raise InputError(f"{folder.location}: {lost}: nothing to resume; the journal stays as it is")
     if unusable:
-        stock.notices.append(f"{folder.shown}: state.pkl {unusable}: the journal is played from its start instead")
+        stock.notices.append(f"{folder.location}: state.pkl {unusable}: the journal is played from its start instead")
     if reader.damage or (stock.snapshot and stock.snapshot.number > reader.number) or reader.number == 0:
         whole = stock.snapshot is not None and stock.snapshot.trials is not None
         if reader.number == 0 and not whole and (files.trials or not files.spec):
             raise InputError(
-                f"{folder.shown}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
-                f"what its tables hold: python -m tuner show {folder.word}"
+                f"{folder.location}: neither its journal nor a snapshot that can be used is left: nothing to resume; "
+                f"what its tables hold: python -m tuner show {folder.quoted}"
             )
         _repair(stock, reader)
     if not reader.damage or stock.last["what"] == "left":  # else the end may be among what is lost
@@ -143,35 +143,35 @@ def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
 def _repair(stock: StoredSearch, reader: JournalReader) -> None:
     """Makes journal and snapshot agree on what is left of both: a kill at any moment leaves it to be done again."""
     folder, snapshot = stock.results.folder, stock.snapshot
-    known, elapsed, course = reader.number, stock.elapsed, None
+    known, elapsed, state = reader.number, stock.elapsed, None
     if snapshot:
         known, elapsed = max(known, snapshot.number), max(elapsed, snapshot.elapsed)
     if snapshot and snapshot.trials:
-        course = None if _extended(stock.tail) else snapshot.course
+        state = None if _extended(stock.tail) else snapshot.state
         stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
         elapsed = _replay(stock.tail, EventApplier(stock.results), None, snapshot.elapsed)
         try:
-            _replay(stock.tail, None, course, elapsed, adopt=holes)
+            _replay(stock.tail, None, state, elapsed, adopt=holes)
         except ReplayDiverged:  # what the two have together is played into a new searcher
-            course = None
+            state = None
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
-    events.append({"what": "recovered", "elapsed": elapsed, "held": stock.ledger.held})
+    events.append({"what": "recovered", "elapsed": elapsed, "held": stock.usage.held})
     events += [stock.last] if stock.last["what"] == "left" else []  # the run had come to its end
     stock.snapshot, stock.tail, stock.superseded = None, [], set()
     stock.ends = {event["trial"]: n for n, event in enumerate(events, known + 1) if event["what"] == "trial"}
     stock.add_up({**event, "n": number} for number, event in enumerate(events, known + 1))
-    if course:
-        stock.snapshot = Snapshot(known + len(events), elapsed, course, lambda: stock.results.trials)
+    if state:
+        stock.snapshot = Snapshot(known + len(events), elapsed, state, lambda: stock.results.trials)
         write_snapshot(folder, stock.snapshot)
     rewrite(folder, known + 1, events)
     damage = reader.damage or f"the events after number {reader.number} are lost"
-    stock.notices.append(f"{folder.shown}: the journal: {damage}; the search continues with what is left")
+    stock.notices.append(f"{folder.location}: the journal: {damage}; the search continues with what is left")
 
 
-def recover(stock: StoredSearch, new_course: Callable[[], SearchState], anew: bool = False) -> RecoveredSearch:
+def recover(stock: StoredSearch, new_state: Callable[[], SearchState], anew: bool = False) -> RecoveredSearch:
     """The search of ``stock``; ``anew`` if it was extended just now.
 
     If it was extended since the snapshot, or there is none, all events are played into a new searcher and scheduler.
@@ -179,32 +179,32 @@ def recover(stock: StoredSearch, new_course: Callable[[], SearchState], anew: bo
     results, snapshot = stock.results, stock.snapshot
     if snapshot and not anew and not _extended(stock.tail):
         with contextlib.suppress(ReplayDiverged):  # a searcher may keep state outside of its pickle: then all is played
-            elapsed = _replay(stock.tail, None, snapshot.course, snapshot.elapsed)
-            _agree(results, snapshot.course)
-            return RecoveredSearch(results, snapshot.course, stock.ledger, elapsed, stock.notices)
+            elapsed = _replay(stock.tail, None, snapshot.state, snapshot.elapsed)
+            _agree(results, snapshot.state)
+            return RecoveredSearch(results, snapshot.state, stock.usage, elapsed, stock.notices)
 
     def played(adopt: bool) -> RecoveredSearch:
-        course, events = new_course(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
-        elapsed = _replay(events, None, course, 0.0, adopt, stock.superseded)
-        _agree(results, course)
-        return RecoveredSearch(results, course, stock.ledger, elapsed, stock.notices)
+        state, events = new_state(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
+        elapsed = _replay(events, None, state, 0.0, adopt, stock.superseded)
+        _agree(results, state)
+        return RecoveredSearch(results, state, stock.usage, elapsed, stock.notices)
 
     try:
         return played(adopt=False)
     except ReplayDiverged as divergence:
         told = f"{divergence}; the searcher learns from all trials, and its further draws are others"
-        stock.notices.append(f"{results.folder.shown}: {told}")
+        stock.notices.append(f"{results.folder.location}: {told}")
         return played(adopt=True)
 
 
-def _agree(results: ResultSet, course: SearchState) -> None:
-    """Lets ``course`` hold those trials for running that run, where a damaged journal told it otherwise."""
+def _agree(results: ResultSet, state: SearchState) -> None:
+    """Lets ``state`` hold those trials for running that run, where a damaged journal told it otherwise."""
     running = {trial.id: trial for trial in results.trials if not trial.has_ended}
-    for trial_id in sorted(course.open - running.keys()):
+    for trial_id in sorted(state.open - running.keys()):
         known = results.get(trial_id)
-        course.end(trial_id, known is not None and known.status == "failed")
-    for trial_id in sorted(running.keys() - course.open):
-        course.add(trial_id, running[trial_id].first_config)
+        state.end(trial_id, known is not None and known.status == "failed")
+    for trial_id in sorted(running.keys() - state.open):
+        state.add(trial_id, running[trial_id].first_config)
 
 
 def _extended(events: Iterable[Event]) -> bool:
@@ -217,18 +217,18 @@ def _opened(events: Iterable[Event], folder: RunFolder, trust: bool) -> Iterator
         try:
             yield opened(event, trust) if event["what"] in ("suggested", "trial") or "segment" in event else event
         except InputError as error:
-            raise InputError(f"{folder.shown}: event {event['n']} of the journal: {error}") from None
+            raise InputError(f"{folder.location}: event {event['n']} of the journal: {error}") from None
 
 
 def _replay(
     events: Iterable[Event],
     history: EventApplier | None,
-    course: SearchState | None,
+    state: SearchState | None,
     elapsed: float,
     adopt: bool = False,
     superseded: Collection[int] = (),
 ) -> float:
-    """Applies ``events`` to ``history`` and ``course``, if they are given. Returns the second of the search then.
+    """Applies ``events`` to ``history`` and ``state``, if they are given. Returns the second of the search then.
 
     ``adopt``: the searcher gets the configurations that ran, and is not asked again. ``superseded``: numbers of events
     that ended a trial which was reopened: for the search it never ended. Raises ReplayDiverged.
@@ -242,25 +242,25 @@ def _replay(
 
     for event in one_by_one(applied()):
         elapsed = event.get("elapsed", elapsed)
-        if course:
-            _tell(course, event, adopt, superseded)
+        if state:
+            _tell(state, event, adopt, superseded)
     return elapsed
 
 
-def _tell(course: SearchState, event: Event, adopt: bool, superseded: Collection[int]) -> None:
-    """Lets ``course`` learn what ``event`` tells; of trials whose suggestion is lost it knows nothing."""
+def _tell(state: SearchState, event: Event, adopt: bool, superseded: Collection[int]) -> None:
+    """Lets ``state`` learn what ``event`` tells; of trials whose suggestion is lost it knows nothing."""
     trial_id = event.get("trial", "")
     match event["what"]:
         case "suggested":
             config = event["config"]
             if adopt:
-                course.searcher.register(trial_id, config)
-            elif (suggested := course.suggest(trial_id)) != config:
+                state.searcher.register(trial_id, config)
+            elif (suggested := state.suggest(trial_id)) != config:
                 raise ReplayDiverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
-            course.add(trial_id, config)
-        case "reported" if course.runs(trial_id):
-            course.report(trial_id, event["step"], event["metrics"])
+            state.add(trial_id, config)
+        case "reported" if state.runs(trial_id):
+            state.report(trial_id, event["step"], event["metrics"])
         case "asked":
-            course.next_action(event["more"])
-        case "ended" if course.runs(trial_id) and event["n"] not in superseded:
-            course.end(trial_id, event["status"] == "failed")
+            state.next_action(event["more"])
+        case "ended" if state.runs(trial_id) and event["n"] not in superseded:
+            state.end(trial_id, event["status"] == "failed")

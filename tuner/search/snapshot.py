@@ -40,7 +40,7 @@ class Snapshot:
     number: int
     elapsed: float
     """Seconds of the search."""
-    course: SearchState
+    state: SearchState
     trials: Callable[[], list[Trial]] | None
     """Loads them: a search whose journal is whole does not need them. Raises InputError if they cannot be read.
 
@@ -50,7 +50,7 @@ class Snapshot:
 def write_snapshot(folder: RunFolder, snapshot: Snapshot) -> None:
     """Writes ``state.pkl``, whole or not at all."""
     data = io.BytesIO()
-    cloudpickle.dump((snapshot.number, snapshot.elapsed, snapshot.course), data)  # a param_space may hold lambdas
+    cloudpickle.dump((snapshot.number, snapshot.elapsed, snapshot.state), data)  # a param_space may hold lambdas
     trials = snapshot.trials() if snapshot.trials else []
     for first in range(0, len(trials), _TRIALS_AT_ONCE):
         cloudpickle.dump(trials[first : first + _TRIALS_AT_ONCE], data)
@@ -79,7 +79,7 @@ def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | No
         return None, "was written by another user or on another machine (--trust opens it all the same)"
     stream = io.BytesIO(content)
     try:
-        number, elapsed, course = pickle.load(stream)
+        number, elapsed, state = pickle.load(stream)
     except Exception as error:  # noqa: BLE001 (the objects' own code may raise anything)
         return None, f"cannot be read: {type(error).__name__}: {error}"
     first = stream.tell()
@@ -91,10 +91,10 @@ def read_snapshot(folder: RunFolder, trust: bool = False) -> tuple[Snapshot | No
             while stream.tell() < len(content):
                 found.extend(pickle.load(stream))
         except Exception as error:
-            raise InputError(f"{folder.shown}: state.pkl cannot be read: {type(error).__name__}: {error}") from error
+            raise InputError(f"{folder.location}: state.pkl cannot be read: {type(error).__name__}: {error}") from error
         return found
 
-    return Snapshot(number, elapsed, course, trials if stream.tell() < len(content) else None), ""
+    return Snapshot(number, elapsed, state, trials if stream.tell() < len(content) else None), ""
 
 
 def _head(line: bytes) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class SearchState:
     """Searcher and scheduler. Pickled in one piece, so that its parts agree when the search is resumed.
 
     Every method is one event of the journal, and all that the two learn goes through them: a search whose journal is
-    played into a new course continues as if nothing had happened.
+    replayed into a new state continues as if nothing had happened.
     """
 
     searcher: Searcher

@@ -91,14 +91,14 @@ class RunFolderWriter:
             waiting = (
                 f"it is tried again for {format_duration(self._control.storage_patience)} (failures.storage_patience)"
             )
-            why = f"{self._folder.shown} cannot be used: {in_words(error)}"
+            why = f"{self._folder.location} cannot be used: {in_words(error)}"
             self._control.say(f"NOTICE: {why}; no trial starts, and {waiting}")
 
     def _worked(self) -> None:
         if self.fails:
             after = format_duration(self._patience.failing_for)
             self._patience.worked()
-            self._control.say(f"NOTICE: {self._folder.shown} can be used again, after {after}: the search continues")
+            self._control.say(f"NOTICE: {self._folder.location} can be used again, after {after}: the search continues")
 
     def _caught_up(self, operation: Callable[[], T]) -> T:
         """``operation``, after what failed and all that is owed."""

@@ -45,7 +45,7 @@ def unit_of(results: ResultSet) -> str:
     return str(results.section("scheduler").get("time_attr", REPORTS))
 
 
-def ledger_of(results: ResultSet) -> UsageTracker:
+def usage_of(results: ResultSet) -> UsageTracker:
     """An empty one for the run of ``results``."""
     return UsageTracker(results.objectives, unit_of(results))
 
@@ -64,10 +64,10 @@ class UsageTracker:
         """Seconds for which processes held the resources of a trial, from their start to their end: idle ones, attempts
         that failed and what came after the last report included. At least `seconds`, which is all that journals of
         older versions tell."""
-        self.fruitless = 0
+        self.trials_since_improvement = 0
         """Trials in a row that ended without having made a new best, since the latest new best."""
         self._front: list[tuple[float, ...]] = []
-        self._fruitful: set[str] = set()
+        self._improved: set[str] = set()
         """Trials that made a new best."""
         self._at: dict[str, _Steps] = {}
         """By trial."""
@@ -79,14 +79,15 @@ class UsageTracker:
         self.failed = 0
         """Trials that have failed."""
 
-    def note(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Takes account of an event of the journal."""
         self.held = event.get("held", self.held)
         match event["what"]:
             case "reported":
                 self._reported(event["trial"], event["step"], event["seconds"], event["metrics"], event.get("segment"))
             case "ended":
-                self.fruitless += event["trial"] not in self._fruitful
+                if event["trial"] not in self._improved:
+                    self.trials_since_improvement += 1
                 self._ends[event["trial"]] = event["status"]
                 self.failed += event["status"] == "failed"
                 if event["status"] == "completed":
@@ -115,11 +116,11 @@ class UsageTracker:
         return self.seconds / self.epochs if self.epochs else 0.0
 
     @property
-    def usual_length(self) -> float:
+    def mean_completed_epochs(self) -> float:
         """Mean epochs of the completed trials; 0 while there are none."""
         return self._completed_epochs / self._completed if self._completed else 0.0
 
-    def has_seen(self, value: float) -> bool:
+    def has_reached(self, value: float) -> bool:
         """Whether a report was at least as good in the first objective."""
         return any(point[0] >= self._objectives[0].sign * value for point in self._front)
 
@@ -158,5 +159,5 @@ class UsageTracker:
             if all(map(operator.ge, other, point)):
                 return
         self._front = [other for other in self._front if any(map(operator.gt, other, point))] + [point]
-        self._fruitful.add(trial_id)
-        self.fruitless = 0
+        self._improved.add(trial_id)
+        self.trials_since_improvement = 0

@@ -38,7 +38,7 @@ class ConstrainedSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Configuration | None:
         if self._points:
-            return self._adopted(trial_id, self._points.pop(0))
+            return self._register(trial_id, self._points.pop(0))
         name, forbidden = trial_id, Configuration()
         for refusal in range(1, MAX_REJECTIONS + 1):
             suggestion = self._inner.suggest(name)
@@ -47,7 +47,7 @@ class ConstrainedSearcher(Searcher):
             self._inner.on_end(name, 0, None)
             forbidden = suggestion
             name = self._names[trial_id] = f"{trial_id} after {refusal}"
-        return self._adopted(name, self._repaired(forbidden))
+        return self._register(name, self._repaired(forbidden))
 
     def register(self, trial_id: str, configuration: Configuration) -> None:
         self._inner.register(trial_id, configuration)
@@ -83,6 +83,6 @@ class ConstrainedSearcher(Searcher):
 
         return self._space.build(choose)
 
-    def _adopted(self, name: str, configuration: Configuration) -> Configuration:
+    def _register(self, name: str, configuration: Configuration) -> Configuration:
         self._inner.register(name, configuration)
         return configuration

@@ -50,7 +50,7 @@ class Observations:
         losses[fidelity] = loss
         insort(level, (loss, trial))
         if fidelity > self._b and len(level) >= self._enough:
-            self._rise(fidelity)
+            self._raise_fidelity(fidelity)
 
     def end(self, trial: int, step: float, loss: float) -> None:
         """A running trial ended with this loss."""
@@ -89,7 +89,7 @@ class Observations:
         others = _some(rest + len(self._failed), rng)
         return good, [level[n_good + k][1] if k < rest else self._failed[k - rest] for k in others]
 
-    def _rise(self, fidelity: float) -> None:
+    def _raise_fidelity(self, fidelity: float) -> None:
         self._b = fidelity
         self._levels = {at: level for at, level in self._levels.items() if at >= fidelity}
         self._arrivals = {at: losses for at, losses in self._arrivals.items() if at >= fidelity}

@@ -47,13 +47,13 @@ class PriorDraws:
     def __init__(self, task: SearchProblem, beta: int) -> None:
         from numpy.random import default_rng
 
-        self._believed = [p for p in task.space.parameters if p.prior is not None]
+        self._with_prior = [p for p in task.space.parameters if p.prior is not None]
         self._beta = beta
         self.trained = CompleteTrials(task.max_t)
         self._rng = default_rng([task.seed, _SALT])
 
     def draw(self) -> dict[Path, Any]:
         """The values of the next trial that come from priors, active or not; mostly none."""
-        if not self._believed or self._rng.random() >= min(0.5, self._beta / max(self.trained.count, 1)):
+        if not self._with_prior or self._rng.random() >= min(0.5, self._beta / max(self.trained.count, 1)):
             return {}
-        return {p.path: p.prior.sample(p.domain, self._rng) for p in self._believed if p.prior is not None}
+        return {p.path: p.prior.sample(p.domain, self._rng) for p in self._with_prior if p.prior is not None}

@@ -55,7 +55,9 @@ def record(results: ResultSet) -> Recording:
 
     scheduler = results.section("scheduler")
     if changes_configurations(scheduler.get("kind", "")):
-        raise InputError(f"{results.folder.shown}: {scheduler['kind']} changed its configurations: no curve is of one")
+        raise InputError(
+            f"{results.folder.location}: {scheduler['kind']} changed its configurations: no curve is of one"
+        )
     fidelity = scheduler.get("time_attr", "training_iteration")
     curves: dict[str, tuple[Configuration, _Curve]] = {}
     for trial in results.trials:
@@ -67,7 +69,7 @@ def record(results: ResultSet) -> Recording:
     whole = [(config, curve) for config, curve in curves.values() if list(curve) == steps[: len(curve)]]
     if not whole:
         raise InputError(
-            f"{results.folder.shown}: no trial has a finite {results.metric} at a {fidelity} above 0: no table"
+            f"{results.folder.location}: no trial has a finite {results.metric} at a {fidelity} above 0: no table"
         )
     names = list(dict.fromkeys(name for config, _ in whole for name in config))
     metrics = [name for name in _common(whole) if name != fidelity and name not in names]

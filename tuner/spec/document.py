@@ -57,7 +57,7 @@ class Document:
             path = path[:-1]
         return self.places.get(path, Place(self.source))
 
-    def graft(self, path: Path, other: Document) -> None:
+    def set_at(self, path: Path, other: Document) -> None:
         """Puts ``other`` at ``path`` (whose parents are created), with the places that ``other`` knows.
 
         Raises InputError when a parent on the way is not a mapping.

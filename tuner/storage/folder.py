@@ -33,8 +33,8 @@ class RunFolder:
 
     filesystem: FileSystem
     path: str
-    shown: str
-    """How the user writes it."""
+    location: str
+    """As the user writes it, and as `at` takes it."""
 
     @classmethod
     def at(cls, location: str | Path) -> RunFolder:
@@ -54,13 +54,13 @@ class RunFolder:
         return cls(filesystem, path, text)
 
     def __truediv__(self, name: str) -> RunFolder:
-        place, options = _parts(self.shown)
+        place, options = _parts(self.location)
         return RunFolder(self.filesystem, posixpath.join(self.path, name), posixpath.join(place, name) + options)
 
     @property
     def parent(self) -> RunFolder:
         """The folder that holds it."""
-        place, options = _parts(self.shown)
+        place, options = _parts(self.location)
         path, shown = (posixpath.dirname(text.rstrip("/")) for text in (self.path, place))
         return RunFolder(self.filesystem, path, (shown or path) + options)
 
@@ -78,9 +78,9 @@ class RunFolder:
         return Path(self.path)
 
     @property
-    def word(self) -> str:
+    def quoted(self) -> str:
         """As the user writes it in a command."""
-        return shlex.quote(self.shown)
+        return shlex.quote(self.location)
 
     def exists(self, name: str = "") -> bool:
         """Whether it, or ``name`` in it, is there."""
@@ -98,7 +98,7 @@ class RunFolder:
         except OSError as error:
             reason = str(error).replace("\n", " ")
             raise InputError(
-                f"storage {self.shown!r} cannot be written: {reason}; choose another with --storage"
+                f"storage {self.location!r} cannot be written: {reason}; choose another with --storage"
             ) from None
 
     @contextlib.contextmanager

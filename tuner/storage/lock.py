@@ -86,7 +86,7 @@ class Lock(abc.ABC):
     def _lose(self) -> None:
         now = _who(self._others())
         self._lost = LockLost(
-            f"{self._folder.shown}: {now} has taken {self._name} over. This process ({os.getpid()} on "
+            f"{self._folder.location}: {now} has taken {self._name} over. This process ({os.getpid()} on "
             f"{socket.gethostname()}) stood still or lost its storage, and writes nothing more there"
         )
 
@@ -99,8 +99,8 @@ class _Taken(InputError):
     """Another process has the lock."""
 
     def __init__(self, folder: RunFolder, held: bytes) -> None:
-        remedy = f"wait for its end, or stop it: python -m tuner stop {folder.word}"
-        super().__init__(f"{folder.shown}: {_who(held)} works on this run: {remedy}")
+        remedy = f"wait for its end, or stop it: python -m tuner stop {folder.quoted}"
+        super().__init__(f"{folder.location}: {_who(held)} works on this run: {remedy}")
 
 
 @contextlib.contextmanager
@@ -284,8 +284,8 @@ def _unusable(place: RunFolder, error: OSError) -> EnvironmentFailure:
     if error.errno in _NO_LOCKS:
         reason = f"its file system locks no files ({os.strerror(error.errno)})"
         remedy = "mount it with locks (NFS: run lockd, no `nolock`; Lustre: -o flock), or choose another --storage"
-        return EnvironmentFailure(f"{place.shown} cannot be locked: {reason}: {remedy}")
-    return EnvironmentFailure(f"{place.shown} cannot be locked: {' '.join(str(error).split())}")
+        return EnvironmentFailure(f"{place.location} cannot be locked: {reason}: {remedy}")
+    return EnvironmentFailure(f"{place.location} cannot be locked: {' '.join(str(error).split())}")
 
 
 def _claims(place: RunFolder) -> dict[str, FileInfo]:

@@ -63,7 +63,7 @@ class TrackingProcess:
         assert self._process.stdin is not None
         folder = results.folder
         with contextlib.suppress(BrokenPipeError):  # it has died: the search continues, and `finished` says so
-            self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.shown}\n")
+            self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.location}\n")
             self._process.stdin.flush()
         self._follows = True
         threading.Thread(target=self._listen, daemon=True).start()
@@ -98,7 +98,7 @@ class TrackingProcess:
     def finished(self, results: ResultSet) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        again = f"python -m tuner sync {results.folder.word}"
+        again = f"python -m tuner sync {results.folder.quoted}"
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:

@@ -20,7 +20,7 @@ def sync_run(results: ResultSet, mlflow_uri: str | None = None) -> list[Tracking
     searches, which sends by itself, and EnvironmentFailure where a mirror cannot be used.
     """
     if holder(results.folder) is not None:
-        raise InputError(f"{results.folder.shown}: the search runs, and sends what happens by itself")
+        raise InputError(f"{results.folder.location}: the search runs, and sends what happens by itself")
     tracking = tracking_of(results, mlflow_uri)
     check_reachable(tracking, results.folder.parent, lambda text: None)
     mirrors = backends_of(tracking, results)

@@ -74,7 +74,7 @@ def page_of_run(run: str, storage: str) -> Page:
     results = load_latest(find_run(run, storage))
     options = tracking_of(results).mlflow
     if options is None:
-        raise InputError(f"{results.folder.shown} is not tracked by MLflow: python -m tuner sync {run} --mlflow URI")
+        raise InputError(f"{results.folder.location} is not tracked by MLflow: python -m tuner sync {run} --mlflow URI")
     check_mlflow(options.uri, results.folder.parent)
     mirror = MlflowBackend(options, results)
     mirror.open(results)
@@ -89,7 +89,7 @@ def page_of_storage(storage: str) -> Page:
     uri = default_uri(folder)
     if not folder.exists(DATABASE):
         raise InputError(
-            f"{folder.shown} holds no {DATABASE}: no search there was tracked in it; "
+            f"{folder.location} holds no {DATABASE}: no search there was tracked in it; "
             f"python -m tuner ui RUN sends one there and shows it"
         )
     return Page(uri, "")

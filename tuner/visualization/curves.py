@@ -25,7 +25,7 @@ from tuner.visualization.style import (
     objective_label,
     view,
 )
-from tuner.visualization.thinning import MOST_TRIALS, course, spread
+from tuner.visualization.thinning import MOST_TRIALS, curve_points, spread
 from tuner.visualization.timeline import TimedReport, Timeline, TrialSpan
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def learning_curves(results: ResultSet, trials: Sequence[Trial]) -> tuple[go.Fig
     traces, every = [], []
     rungs = itertools.cycle([ORANGE, *(c for c in PALETTE[2:6] if c != ORANGE)])
     for (_, name), alike in sorted(fates.items()):
-        rows = [row for trial in alike for row in _curve(course(trial.reports, len(trials)), trial, unit, metric)]
+        rows = [row for trial in alike for row in _curve(curve_points(trial.reports, len(trials)), trial, unit, metric)]
         every += [y for _, y, _ in rows]
         columns = np.array(rows, np.float32).T
         colour = STATUS_COLOURS.get(name) or next(rungs)
@@ -184,7 +184,7 @@ def learning_curves(results: ResultSet, trials: Sequence[Trial]) -> tuple[go.Fig
             )
         )
     if (best := results.best) is not None and not results.has_front:
-        points = [*_curve(course(best.reports, 10), best, unit, metric)]
+        points = [*_curve(curve_points(best.reports, 10), best, unit, metric)]
         traces.append(
             go.Scatter(
                 x=[epoch for epoch, _, _ in points],

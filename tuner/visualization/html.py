@@ -243,7 +243,7 @@ def _plain(value: object) -> object:
 def _failures(results: ResultSet) -> Section:
     rows: list[list[object]] = [["#", "trial", "after report", "kind", "what it met", "then", "log"]]
     for trial in results.trials:
-        log = f"{results.folder.shown}/{RAY}/{trial.id}/{TRIAL_LOG}"
+        log = f"{results.folder.location}/{RAY}/{trial.id}/{TRIAL_LOG}"
         for i, failure in enumerate(trial.failures):
             last = i == len(trial.failures) - 1
             then = "given up" if failure.final else f"tried again{f': {trial.status}' if last else ''}"
@@ -289,9 +289,9 @@ def _provenance(results: ResultSet, told: Timeline) -> Section:
 
 
 def _again(results: ResultSet) -> Section:
-    git, run = results.provenance.get("git") or {}, results.folder.word
+    git, run = results.provenance.get("git") or {}, results.folder.quoted
     lines = [f"git checkout {git['commit']}"] if "commit" in git else []
-    lines.append(f"python -m tuner run {(results.folder / EXPERIMENT).word}")
+    lines.append(f"python -m tuner run {(results.folder / EXPERIMENT).quoted}")
     if results.front:
         best = results.front[0]
         lines.append(f"python -m tuner replay {run} {best.number}")

@@ -14,7 +14,7 @@ from tuner.spec.values import format_number
 from tuner.visualization.curves import time_axis
 from tuner.visualization.style import BLUE, GREY, VERMILLION
 from tuner.visualization.text_tables import config_line, headline
-from tuner.visualization.thinning import course, shown, spread
+from tuner.visualization.thinning import curve_points, shown, spread
 from tuner.visualization.timeline import chronicle
 
 MOST_CURVES = 100
@@ -101,6 +101,6 @@ def figures(results: ResultSet) -> str:
 
 
 def _curve(results: ResultSet, trial: Trial, trials: int) -> tuple[Sequence[int], Sequence[float]]:
-    points = [(r.step, results.value(r)) for r in spread(course(trial.reports, trials), 200)]
+    points = [(r.step, results.value(r)) for r in spread(curve_points(trial.reports, trials), 200)]
     known = [(step, value) for step, value in points if math.isfinite(value)]
     return [step for step, _ in known], [value for _, value in known]

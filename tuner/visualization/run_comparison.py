@@ -101,7 +101,7 @@ def race(runs: Sequence[ResultSet], target: float | None = None) -> RunCompariso
 
     Raises InputError if the runs do not have the same objectives.
     """
-    written = {results.folder.shown: objectives_line(results) for results in runs}
+    written = {results.folder.location: objectives_line(results) for results in runs}
     if len(set(written.values())) > 1:
         told = "; ".join(f"{run} has {objectives}" for run, objectives in written.items())
         raise InputError(f"runs with different objectives cannot be compared: {told}")

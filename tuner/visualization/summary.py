@@ -142,7 +142,7 @@ def _some(labels: Sequence[str], shown: int = 5) -> str:
 def _still_rising(results: ResultSet, best: Trial) -> list[str]:
     if best.status != "completed" or len(best.reports) < _FEWEST or best.best is not best.reports[-1]:
         return []
-    how = f" (python -m tuner extend {results.folder.word} --max-t N)"
+    how = f" (python -m tuner extend {results.folder.quoted} --max-t N)"
     has_limit = results.section("scheduler").get("max_t")
     return [f"It was best at its last report: a longer training may give more{how * bool(has_limit)}."]
 
@@ -152,5 +152,5 @@ def _confirm(results: ResultSet, trials: Sequence[Trial]) -> str:
     optimistic = f"the best of {count} looks better than it is" if count > 1 else "a number from one seed may be luck"
     if trials[0].segments:
         return f"Its configuration changed on the way (best/schedule.json tells how); {optimistic}."
-    command = f"python -m tuner confirm {results.folder.word} --top {min(3, count)} --seeds 5"
+    command = f"python -m tuner confirm {results.folder.quoted} --top {min(3, count)} --seeds 5"
     return f"Each configuration was trained once, and {optimistic}. To be sure, train it with new seeds: {command}"

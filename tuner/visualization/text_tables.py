@@ -179,7 +179,7 @@ def overview(results: ResultSet, standing: str, width: int | None = None, fold: 
     ``width``: of the terminal; lines of any length without it. ``fold``: nothing is cut or left out to fit.
     """
     trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
-    lines = [f"run: {results.folder.shown}", standing, *headline(results), *filter(None, [first_rung_line(results)])]
+    lines = [f"run: {results.folder.location}", standing, *headline(results), *filter(None, [first_rung_line(results)])]
     if width is not None:
         lines = [part for line in lines for part in _wrapped(line, width)]
     if not trials:

@@ -46,7 +46,7 @@ def shown(results: ResultSet, most: int = MOST_TRIALS) -> list[Trial]:
     return [trial for trial in every if trial.id in chosen]
 
 
-def course(reports: Sequence[Report], trials: int) -> list[Report]:
+def curve_points(reports: Sequence[Report], trials: int) -> list[Report]:
     """The points of a curve that are drawn, if ``trials`` curves are."""
     return spread(reports, max(2, MOST_POINTS // max(trials, 1)))
 
@@ -60,7 +60,7 @@ def left_out(results: ResultSet, count: int) -> str:
 
 
 def thinned(results: ResultSet, count: int) -> str:
-    """A caption's words for `course`; empty if every report is drawn."""
+    """A caption's words for `curve_points`; empty if every report is drawn."""
     longest = max((len(trial.reports) for trial in results.trials), default=0)
     most = max(2, MOST_POINTS // max(count, 1))
     return f" Of each curve at most {most} reports are drawn; {REPORTS} has all of them." if longest > most else ""

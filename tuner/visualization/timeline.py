@@ -10,7 +10,7 @@ from functools import cached_property
 from tuner.runs.events import Event
 from tuner.runs.results import ResultSet
 from tuner.search.emitted_events import known_events
-from tuner.search.usage import ledger_of, unit_of
+from tuner.search.usage import unit_of, usage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Timeline:
 
 def chronicle(results: ResultSet) -> Timeline:
     """From the journal of a run; if there is none, from the times of its reports, which are whole seconds."""
-    unit, ledger = unit_of(results), ledger_of(results)
+    unit, usage = unit_of(results), usage_of(results)
     told = Timeline(unit)
     open_: dict[str, TrialSpan] = {}
     for event, now in _on_the_clock(known_events(results)):
@@ -90,10 +90,10 @@ def chronicle(results: ResultSet) -> Timeline:
                 told.stretches.append(open_.setdefault(trial_id, TrialSpan(trial_id, now, now)))
             case "reported":
                 if all(objective.metric in event["metrics"] for objective in results.objectives):
-                    ledger.note(event)
+                    usage.apply(event)
                     point = tuple(o.sign * float(event["metrics"][o.metric]) for o in results.objectives)
                     if all(map(math.isfinite, point)):
-                        told.moments.append(TimedReport(trial_id, event["step"], now, ledger.epochs, point))
+                        told.moments.append(TimedReport(trial_id, event["step"], now, usage.epochs, point))
                 if math.isnan(now):
                     continue
                 if trial_id not in open_:  # tables do not tell when a trial started

@@ -54,7 +54,7 @@ def default_uri(storage: RunFolder) -> str:
     """The database beside the run folders. Raises InputError if there is no local folder for one."""
     if not storage.is_local:
         raise InputError(
-            f"tracking.mlflow.uri is required with --storage {storage.shown}: a database needs a local folder"
+            f"tracking.mlflow.uri is required with --storage {storage.location}: a database needs a local folder"
         )
     return f"sqlite:///{storage.local_path}/{DATABASE}"
 

@@ -35,8 +35,8 @@ class TensorboardBackend:
 
     def __init__(self, results: ResultSet) -> None:
         if not results.folder.is_local:
-            raise InputError(f"tracking.tensorboard: {results.folder.shown} is not a local folder, which it needs")
-        self.name = f"TensorBoard's files in {results.folder.shown}/{FOLDER}"
+            raise InputError(f"tracking.tensorboard: {results.folder.location} is not a local folder, which it needs")
+        self.name = f"TensorBoard's files in {results.folder.location}/{FOLDER}"
         self._root = results.folder / FOLDER
         self._written: dict[str, _Written] = {}
 

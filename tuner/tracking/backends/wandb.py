@@ -28,7 +28,7 @@ class WandbBackend:
 
     def __init__(self, options: WandbTracking, results: ResultSet) -> None:
         if not results.folder.is_local:
-            raise InputError(f"tracking.wandb: {results.folder.shown} is not a local folder, which it needs")
+            raise InputError(f"tracking.wandb: {results.folder.location} is not a local folder, which it needs")
         self._options = options
         self._project = options.project or results.spec.get("name", results.name)
         self.name = f"Weights & Biases, project {self._project}"
