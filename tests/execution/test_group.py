@@ -71,6 +71,7 @@ def test_whichever_process_fails_the_trial_goes_on_from_its_checkpoint(tmp_path:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(300)
 def test_of_a_group_that_hangs_every_rank_tells_where(tmp_path: Path) -> None:
     params = {"marks": str(tmp_path), "fails": 1}
     space = {"how": {"grid_search": ["hang"]}}
