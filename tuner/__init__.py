@@ -34,13 +34,20 @@ if TYPE_CHECKING:
     from tuner.experiment.failures import Failures
     from tuner.experiment.resources import Resources
     from tuner.experiment.spec import Budget, Checkpoints, Cost
-    from tuner.experiment.tracking import MlflowTracking, TensorboardTracking, Tracking, WandbTracking
+    from tuner.experiment.tracking import (
+        CustomTracking,
+        MlflowTracking,
+        TensorboardTracking,
+        Tracking,
+        WandbTracking,
+    )
     from tuner.runs.loading import load_run
     from tuner.runs.restore import restore_best
     from tuner.runs.results import ResultSet
     from tuner.runs.trial import Report, Trial
     from tuner.simulator import Table, simulate
     from tuner.spec.objective import Objective
+    from tuner.tracking.backends.base import TrackingBackend
     from tuner.trainable.optuna_space import space_from_objective
     from tuner.trainable.reporting import get_checkpoint, report
 
@@ -50,6 +57,7 @@ __all__ = [
     "Callback",
     "Checkpoints",
     "Cost",
+    "CustomTracking",
     "Failures",
     "MlflowTracking",
     "Objective",
@@ -63,6 +71,7 @@ __all__ = [
     "Table",
     "TensorboardTracking",
     "Tracking",
+    "TrackingBackend",
     "Trial",
     "WandbTracking",
     "errors",
@@ -103,6 +112,8 @@ _HOMES = {
     "MlflowTracking": "tuner.experiment.tracking",
     "TensorboardTracking": "tuner.experiment.tracking",
     "WandbTracking": "tuner.experiment.tracking",
+    "CustomTracking": "tuner.experiment.tracking",
+    "TrackingBackend": "tuner.tracking.backends.base",
     "searchers": "",
     "schedulers": "",
     "errors": "",

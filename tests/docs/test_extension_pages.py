@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tuner import run
 from tuner.experiment.reader import load_experiment
 from tuner.spec.document import read_yaml
 
@@ -37,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "train.py").write_text(TRAIN)
     before = set(sys.modules)
     yield tmp_path
-    for name in {"hill", "plateau", "page", "train"} - before:
+    for name in {"hill", "plateau", "page", "train", "lines"} - before:
         sys.modules.pop(name, None)
 
 
@@ -69,6 +70,19 @@ def test_an_algorithm_of_a_page_keeps_its_contract_and_is_read(
         recorded = read_yaml(Path("written.yaml").read_text(), "written.yaml").value["search"]
         assert recorded == {"kind": "custom", "class_path": "hill:Hill", "change": 0.3, "seed": 0}
         assert names["HillClimb"]().kind == "hill"
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_the_tracking_backend_of_the_page_records_every_report(here: Path) -> None:
+    executed(here, "add-a-tracking-backend.md", "lines")
+    (text,) = blocks("add-a-tracking-backend.md", "yaml")
+    (here / "search.yaml").write_text(text)
+    results = run("search.yaml", name="q", say=lambda told: None)
+    recorded = {file.stem: file.read_text().splitlines() for file in (here / "runs/q/lines").iterdir()}
+    assert recorded.keys() == {trial.id for trial in results.trials}
+    for trial in results.trials:
+        told = [json.loads(line)["val_accuracy"] for line in recorded[trial.id]]
+        assert told == [report.metrics["val_accuracy"] for report in trial.reports]
 
 
 @pytest.mark.usefixtures("ray_session")

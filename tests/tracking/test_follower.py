@@ -118,13 +118,13 @@ def test_what_a_mirror_missed_is_sent_when_it_is_back(
     mirror = Away()
     results = made_up_run(tmp_path)
     history = EventApplier(results)
-    delivery = Outbox(mirror, said.append)
+    outbox = Outbox(mirror, said.append)
 
     def happens(**event: Any) -> None:
         clock[0] += 1
         history.apply({"trial": "a", **event})
-        delivery.waiting.add("a")
-        delivery.send(results)
+        outbox.waiting.add("a")
+        outbox.send(results)
 
     happens(what="suggested", config={})
     assert mirror.got == {"a": 0}

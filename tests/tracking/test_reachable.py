@@ -46,7 +46,7 @@ def said(tmp_path: Path, uri: str | None, required: bool = True) -> str:
     notices: list[str] = []
     tracking = Tracking(mlflow=MlflowTracking(uri=uri, required=required))
     try:
-        check_reachable(tracking, RunFolder.at(tmp_path), notices.append)
+        check_reachable(tracking, RunFolder.at(tmp_path), (), notices.append)
     except EnvironmentFailure as error:
         return str(error)
     return "".join(notices)
@@ -119,8 +119,8 @@ def test_wandb_without_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     folder, tracking = RunFolder.at(tmp_path), Tracking(wandb=WandbTracking())
     with pytest.raises(EnvironmentFailure, match="not logged in: run wandb login"):
-        check_reachable(tracking, folder, print)
-    check_reachable(Tracking(wandb=WandbTracking(mode="offline")), folder, print)
+        check_reachable(tracking, folder, (), print)
+    check_reachable(Tracking(wandb=WandbTracking(mode="offline")), folder, (), print)
 
 
 def test_a_database_of_optuna_is_not_taken_for_mlflows(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_database_of_optuna_is_not_taken_for_mlflows(tmp_path: Path) -> None:
     with pytest.raises(
         EnvironmentFailure, match=r"is a database of Optuna, not MLflow's; correct tracking\.mlflow\.uri"
     ):
-        check_reachable(Tracking(mlflow=MlflowTracking(uri=uri)), RunFolder.at(tmp_path), print)
+        check_reachable(Tracking(mlflow=MlflowTracking(uri=uri)), RunFolder.at(tmp_path), (), print)
     with sqlite3.connect(tmp_path / "study.db") as database:
         assert list(database.execute("select name from sqlite_master order by name")) == before
     database.close()

@@ -84,7 +84,7 @@ def run(
             tracking.start(loaded.spec.tracking)
         plan = make_plan(loaded, cluster)
         folder = free_folder(storage, run_name(name, plan.spec.name))
-        check_reachable(plan.spec.tracking, folder.parent, say)
+        check_reachable(plan.spec.tracking, folder.parent, loaded.roots, say)
         with folder.created():
             params, notices = prepare(plan, folder, say)
         with locked(folder) as lock, in_one_line(folder, lock):

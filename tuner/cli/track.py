@@ -30,6 +30,6 @@ def command(run_: str, uri: str | None, storage: str, as_json: bool) -> None:
     reports = sum(len(trial.reports) for trial in results.trials)
     if as_json:
         sent = {"run": results.name, "trials": len(results.trials), "reports": reports}
-        print_json(sent | {"places": [mirror.name for mirror in places]})
-    for mirror in places if not as_json else ():
-        echo(f"{mirror.name} holds {results.name}: trials {len(results.trials)}, reports {reports}")
+        print_json(sent | {"places": [backend.name for backend in places]})
+    for backend in places if not as_json else ():
+        echo(f"{backend.name} holds {results.name}: trials {len(results.trials)}, reports {reports}")

@@ -117,7 +117,7 @@ def _data(plan: Plan) -> Finding:
 def _tracking(plan: Plan, storage: str) -> Finding:
     """Whether what the experiment is tracked by can be reached. Raises as `check_reachable` does."""
     notices: list[str] = []
-    check_reachable(plan.spec.tracking, RunFolder.at(storage), notices.append)
+    check_reachable(plan.spec.tracking, RunFolder.at(storage), plan.experiment.roots, notices.append)
     if notices:
         return Finding("warning", "tracking", "; ".join(n.removeprefix("NOTICE: ") for n in notices))
     return _fine("tracking", "can be reached")

@@ -1,4 +1,4 @@
-"""Searches and schedulers of third parties: by ``kind: custom`` and ``class_path``, or by an entry point."""
+"""Searches, schedulers and trackers of third parties, by their ``class_path``; the former also by an entry point."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from tuner.errors import InputError, Problem, did_you_mean
+from tuner.experiment.tracking import CustomTracking
 from tuner.experiment.validation_errors import validation_problems
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.base import SchedulerSpec
@@ -157,6 +158,30 @@ def read_plug_in(family: Family, document: Document, roots: Roots, problems: lis
     if named == CUSTOM:
         spec._class_path, spec._roots = class_path, roots
     return spec
+
+
+BACKEND_METHODS = ("check", "open", "send", "close")
+"""Of `tuner.TrackingBackend`, whose package is above this one."""
+
+
+def tracking_class(custom: CustomTracking, roots: Roots) -> type[Any]:
+    """The class of a tracker. Raises InputError if it cannot be imported, lacks a method, or has other arguments."""
+    found = import_attribute(custom.class_path, roots)
+    if not isinstance(found, type):
+        raise InputError(f"{custom.class_path} is not a class: derive one from tuner.TrackingBackend")
+    abstract = getattr(found, "__abstractmethods__", ())
+    missing = [name for name in BACKEND_METHODS if name in abstract or not callable(getattr(found, name, None))]
+    if missing:
+        raise InputError(
+            f"{custom.class_path} does not define {', '.join(missing)}: derive it from tuner.TrackingBackend, and "
+            f"define open, send and close"
+        )
+    try:
+        inspect.signature(found).bind(**custom.options)
+    except (TypeError, ValueError) as error:
+        names = ", ".join(custom.options) or "no options"
+        raise InputError(f"{custom.class_path} cannot be made with {names}: {error}") from None
+    return found
 
 
 def _ask(spec: AlgorithmSpec) -> None:

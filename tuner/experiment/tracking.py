@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
@@ -64,6 +64,29 @@ class WandbTracking(Model):
     """Whether a search that begins while W&B cannot be used is refused (or continues without it)."""
 
 
+class CustomTracking(Model):
+    """A tracker of your own, or of a third party's."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    class_path: Annotated[str, Field(pattern=r"^.+:[A-Za-z_]\w*$")]
+    """``module:Class`` or ``path/to/file.py:Class``, a `tuner.TrackingBackend`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the class, by name. They are in the files of the run: keep passwords in the environment."""
+
+    @field_validator("options")
+    @classmethod
+    def _without_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            if isinstance(value, str) and has_secret(value):
+                told = redacted(value, whole=True)
+                raise ValueError(f"{name} {told!r} holds a password or token, and every file of the run would")
+        return options
+
+    required: bool = True
+    """Whether a search that begins while the tracker cannot be used is refused (or continues without it)."""
+
+
 class Tracking(Model):
     """Trackers that record trials, in addition to the run folder."""
 
@@ -73,8 +96,10 @@ class Tracking(Model):
     """TensorBoard: ``{}`` writes event files into the run folder."""
     wandb: WandbTracking | None = None
     """Weights & Biases: ``{project: …}``."""
+    custom: list[CustomTracking] | None = None
+    """Trackers of your own, each ``{class_path: …, options: {…}}``."""
 
     @property
     def anywhere(self) -> bool:
         """Whether there is any place."""
-        return any(place is not None for place in (self.mlflow, self.tensorboard, self.wandb))
+        return bool(self.custom) or any(place is not None for place in (self.mlflow, self.tensorboard, self.wandb))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.errors import MOST_PROBLEMS, InputError, Problem
+from tuner.experiment.plug_ins import tracking_class
 from tuner.experiment.reader import Experiment
 from tuner.experiment.resources import ACCELERATOR
 from tuner.experiment.space_checks import examined
@@ -55,6 +56,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     except Exception as error:  # noqa: BLE001 - the user's own sample_from may raise anything: it is shown
         message = f"cannot be sampled: {type(error).__name__}: {text_of(error)}"
         problems.append(experiment.problem(("search_space",), message))
+    problems += _tracker_problems(experiment)
     if trainable is not None:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
@@ -98,6 +100,15 @@ def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator
         yield experiment.problem(path, f"{missing}, which returns the torch.nn.Module of a checkpoint")
     if len(experiment.spec.objectives) > 1:
         yield experiment.problem(path, "needs one objective: several leave a front, and no single best model")
+
+
+def _tracker_problems(experiment: Experiment) -> Iterator[Problem]:
+    """Why a tracker of the user's cannot be used."""
+    for i, custom in enumerate(experiment.spec.tracking.custom or ()):
+        try:
+            tracking_class(custom, experiment.roots)
+        except InputError as error:
+            yield experiment.problem(("tracking", "custom", i, "class_path"), str(error))
 
 
 def _config_problems(experiment: Experiment, trainable: Trainable, samples: list[dict[str, Any]]) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The process that sends a running search to its mirrors: it reads the journal, so that the search never waits for it.
+"""The process that sends a running search to its trackers: it reads the journal, so that the search never waits.
 
     python -m tuner.tracking.follower [MODULE …]
 
@@ -40,7 +40,7 @@ _EVERY_S = 1.0
 """How often the journal is looked at."""
 
 _RETRY_S = 5.0
-"""How long a mirror that failed is left alone."""
+"""How long a backend that failed is left alone."""
 
 _TRIES = 2
 """How often the last word is tried."""
@@ -51,9 +51,9 @@ _PATIENCE_S = 60.0
 
 @dataclass
 class Outbox:
-    """What one mirror has not got yet."""
+    """What one backend has not got yet."""
 
-    mirror: TrackingBackend
+    backend: TrackingBackend
     say: Callable[[str], None]
     waiting: set[str] = field(default_factory=set)
     """Trials of which something is new."""
@@ -67,13 +67,13 @@ class Outbox:
         if not self.waiting or time.monotonic() < self._not_before:
             return
         sending = [trial for name in self.waiting if (trial := results.get(name))]
-        if self._try(results, lambda: self.mirror.send(results, sending)):
+        if self._try(results, lambda: self.backend.send(results, sending)):
             self.waiting.clear()
 
     def close(self, results: ResultSet) -> str:
         """Sends all; why that failed, or ''."""
         for left in range(_TRIES - 1, -1, -1):
-            if self._try(results, lambda: self.mirror.close(results)):
+            if self._try(results, lambda: self.backend.close(results)):
                 return ""
             time.sleep(_RETRY_S if left else 0)
         return self.trouble
@@ -81,7 +81,7 @@ class Outbox:
     def _try(self, results: ResultSet, act: Callable[[], None]) -> bool:
         try:
             if not self._opened:
-                self.mirror.open(results)
+                self.backend.open(results)
                 self._opened = True
             act()
         except EnvironmentFailure as error:
@@ -91,7 +91,7 @@ class Outbox:
             self._not_before = time.monotonic() + _RETRY_S
             return False
         if self.trouble:
-            self.say(f"{self.mirror.name} is back; what was missing is sent")
+            self.say(f"{self.backend.name} is back; what was missing is sent")
         self.trouble = ""
         return True
 
@@ -104,13 +104,13 @@ class JournalFollower:
         self._history, self._reader = journalled(folder, load_summary(folder).provenance)
         self._results = self._history.results
         tracking = Tracking.model_validate(self._results.section("tracking"))
-        self._deliveries = [Outbox(mirror, say) for mirror in backends_of(tracking, self._results)]
+        self._outboxes = [Outbox(backend, say) for backend in backends_of(tracking, self._results)]
         self._changed(trial for trial in self._results.trials)
 
     def _changed(self, trials: Iterable[Trial]) -> None:
         names = {trial.id for trial in trials}
-        for delivery in self._deliveries:
-            delivery.waiting |= names
+        for outbox in self._outboxes:
+            outbox.waiting |= names
 
     def step(self) -> None:
         """Reads on, and sends what is new."""
@@ -120,13 +120,13 @@ class JournalFollower:
             if trial := self._results.get(event.get("trial", "")):
                 touched[trial.id] = trial
         self._changed(touched.values())
-        for delivery in self._deliveries:
-            delivery.send(self._results)
+        for outbox in self._outboxes:
+            outbox.send(self._results)
 
     def finish(self) -> str:
         """Sends all that the run folder holds; what could not be sent and why, or ''."""
         results = load_latest(self._folder)
-        return "; ".join(filter(None, [delivery.close(results) for delivery in self._deliveries]))
+        return "; ".join(filter(None, [outbox.close(results) for outbox in self._outboxes]))
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from tuner.errors import InputError
 from tuner.experiment.tracking import MlflowTracking, Tracking
+from tuner.runs.provenance import roots
 from tuner.runs.results import ResultSet
 from tuner.storage.lock import holder, locked
 from tuner.tracking import backends_of, check_reachable
@@ -14,21 +15,22 @@ from tuner.tracking.follower import TRACKING_LOCK
 
 
 def sync_run(results: ResultSet, mlflow_uri: str | None = None) -> list[TrackingBackend]:
-    """Brings the mirrors of a run up to date, and returns them.
+    """Brings the backends of a run up to date, and returns them.
 
     ``mlflow_uri``: of the MLflow to send to in place of what the experiment asks for. Raises InputError if a process
-    searches, which sends by itself, and EnvironmentFailure where a mirror cannot be used.
+    searches, which sends by itself, and EnvironmentFailure where a backend cannot be used.
     """
     if holder(results.folder) is not None:
         raise InputError(f"{results.folder.location}: the search runs, and sends what happens by itself")
     tracking = tracking_of(results, mlflow_uri)
-    check_reachable(tracking, results.folder.parent, lambda text: None)
-    mirrors = backends_of(tracking, results)
+    places = roots(results) if tracking.custom else ()  # a damaged run folder may not tell them
+    check_reachable(tracking, results.folder.parent, places, lambda text: None)
+    backends = backends_of(tracking, results)
     with locked(results.folder, TRACKING_LOCK, patience=60):
-        for mirror in mirrors:
-            mirror.open(results)
-            mirror.close(results)
-    return mirrors
+        for backend in backends:
+            backend.open(results)
+            backend.close(results)
+    return backends
 
 
 def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:

@@ -76,11 +76,11 @@ def page_of_run(run: str, storage: str) -> Page:
     if options is None:
         raise InputError(f"{results.folder.location} is not tracked by MLflow: python -m tuner sync {run} --mlflow URI")
     check_mlflow(options.uri, results.folder.parent)
-    mirror = MlflowBackend(options, results)
-    mirror.open(results)
+    backend = MlflowBackend(options, results)
+    backend.open(results)
     if holder(results.folder) is None:
-        mirror.close(results)
-    return Page(mirror.uri, mirror.page)
+        backend.close(results)
+    return Page(backend.uri, backend.page)
 
 
 def page_of_storage(storage: str) -> Page:

@@ -28,7 +28,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.values import metrics_line
 from tuner.storage.folder import RunFolder
-from tuner.tracking.backends.base import digest, identity, is_over, numbers, step_of
+from tuner.tracking.backends.base import TrackingBackend, digest, identity, is_over, numbers, step_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -74,7 +74,7 @@ class _Held:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class MlflowBackend:
+class MlflowBackend(TrackingBackend):
     """See the module."""
 
     def __init__(self, options: MlflowTracking, results: ResultSet) -> None:

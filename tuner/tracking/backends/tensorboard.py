@@ -12,7 +12,7 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
-from tuner.tracking.backends.base import digest, numbers, step_of
+from tuner.tracking.backends.base import TrackingBackend, digest, numbers, step_of
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter
@@ -30,7 +30,7 @@ class _Written:
     ended: bool = False
 
 
-class TensorboardBackend:
+class TensorboardBackend(TrackingBackend):
     """Event files cannot be read back cheaply nor altered: what another process wrote of a trial is written anew."""
 
     def __init__(self, results: ResultSet) -> None:

@@ -15,7 +15,7 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
-from tuner.tracking.backends.base import identity, numbers
+from tuner.tracking.backends.base import TrackingBackend, identity, numbers
 
 if TYPE_CHECKING:
     from tuner.experiment.tracking import WandbTracking
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FOLDER = "wandb"
 
 
-class WandbBackend:
+class WandbBackend(TrackingBackend):
     """See the module."""
 
     def __init__(self, options: WandbTracking, results: ResultSet) -> None:
