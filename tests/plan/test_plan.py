@@ -105,6 +105,9 @@ def test_a_grid_never_runs_a_configuration_twice() -> None:
 def test_the_seed_is_the_given_one_or_drawn() -> None:
     assert plan(search={"kind": "random", "seed": 7}).seed == 7
     assert plan(search={"kind": "random", "seed": 0}).seed == 0
+    unset = plan(search={"kind": "random"})
+    assert described(unset, "search").splitlines()[0].endswith(", seed drawn when the search starts")
+    assert unset.as_json()["seed"] is None
     assert 0 <= plan().seed < 2**32
     assert len({plan().seed for _ in range(5)}) > 1
 

@@ -40,7 +40,8 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     if len(spec.objectives) > 1:
         who = "the search and schedulers" if plan.scalarised else "schedulers"
         lines.append(("", f"{who} compare {comparison(spec.objectives)}"))
-    lines.append(("search", f"{_options(spec.search.for_trials(plan.trials))}, seed {plan.seed}"))
+    seed = "drawn when the search starts" if spec.search.seed is None else spec.search.seed
+    lines.append(("search", f"{_options(spec.search.for_trials(plan.trials))}, seed {seed}"))
     lines += [("", line) for line in _model_lines(plan)]
     lines.append(("scheduler", _options(spec.scheduler)))
     note = _note_on_trials(plan)

@@ -128,7 +128,7 @@ class Plan:
             "experiment": self.spec.name,
             "configurations": None if count >= _UNWRITABLE else int(count),
             "trials": self.trials,
-            "seed": self.seed,
+            "seed": self.spec.search.seed,  # None: each search draws its own
             "modelled": self.modelled,
             "rungs": [{"at": rung, "expected_trials": n} for rung, n in zip(rungs, reach, strict=True)],
             "trial_resources": dict(self.request),
