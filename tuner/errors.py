@@ -109,7 +109,8 @@ class InputError(TunerError):
         )
         lines = [str(problem).removeprefix(": ") for problem in self.problems[:MOST_PROBLEMS]]
         more = len(self.problems) - len(lines)
-        lines += [f"and {more:,} more problem{'s' * (more > 1)}"] * bool(more)
+        if more:
+            lines.append(f"and {more:,} more problem{'s' if more > 1 else ''}")
         super().__init__("\n".join(lines))
 
 

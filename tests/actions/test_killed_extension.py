@@ -23,7 +23,7 @@ STEPS = [
     "tuner.search.recovery.recover",
     "tuner.actions.resume.write_experiment",
     "tuner.actions.resume.search",
-    "tuner.execution.recorder.Recorder.leave",
+    "tuner.execution.recorder.Recorder.close",
 ]
 """Functions in the order in which they are called; the last one says that the search came to its end."""
 

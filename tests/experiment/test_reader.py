@@ -338,6 +338,15 @@ def test_aliased_values_are_separate_objects() -> None:
         ("a: [1", "x:1:6: not valid YAML: while parsing a flow sequence expected ',' or ']', but got "),
         ("a: b: c", "x:1:5: not valid YAML: mapping values are not allowed here"),
         ("a:\n\t- 1", "x:2:1: not valid YAML: while scanning for the next token found character '\\t' that cannot"),
+        (
+            "a:\n  b: 1\n   c: 2\n d: 3",
+            "x:3:5: not valid YAML: mapping values are not allowed here",
+        ),
+        (
+            "a:\n    b: 1\n  c: 2",
+            "x:3:3: not valid YAML: while parsing a block mapping expected <block end>, but found "
+            "'<block mapping start>'; check the indentation of this line",
+        ),
         ("a: *b", "x:1:4: not valid YAML: found undefined alias 'b'"),
         ("a\x00b", "not valid YAML: unacceptable character #x0000"),
         ("a\x07b", "not valid YAML: unacceptable character #x0007"),

@@ -16,6 +16,7 @@ from tuner.execution.trial_context import TrialContext
 from tuner.runs.provenance import experiment_of, surroundings
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
+from tuner.spec.quantities import counted
 
 SHOWN = 20
 """Trials that a message lists at most."""
@@ -51,7 +52,7 @@ class Replay:
     def describe(self) -> list[str]:
         """The verdict, and what explains it."""
         telling = [d for d in self.differences if not d.measured]
-        count = f"{self.reports} report{'s' * (self.reports != 1)}, {self.metrics} metric{'s' * (self.metrics != 1)}"
+        count = f"{counted(self.reports, 'report')}, {counted(self.metrics, 'metric')}"
         if not telling and not self.ending:
             fails = f"; fails as recorded: {self.failure}" if self.failure else ""
             lines = [f"agrees: {count}, to the last bit{fails}"]
@@ -90,7 +91,8 @@ def find_trial(results: ResultSet, name: str) -> Trial:
     else:
         near = sorted(results.trials, key=lambda trial: trial.id[: len(name)] != name)
         hint = did_you_mean(name, [trial.id for trial in near[:SHOWN]])
-        hint += f", and {len(near) - SHOWN} more" * (len(near) > SHOWN)
+        if len(near) > SHOWN:
+            hint += f", and {len(near) - SHOWN} more"
     raise InputError(f"TRIAL: {results.folder.location} has no trial {name!r}; {hint}")
 
 

@@ -91,15 +91,16 @@ def _can(search: SearchSpec) -> dict[str, Any]:
 
 def _abilities(searches: list[SearchSpec]) -> str:
     """A row a search, and what it can do."""
+    from tuner.plan.compatibility import abilities, label
     from tuner.visualization.text_tables import format_columns
 
     rows = [["search", "objectives", "conditions", "priors", "domains that it refuses"]]
     for search in searches:
-        name, *can = _can(search).values()
-        if not can:
-            rows.append([name, "?", "?", "?", "its class decides"])
+        found = abilities(search)
+        if found is None:
+            rows.append([label(search), "?", "?", "?", "its class decides"])
             continue
-        count, conditions, priors, refused = can
-        yes = ["yes" if able else "no" for able in (conditions, priors)]
-        rows.append([name, "any" if count is None else str(count), *yes, ", ".join(refused) or "none"])
+        count = "any" if math.isinf(found.objectives) else str(found.objectives)
+        yes = ["yes" if able else "no" for able in (found.conditions, found.priors)]
+        rows.append([label(search), count, *yes, ", ".join(found.refused) or "none"])
     return "\n".join(["What each search can do:", "", format_columns(rows)])

@@ -39,8 +39,8 @@ def experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     except (OSError, RuntimeError):  # RuntimeError: ~name of a user that there is not
         found = []
     found = [path for path in found if path.name.startswith(begun) and (begun or path.name[0] != ".")]
-    kept = {path: "/" * path.is_dir() for path in found if path.suffix in (".yaml", ".yml") or path.is_dir()}
-    names = [f"{folder}{slash}{path.name}{end}" for path, end in kept.items()]
+    kept = [path for path in found if path.suffix in (".yaml", ".yml") or path.is_dir()]
+    names = [f"{folder}{slash}{path.name}{'/' if path.is_dir() else ''}" for path in kept]
     return _items([*names, *shipped]) or files(ctx, param, incomplete)
 
 

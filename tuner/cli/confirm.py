@@ -110,9 +110,10 @@ def _verdict(found: Confirmation) -> Iterator[str]:
     searched, winner = found.searched, found.winner
     optimism = found.optimism(searched)
     if optimism is not None:
-        way = "worse" if optimism.mean >= 0 else "better"
+        way, doubt = ("worse", ": the search was too optimistic") if optimism.mean >= 0 else ("better", "")
+        if optimism.holds_zero:
+            doubt = ": that may be chance"
         amount = dataclasses.replace(optimism, mean=abs(optimism.mean))
-        doubt = ": that may be chance" if optimism.holds_zero else ": the search was too optimistic" * (way == "worse")
         value, step = format_number(searched.searched), searched.searched_step
         said = f"the search said {value} for trial #{searched.number} (step {step})"
         yield f"optimism: {said}; with fresh seeds it is {amount} {way}{doubt}"

@@ -68,8 +68,10 @@ def _row(folder: RunFolder) -> dict[str, Any]:
     value = results.value(front[0]) if front else None
     ended_by, interrupted_by = results.provenance.get("ended_by"), results.provenance.get("interrupted_by")
     note = [text.removeprefix(f"{folder.location}: ") for text in results.unreadable]
-    note += [f"ended by {ended_by}"] * bool(ended_by)
-    note += [f"interrupted: {interrupted_by}"] * (bool(interrupted_by) and state == "interrupted")
+    if ended_by:
+        note.append(f"ended by {ended_by}")
+    if interrupted_by and state == "interrupted":
+        note.append(f"interrupted: {interrupted_by}")
     return {
         "run": results.name,
         "state": "damaged" if results.unreadable else state,

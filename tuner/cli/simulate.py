@@ -209,7 +209,9 @@ def _estimate(value: Estimate) -> str:
 def _notes(comparison: Comparison, limits: Limits) -> list[str]:
     """How to read the table."""
     tables, seeds = len(comparison.tables), comparison.seeds
-    over = f"mean over {tables} table{'s' * (tables > 1)}"
+    from tuner.spec.quantities import counted
+
+    over = f"mean over {counted(tables, 'table')}"
     over += f", ± standard error over {seeds} seeds" if seeds > 1 else ", one seed"
     rank = "; rank: mean over both, 1 is the best" if len(comparison.contenders) > 1 else ""
     notes = [f"regret: (best in the table - incumbent) / (best - median of the last values); {over}{rank}"]

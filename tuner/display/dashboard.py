@@ -164,12 +164,17 @@ def _running(results: ResultSet, spec: ExperimentSpec, running: Sequence[Trial],
     """The table of running trials, in at most ``rows`` lines below its heading."""
     fidelity = spec.scheduler.fidelity
     head = ["trial", fidelity[0] if fidelity and fidelity[0] != "training_iteration" else "step"]
-    head += ["rung"] * bool(spec.scheduler.rungs()) + [results.metric, "best", "s/report"]
-    head += ["ETA"] * bool(fidelity) + ["configuration"]
+    if spec.scheduler.rungs():
+        head.append("rung")
+    head += [results.metric, "best", "s/report"]
+    if fidelity:
+        head.append("ETA")
+    head.append("configuration")
     shown = running if len(running) <= rows else running[: max(0, rows - 1)]
     table = format_columns([head, *(_row(results, spec, trial, now) for trial in shown)]).splitlines()
-    more = [f"and {len(running) - len(shown)} more"] * (len(shown) < len(running))
-    return [*table, *more][: rows + 1]
+    if len(shown) < len(running):
+        table.append(f"and {len(running) - len(shown)} more")
+    return table[: rows + 1]
 
 
 def _row(results: ResultSet, spec: ExperimentSpec, trial: Trial, now: float) -> list[str]:

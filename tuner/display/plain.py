@@ -8,6 +8,7 @@ from tuner.display.progress import Progress
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
+from tuner.spec.quantities import counted
 from tuner.spec.values import metrics_line
 from tuner.visualization.text_tables import config_line
 
@@ -38,7 +39,7 @@ class PlainProgress(Progress):
         self._ended += 1
         why = f" ({trial.reason})" if trial.reason else ""
         count = f"[{self._ended}/{results.provenance['trials']}]"
-        steps = f"{trial.steps} step{'s' * (trial.steps != 1)}{_again(trial)}"
+        steps = f"{counted(trial.steps, 'step')}{_again(trial)}"
         self._line(f"{count} trial {trial.label} {trial.status} after {steps}{best}{why}")
 
     def retried(self, trial: Trial, failure: Failure) -> None:

@@ -30,7 +30,7 @@ from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
-from tuner.spec.quantities import format_bytes, format_duration
+from tuner.spec.quantities import counted, format_bytes, format_duration
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable
@@ -189,7 +189,7 @@ def _course(plan: Plan, trial: Trial, first_s: float) -> Finding:
     times = [report.seconds for report in trial.reports]
     steps = [f"{after - before:.2f}" for before, after in zip([0.0, *times], times, strict=False)]
     found = (
-        f"{len(steps)} report{'s' * (len(steps) != 1)}; Ray and the first after {format_duration(first_s)}; "
+        f"{counted(len(steps), 'report')}; Ray and the first after {format_duration(first_s)}; "
         f"seconds a step: {', '.join(steps)}"
     )
     if trial.status == "stopped":

@@ -262,14 +262,22 @@ class Controller(RetryingController):
         if not should_checkpoint:
             self.recorder.paused(trial.trial_id)
 
+    @contextlib.contextmanager
+    def _counted_as_staged(self, trial: RayTrial) -> Iterator[None]:
+        """Within, Ray finds ``trial`` among those that it is about to start."""
+        if trial in self._staged_trials:
+            yield
+            return
+        self._staged_trials.add(trial)
+        try:
+            yield
+        finally:
+            self._staged_trials.discard(trial)
+
     def _maybe_cache_trial_actor(self, trial: RayTrial) -> bool:
         """Ray keeps no idle process once the last trial was suggested, unless one is staged: paused ones need it."""
-        waiting = bool(self._paused_trials) and trial not in self._staged_trials
-        if waiting:
-            self._staged_trials.add(trial)
-        kept = bool(super()._maybe_cache_trial_actor(trial))
-        if waiting:
-            self._staged_trials.discard(trial)
+        with self._counted_as_staged(trial) if self._paused_trials else contextlib.nullcontext():
+            kept = bool(super()._maybe_cache_trial_actor(trial))
         if kept:
             process = self._actor_cache._cached_objects[trial.placement_group_factory][-1]
             self._idle_since[process] = time.monotonic()

@@ -45,22 +45,21 @@ def decide_retry(
     """
     retry, fail = RetryDecision("retry"), RetryDecision("fail")
     before = before[max((i + 1 for i, past in enumerate(before) if past.final), default=0) :]
-    match failure.kind:
-        case "node lost":
-            return fail if alone and len(_losses([*before, failure])) >= LOSSES else retry
-        case "bad report":
+    if failure.kind == "node lost":
+        return fail if alone and len(_losses([*before, failure])) >= LOSSES else retry
+    if failure.kind == "bad report":
+        return fail
+    if failure.kind == "NaN":
+        return RetryDecision("stop") if rules.on_nan == "stop" and failure.step else fail
+    if failure.kind == "hung":
+        return retry if rules.retries and not any(f.kind == "hung" for f in before) else fail
+    if failure.kind in MEMORY and rules.on_oom == "reduce_batch" and micro_batch is not None:
+        if micro_batch > 1:
+            return RetryDecision("retry", micro_batch // 2)
+        if any(f.kind in MEMORY for f in _since_reduction(before)):  # the same again, and no way to need less
             return fail
-        case "NaN":
-            return RetryDecision("stop") if rules.on_nan == "stop" and failure.step else fail
-        case "hung":
-            return retry if rules.retries and not any(f.kind == "hung" for f in before) else fail
-        case "GPU memory" | "host memory" if rules.on_oom == "reduce_batch" and micro_batch is not None:
-            if micro_batch > 1:
-                return RetryDecision("retry", micro_batch // 2)
-            if any(f.kind in MEMORY for f in _since_reduction(before)):  # the same again, and no way to need less
-                return fail
-        case "exception" if before and before[-1] == failure:  # it is the code
-            return fail
+    if failure.kind == "exception" and before and before[-1] == failure:  # it is the code
+        return fail
     used = sum(f.kind in COUNTED and f.micro_batch is None for f in before)
     return retry if used < rules.retries else fail
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tuner.spec.model import Model
+from tuner.spec.model import Model, OptionError
 
 ACCELERATOR = "accelerator_type:"
 """Prefix of the resource by which Ray marks a node's kind of GPU."""
@@ -55,9 +55,9 @@ class Resources(Model):
     @model_validator(mode="after")
     def _agrees(self) -> Resources:
         if self.accelerator and self.gpu == 0:
-            raise ValueError(f"accelerator {self.accelerator} is a kind of GPU, and gpu is 0: ask for gpu above 0")
+            raise OptionError("accelerator", f"{self.accelerator} is a kind of GPU, and gpu is 0: ask for gpu above 0")
         if "strategy" in self.model_fields_set and self.workers == 1 and self.strategy == "spread":
-            raise ValueError("strategy spread places the workers of one trial, and workers is 1")
+            raise OptionError("strategy", "spread places the workers of one trial, and workers is 1")
         return self
 
     def request(self, has_gpus: bool) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator
 
 from tuner.redaction import PASSWORD, has_secret, redacted, without_secrets
-from tuner.spec.model import Model
+from tuner.spec.model import Model, OptionError
 
 
 class MlflowTracking(Model):
@@ -80,7 +80,7 @@ class CustomTracking(Model):
         for name, value in options.items():
             if isinstance(value, str) and has_secret(value):
                 told = redacted(value, whole=True)
-                raise ValueError(f"{name} {told!r} holds a password or token, and every file of the run would")
+                raise OptionError(name, f"{told!r} holds a password or token, and every file of the run would")
         return options
 
     required: bool = True

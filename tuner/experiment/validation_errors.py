@@ -13,6 +13,7 @@ from tuner.errors import Problem, did_you_mean
 from tuner.experiment.spec import ExperimentSpec
 from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.document import Path as KeyPath
+from tuner.spec.model import OptionError
 
 _REQUIRED = {
     "trainable": "write module:function, file.py:function or script.py",
@@ -69,7 +70,7 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails, known: list
         case "union_tag_not_found":
             message = "needs a kind, as in `kind: asha`"
         case "value_error":
-            path, message = _located(document.value, path, str(context["error"]))
+            path, message = _located(document.value, path, context["error"])
         case "string_pattern_mismatch" if path[-1] in _FORMS:
             message = f"{error['input']!r} is not {_FORMS[str(path[-1])]}"
         case "literal_error":
@@ -79,11 +80,12 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails, known: list
     return Problem(document.place(path), dotted(path), message)
 
 
-def _located(value: Any, path: KeyPath, message: str) -> tuple[KeyPath, str]:
-    """The option that a model's own check is about, where its message begins with one that the user wrote."""
+def _located(value: Any, path: KeyPath, error: ValueError) -> tuple[KeyPath, str]:
+    """The place and the message of a model's own check: the option that it is about, if the user wrote that option."""
     written = reduce(lambda inner, part: inner[part], path, value)
-    option, _, rest = message.partition(" ")
-    return ((*path, option), rest) if isinstance(written, dict) and option in written else (path, message)
+    if isinstance(error, OptionError) and isinstance(written, dict) and error.option in written:
+        return (*path, error.option), error.message
+    return path, str(error)
 
 
 def _expected(error: ErrorDetails) -> str:

@@ -64,7 +64,7 @@ class Code:
         if not self.left_out:
             return ""
         names = [f"{name} ({why})" for name, why in list(self.left_out.items())[:_SHOWN]]
-        more = f" and {len(self.left_out) - _SHOWN} more" * (len(self.left_out) > _SHOWN)
+        more = f" and {len(self.left_out) - _SHOWN} more" if len(self.left_out) > _SHOWN else ""
         return f"left out: {', '.join(names)}{more}; --include GLOB sends them"
 
 
@@ -91,7 +91,7 @@ def code_of(project: Path, exclude: Sequence[str] = (), include: Sequence[str] =
         if not _matches(name, include) and (what := _secret(project / name)):
             doubtful.append(f"{name} ({what})")
     if doubtful:
-        more = f" and {len(doubtful) - _SHOWN} more" * (len(doubtful) > _SHOWN)
+        more = f" and {len(doubtful) - _SHOWN} more" if len(doubtful) > _SHOWN else ""
         raise InputError(
             f"{project}: files that look like secrets would travel: {', '.join(doubtful[:_SHOWN])}{more}; name it in "
             f".gitignore or {IGNORE}, leave it out with --exclude NAME, or send it with --include NAME"
@@ -151,7 +151,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     *folders, last = name.split("/")
     for pattern in patterns:
         if "/" in pattern.rstrip("/"):
-            found = fnmatch.fnmatch(name, pattern + "*" * pattern.endswith("/"))
+            found = fnmatch.fnmatch(name, f"{pattern}*" if pattern.endswith("/") else pattern)
         elif pattern.endswith("/"):
             found = any(fnmatch.fnmatch(folder, pattern[:-1]) for folder in folders)
         else:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -59,10 +59,13 @@ def versions() -> dict[str, str]:
 
 def disagreements(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """What must agree and does not, and what should; ``here``: the cluster, ``there``: who submitted."""
-    differing = [f"{name} {here.get(name, 'none')} here, {there[name]} there" for name in there]
-    wrong = [line for line, name in zip(differing, there, strict=True) if here.get(name) != there[name]]
-    hard = [line for line in wrong if line.split()[0] in (PYTHON, *MUST_AGREE)]
-    return hard, [line for line in wrong if line not in hard]
+    wrong = [name for name in there if here.get(name) != there[name]]
+
+    def lines(names: Iterable[str]) -> list[str]:
+        return [f"{name} {here.get(name, 'none')} here, {there[name]} there" for name in names]
+
+    hard = [name for name in wrong if name in (PYTHON, *MUST_AGREE)]
+    return lines(hard), lines(name for name in wrong if name not in hard)
 
 
 def drive(

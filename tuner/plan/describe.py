@@ -10,7 +10,7 @@ from tuner.errors import shortened
 from tuner.plan.cluster import format_resources
 from tuner.plan.plan import Plan
 from tuner.spec.objective import comparison
-from tuner.spec.quantities import format_bytes
+from tuner.spec.quantities import counted, format_bytes
 from tuner.spec.space import Space
 from tuner.spec.space.enumeration import MAX_STATES, UNCOUNTED
 from tuner.spec.values import brief, format_number
@@ -32,7 +32,7 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     spec = plan.spec
     lines = [("experiment", spec.name), ("trainable", spec.trainable)]
     lines += [("", note) for note in plan.notes]
-    lines.append(("search space", f"{_counted(len(spec.search_space.parameters), 'parameter')}, {_size(plan)}"))
+    lines.append(("search space", f"{counted(len(spec.search_space.parameters), 'parameter')}, {_size(plan)}"))
     lines += [("", line) for line in _space_lines(spec.search_space)]
     if plan.acceptance < _RARE:
         lines.append(("", f"about 1 of {1 / plan.acceptance:,.0f} random draws satisfies the constraints"))
@@ -52,7 +52,7 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("ends early at", ", ".join(words)) if words else unlimited)
     lines.append(("failures", spec.failures.described(plan.reducible)))
     lines.append(("a trial takes", _takes(plan)))
-    lines.append(("at once", f"{_counted(plan.slots, 'trial')} on {plan.cluster}"))
+    lines.append(("at once", f"{counted(plan.slots, 'trial')} on {plan.cluster}"))
     if plan.cluster.autoscaler:
         lines.append(("", f"{plan.cluster.autoscaler}; until they are there as many as fit"))
     lines.append(("checkpoints", _disk(plan)))
@@ -68,7 +68,7 @@ def _size(plan: Plan) -> str:
         return f"more than {MAX_STATES:,} configurations"
     if space.size >= _LARGE:
         return f"about 10^{math.log10(space.size):.0f} configurations"
-    return _counted(space.size, "configuration")
+    return counted(space.size, "configuration")
 
 
 def _model_lines(plan: Plan) -> Iterator[str]:
@@ -77,8 +77,8 @@ def _model_lines(plan: Plan) -> Iterator[str]:
     if count is None:
         yield "its class decides how many suggestions are modelled from results"
     else:
-        about = "about " * (count > 0)
-        yield f"{about}{count:.0f} of {_counted(plan.trials, 'suggestion')} modelled from results"
+        about = "about " if count > 0 else ""
+        yield f"{about}{count:.0f} of {counted(plan.trials, 'suggestion')} modelled from results"
     ends_early = scheduler.fidelity is not None and not scheduler.changes_configurations
     if ends_early and plan.spec.search.mixes_fidelities(plan.task):
         yield "which compares the last values of trials that stopped or pause at different steps as they are"
@@ -90,7 +90,7 @@ def _note_on_trials(plan: Plan) -> str:
         return ""
     repeats = plan.spec.search.default_trials(plan.spec.search_space) != count
     what = "some run twice" if repeats else "the search ends after them"
-    there = f"{_counted(count, 'configuration')} there {'is' if count == 1 else 'are'}"
+    there = f"{counted(count, 'configuration')} there {'is' if count == 1 else 'are'}"
     return f"more than the {there}: {what}"
 
 
@@ -100,7 +100,7 @@ def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         return
     reach = plan.spec.scheduler.expected_at_rungs(plan.trials)
     for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
-        reach_it = f"{_counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
+        reach_it = f"{counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
         yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {reach_it}")
     if plan.spec.scheduler.adapts_first_rung:
         yield "", "as if the first rung stayed where it begins; any of these may become it, as early ranks deserve"
@@ -118,7 +118,10 @@ def _takes(plan: Plan) -> str:
 def _disk(plan: Plan) -> str:
     keep = plan.spec.checkpoints
     options = [f"keep_per_trial {keep.keep_per_trial}", f"keep_trials {keep.keep_trials}"]
-    options += [f"every {keep.every}"] * (keep.every > 1) + [f"max_gib {keep.max_gib or 0:g}"] * bool(keep.max_gib)
+    if keep.every > 1:
+        options.append(f"every {keep.every}")
+    if keep.max_gib is not None:
+        options.append(f"max_gib {keep.max_gib:g}")
     most = f"at most {plan.checkpoints} on disk ({', '.join(options)})"
     if plan.checkpoint_bytes is None:
         return f"{most}; their size is known at the first report (the trainable has no checkpoint_bytes)"
@@ -126,14 +129,10 @@ def _disk(plan: Plan) -> str:
     return f"{most}, up to {each} each: {total}"
 
 
-def _counted(count: float, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def _options(spec: Any) -> str:
     values = spec.model_dump(exclude={"kind", "seed", "points_to_evaluate"})
     points = len(getattr(spec, "points_to_evaluate", ()))
-    first = [f"{points} point{'s' * (points != 1)} to evaluate first"] if points else []
+    first = [f"{counted(points, 'point')} to evaluate first"] if points else []
     given = [
         f"{name} {format_number(value) if isinstance(value, str | float) else brief(value)}"
         for name, value in values.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tuner.runs.failure import Failure
+from tuner.spec.quantities import counted
 
 Status = Literal["completed", "stopped", "failed", "pending", "running", "paused"]
 
@@ -101,7 +102,7 @@ class Trial:
         count = len(self.failures)
         if self.status == "failed":
             return f"{self.reason} ({count} attempts)" if count > 1 else self.reason
-        last = f"{count} failed attempt{'s' * (count > 1)}, the last: {self.failures[-1]}" if count else ""
+        last = f"{counted(count, 'failed attempt')}, the last: {self.failures[-1]}" if count else ""
         return "; ".join(filter(None, [self.reason, last]))
 
     @property

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from tuner.spec.algorithm import AlgorithmSpec
 from tuner.spec.configuration import Configuration
+from tuner.spec.model import OptionError
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
@@ -195,18 +196,20 @@ class TimedSpec(SchedulerSpec):
     def check_grace_period(self, grace_period: int) -> None:
         """Raises ValueError if no trial would end before its end."""
         if grace_period > self.max_t:
-            raise ValueError(f"grace_period {grace_period} is above max_t {self.max_t}: it must be at most max_t")
+            raise OptionError("grace_period", f"{grace_period} is above max_t {self.max_t}: it must be at most max_t")
 
     def check_rungs(self, rungs: Iterable[int], reduction_factor: float) -> None:
         """Raises ValueError if two of the ascending ``rungs`` are the same step, or there are too many of them."""
         for count, (rung, following) in enumerate(pairwise(rungs)):
             if count == _MOST_RUNGS:
-                raise ValueError(
-                    f"reduction_factor {reduction_factor:g} gives more than {_MOST_RUNGS} rungs: choose a larger one, "
-                    f"or a larger grace_period"
+                raise OptionError(
+                    "reduction_factor",
+                    f"{reduction_factor:g} gives more than {_MOST_RUNGS} rungs: choose a larger one, "
+                    f"or a larger grace_period",
                 )
             if rung == following:
-                raise ValueError(
-                    f"reduction_factor {reduction_factor:g} puts two rungs on {self.time_attr} {rung}: "
-                    f"choose a larger one, or a larger grace_period"
+                raise OptionError(
+                    "reduction_factor",
+                    f"{reduction_factor:g} puts two rungs on {self.time_attr} {rung}: choose a larger one, or a "
+                    f"larger grace_period",
                 )

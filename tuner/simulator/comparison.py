@@ -18,6 +18,7 @@ from tuner.searchers.base import SearchSpec
 from tuner.simulator.simulation import Trace, simulate
 from tuner.simulator.table import Table
 from tuner.spec.objective import Mode
+from tuner.spec.quantities import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,7 +183,7 @@ def compare(
             for c in contenders:
                 cells[c.name, c.tables[i].name, slots] = Cell(c.tables[i], mode, seconds, traces[c.name])
             spent = sum(trace.wall_s for found in traces.values() for trace in found)
-            at_once = f"{slots} worker{'s' * (slots > 1)}"
+            at_once = counted(slots, "worker")
             say(f"{table.name}, {at_once}: {seconds:.6g} virtual seconds simulated in {spent:.1f} s")
     return Comparison(tuple(contenders), mode, tuple(workers), seeds, cells)
 

@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from tuner.simulator.comparison import Comparison, Contender
+from tuner.spec.quantities import counted
 from tuner.visualization.style import PALETTE
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def figure(comparison: Comparison) -> Figure:
     drawn = Figure(figsize=(max(4.2 * columns, 6.4), 3.2 * rows + 0.9), dpi=150, layout="constrained")
     axes = drawn.subplots(rows, columns, squeeze=False, sharey="row")
     for j, workers in enumerate(comparison.workers):
-        axes[0, j].set_title(f"{workers} worker{'s' * (workers > 1)}")
+        axes[0, j].set_title(counted(workers, "worker"))
         if single:
             _draw_incumbents(axes[0, j], comparison, workers)
         _draw_regrets(axes[-1, j], comparison, workers)

@@ -129,7 +129,8 @@ def read_yaml(text: str, source: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = _place(source, mark) if mark else Place(source)
         context = f" {error.context}" if error.context else ""
-        raise InputError([Problem(place, "", f"not valid YAML:{context} {error.problem}".rstrip())]) from None
+        remedy = "; check the indentation of this line" if "<block end>" in str(error.problem) else ""
+        raise InputError([Problem(place, "", f"not valid YAML:{context} {error.problem}".rstrip() + remedy)]) from None
     except yaml.reader.ReaderError as error:
         code = error.character if isinstance(error.character, int) else ord(error.character[:1])
         message = f"not valid YAML: unacceptable character #x{code:04x}: {error.reason}"

@@ -31,11 +31,16 @@ Seconds = Annotated[
 ]
 
 
-def format_duration(parse_duration: float) -> str:
+def counted(count: float, noun: str) -> str:
+    """``1 report``, ``2,000 reports``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def format_duration(seconds: float) -> str:
     """``3750`` seconds as ``1h02m30s``; under a minute with one decimal."""
-    if parse_duration < 60:
-        return f"{parse_duration:.1f}s"
-    minutes, rest = divmod(round(parse_duration), 60)
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m{rest:02d}s" if hours else f"{minutes}m{rest:02d}s"
 

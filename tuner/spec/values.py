@@ -95,7 +95,8 @@ def represented(value: Any) -> str:
 def _listed(brackets: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
     yield brackets[0]
     for i, pieces in enumerate(items):
-        yield ", " * (i > 0)
+        if i > 0:
+            yield ", "
         yield from pieces
     yield brackets[1]
 

@@ -39,7 +39,7 @@ def domain_of(distribution: BaseDistribution) -> dict[str, list[Any]]:
     found: Any = distribution
     if found.low == found.high:
         return {"choice": [found.low]}
-    log = "log" * found.log
+    log = "log" if found.log else ""
     if isinstance(distribution, IntDistribution) and found.step == 1:
         return {f"{log}randint": [found.low, found.high + 1]}
     if found.step is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Status, Trial
 from tuner.search.usage import unit_of
-from tuner.spec.quantities import format_duration
+from tuner.spec.quantities import counted, format_duration
 from tuner.visualization.style import (
     BLUE,
     GREY,
@@ -256,8 +256,10 @@ def timeline(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
         bargap=0.15,
     )
     count = len(told.stretches)
-    some = f" Drawn are {count} stays, with neighbours as one bar in the colour of the longest." * (len(bars) < count)
-    return drawn, _idle(told, lanes) + some
+    caption = _idle(told, lanes)
+    if len(bars) < count:
+        caption += f" Drawn are {count} stays, with neighbours as one bar in the colour of the longest."
+    return drawn, caption
 
 
 def merged(stretches: Sequence[TrialSpan]) -> list[tuple[TrialSpan, int]]:
@@ -299,7 +301,7 @@ def _idle(told: Timeline, lanes: int) -> str:
             until = stretch.end
         gaps.append((told.elapsed - until, until))
     longest, since = max(gaps)
-    said = f"{lanes} worker{'s' * (lanes > 1)} ran trials for {busy / (lanes * told.elapsed):.0%} of the time."
+    said = f"{counted(lanes, 'worker')} ran trials for {busy / (lanes * told.elapsed):.0%} of the time."
     if longest >= 0.01 * told.elapsed:
         last = since + longest >= told.elapsed
         when = "at the end of the search" if last else f"from {format_duration(since)} into the search on"

@@ -171,8 +171,12 @@ def _parameters(
 def _lines(trials: int, axes: int) -> str:
     """The part of it that is not in the parallel coordinates."""
     drawn = len(dotted(trials, MOST_TRIALS))
-    some = f" Lines: {drawn} of the {trials} trials, the best and an even choice of the others." * (drawn < trials)
-    return some + f" Shown are the {MOST_AXES} parameters that matter most of {axes}." * (axes > MOST_AXES)
+    caption = ""
+    if drawn < trials:
+        caption += f" Lines: {drawn} of the {trials} trials, the best and an even choice of the others."
+    if axes > MOST_AXES:
+        caption += f" Shown are the {MOST_AXES} parameters that matter most of {axes}."
+    return caption
 
 
 def _sampled(count: int) -> str:
@@ -225,7 +229,7 @@ def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
     names = list(dict.fromkeys(name for config in longest_first for name in config))
     metrics = [objective.metric for objective in results.objectives]
     shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
-    where = ["host"] * (len({trial.host for trial in trials if trial.host}) > 1)
+    where = ["host"] if len({trial.host for trial in trials if trial.host}) > 1 else []
     rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *where, *names, "why it ended"]]
     for trial in trials:
         values = results.values(trial.best) if trial.best else {}

@@ -184,11 +184,17 @@ def slice_of(results: ResultSet, trials: Sequence[Trial], axis: Axis) -> go.Figu
     return figure(traces, axis.plotly(), y, height=260, margin=margin, showlegend=False)
 
 
+_GOLDEN_RATIO = 0.618034
+
+
 def _spread(axis: Axis, i: int, trial_number: int) -> float:
     """The place of a trial: those of one category are side by side, so that they do not hide each other."""
     position = axis.positions[i]
     assert position is not None
-    return position + (0.5 * (trial_number * 0.618034 % 1) - 0.25) * bool(axis.categories)
+    if not axis.categories:
+        return position
+    within = trial_number * _GOLDEN_RATIO % 1  # 0 to 1: consecutive trials are far apart
+    return position + 0.5 * within - 0.25
 
 
 def _shown(axis: Axis, i: int) -> str:

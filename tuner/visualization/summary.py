@@ -142,9 +142,9 @@ def _some(labels: Sequence[str], shown: int = 5) -> str:
 def _still_rising(results: ResultSet, best: Trial) -> list[str]:
     if best.status != "completed" or len(best.reports) < _FEWEST or best.best is not best.reports[-1]:
         return []
-    how = f" (python -m tuner extend {results.folder.quoted} --max-t N)"
     has_limit = results.section("scheduler").get("max_t")
-    return [f"It was best at its last report: a longer training may give more{how * bool(has_limit)}."]
+    how = f" (python -m tuner extend {results.folder.quoted} --max-t N)" if has_limit else ""
+    return [f"It was best at its last report: a longer training may give more{how}."]
 
 
 def _confirm(results: ResultSet, trials: Sequence[Trial]) -> str:

@@ -16,7 +16,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.schedulers.asha.first_rung import FirstRungSelector
 from tuner.spec.configuration import flat
-from tuner.spec.quantities import format_duration
+from tuner.spec.quantities import counted, format_duration
 from tuner.spec.values import format_number
 from tuner.visualization.twins import same_curves
 
@@ -141,9 +141,10 @@ def headline(results: ResultSet) -> list[str]:
     elif not results.has_front:
         lines.append(f"best: {_reached(results, front[0])}")
     else:
-        lines.append(f"Pareto front of {objectives_line(results)}: {len(front)} trial{'s' * (len(front) > 1)}")
+        lines.append(f"Pareto front of {objectives_line(results)}: {counted(len(front), 'trial')}")
         lines += [f"  {_reached(results, trial)}" for trial in front[:FRONT_LINES]]
-        lines += [f"  and {len(front) - FRONT_LINES} more"] * (len(front) > FRONT_LINES)
+        if len(front) > FRONT_LINES:
+            lines.append(f"  and {len(front) - FRONT_LINES} more")
     return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings_line(results)])]
 
 
@@ -164,7 +165,9 @@ def counts(results: ResultSet) -> str:
 def failed_attempts(results: ResultSet) -> str:
     """``failed attempts: 4 (3 process died, 1 hung)``; empty if there was none."""
     kinds = Counter(failure.kind for trial in results.trials for failure in trial.failures)
-    return f"failed attempts: {kinds.total()} ({', '.join(f'{n} {k}' for k, n in kinds.most_common())})" * bool(kinds)
+    if not kinds:
+        return ""
+    return f"failed attempts: {kinds.total()} ({', '.join(f'{n} {k}' for k, n in kinds.most_common())})"
 
 
 def _reached(results: ResultSet, trial: Trial) -> str:
@@ -204,7 +207,7 @@ def _without_the_usual(rows: Sequence[dict[str, Any]], trials: Sequence[Trial]) 
     """``rows`` without reasons that the status tells well enough; without their column where none is left."""
     kept = [t.status not in ("completed", "stopped") or bool(t.failures) for t in trials]
     if any(kept):
-        return [row | {"why": row["why"] * keep} for row, keep in zip(rows, kept, strict=True)]
+        return [row if keep else row | {"why": ""} for row, keep in zip(rows, kept, strict=True)]
     return [{name: value for name, value in row.items() if name != "why"} for row in rows]
 
 

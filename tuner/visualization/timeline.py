@@ -135,5 +135,8 @@ def _assign_lanes(stretches: list[TrialSpan]) -> None:
     free_from: list[float] = []
     for stretch in stretches:
         lane = next((i for i, until in enumerate(free_from) if until <= stretch.begin), len(free_from))
-        free_from[lane : lane + 1] = [stretch.end]
+        if lane == len(free_from):
+            free_from.append(stretch.end)
+        else:
+            free_from[lane] = stretch.end
         stretch.lane = lane

@@ -13,6 +13,7 @@ from itertools import pairwise
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
+from tuner.spec.quantities import counted
 
 LEAST = 3
 """Reports of a curve at least: two shorter ones may agree by chance."""
@@ -30,7 +31,7 @@ def same_curves(results: ResultSet) -> str:
         return ""
     first, second, names = min(pairs, key=lambda pair: len(pair[2]))
     more = len(pairs) - 1
-    others = f" ({more} more pair{'s' * (more > 1)} of trials like these)" * bool(more)
+    others = f" ({counted(more, 'more pair')} of trials like these)" if more else ""
     found = f"trials {first.label} and {second.label} differ in {_listed(names)} only and have the same curve"
     remedy = f"check that {'it reaches' if len(names) == 1 else 'they reach'} the training"
     return f"{found} of {results.metric}, to the last bit: {remedy}{others}"

@@ -13,6 +13,7 @@ from tuner.schedulers.asha.adaptive import AdaptivePromotion, AdaptiveStopping
 from tuner.schedulers.asha.first_rung import ladder, possible_rungs, starting_rung
 from tuner.schedulers.asha.halving import PromotionAsha, StoppingAsha, quantile
 from tuner.schedulers.base import Scheduler, TimedSpec
+from tuner.spec.model import OptionError
 from tuner.spec.problem import SearchProblem
 
 _SIMULATED_TRIALS = 3000
@@ -52,21 +53,24 @@ class Asha(TimedSpec):
         self.check_grace_period(self.grace_period)
         self.check_rungs(ladder(self.grace_period, self.reduction_factor, self.max_t), self.reduction_factor)
         if self.brackets > len(self.rungs()):
-            raise ValueError(
-                f"brackets {self.brackets} is more than the {len(self.rungs())} rungs that grace_period "
-                f"{self.grace_period}, reduction_factor {self.reduction_factor:g} and max_t {self.max_t} give"
+            raise OptionError(
+                "brackets",
+                f"{self.brackets} is more than the {len(self.rungs())} rungs that grace_period {self.grace_period}, "
+                f"reduction_factor {self.reduction_factor:g} and max_t {self.max_t} give",
             )
         return self
 
     def _check_auto(self) -> Asha:
         if self.reduction_factor < 2:
-            raise ValueError(
-                f"reduction_factor {self.reduction_factor:g} is too small for grace_period auto: choose at least 2"
+            raise OptionError(
+                "reduction_factor",
+                f"{self.reduction_factor:g} is too small for grace_period auto: choose at least 2",
             )
         if self.brackets > 1:
-            raise ValueError(
-                f"brackets {self.brackets} hedges the choice of the first rung, which grace_period auto makes itself: "
-                f"leave brackets out, or give grace_period as a number"
+            raise OptionError(
+                "brackets",
+                f"{self.brackets} hedges the choice of the first rung, which grace_period auto makes itself: leave "
+                f"brackets out, or give grace_period as a number",
             )
         return self
 

@@ -38,8 +38,9 @@ class Condition:
 
     def __str__(self) -> str:
         shown = [brief(value) for value in self.values[:_SHOWN]]
-        rest = [f"{len(self.values) - _SHOWN:,} others"] * (len(self.values) > _SHOWN)
-        return f"{'.'.join(self.path)} is {' or '.join(shown + rest)}"
+        if len(self.values) > _SHOWN:
+            shown.append(f"{len(self.values) - _SHOWN:,} others")
+        return f"{'.'.join(self.path)} is {' or '.join(shown)}"
 
 
 @dataclass(frozen=True)
