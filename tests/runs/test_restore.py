@@ -9,6 +9,7 @@ import pytest
 from tests.runs.test_results import new_run, trial
 from tuner.errors import InputError
 from tuner.runs.restore import restore_best
+from tuner.visualization.text_tables import best_command
 
 
 def test_where_nothing_was_checkpointed_that_is_all_that_is_said(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_the_command_to_restore_is_one_that_the_trainable_can_follow(
     results.spec["trainable"] = "train.py:train"
     results.provenance |= {"roots": [str(tmp_path)], "working_directory": str(tmp_path), "can_evaluate": bool(evaluate)}
     best = trial(results, 0.5)
-    assert results.best_command(best) == f"python -m tuner best {results.folder.quoted}{option}"
+    assert best_command(results, best) == f"python -m tuner best {results.folder.quoted}{option}"
     (tmp_path / "r" / "ray" / "id1" / "1").mkdir(parents=True)
     assert why in restore_best(results, trial="1", test=bool(evaluate)).not_validated
 

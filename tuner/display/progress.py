@@ -10,7 +10,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.objective import dominates
 from tuner.spec.quantities import format_duration
-from tuner.visualization.text_tables import first_rung_line, headline
+from tuner.visualization.text_tables import best_command, first_rung_line, headline
 
 
 class Progress:
@@ -54,4 +54,4 @@ class Progress:
         kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]
         if kept:
             which = "a" if results.has_front else "the best"
-            self._screen.say(f"restore {which} model: {results.best_command(kept[0])}")
+            self._screen.say(f"restore {which} model: {best_command(results, kept[0])}")

@@ -94,12 +94,6 @@ class ResultSet:
         """What the user must know of this run, such as other data than asked for."""
         return list(self.provenance.get("notices", []))
 
-    def best_command(self, trial: Trial) -> str:
-        """The command that restores the model of ``trial``, one of the front."""
-        chosen = f" {trial.id}" if self.has_front else ""
-        test = " --test" if self.provenance.get("can_evaluate") else ""
-        return f"python -m tuner best {self.folder.quoted}{chosen}{test}"
-
     def get(self, trial_id: str) -> Trial | None:
         """The trial of that id; None if there is none."""
         return self._by_id.get(trial_id)

@@ -20,6 +20,7 @@ from tuner.visualization.parameters import LEAST_CONTOUR, contour, dotted, impor
 from tuner.visualization.style import outside
 from tuner.visualization.summary import ranked, state, summarize
 from tuner.visualization.text_tables import (
+    best_command,
     config_lines,
     failed_attempts,
     first_rung_line,
@@ -300,6 +301,6 @@ def _again(results: ResultSet) -> Section:
         best = results.front[0]
         lines.append(f"python -m tuner replay {run} {best.number}")
         if best.best and best.best.checkpoint:
-            lines.append(results.best_command(best))
+            lines.append(best_command(results, best))
     caption = "The search again; one trial again, compared with the record; the best model, restored:"
     return Section("again", "To have it again", caption, html=code("\n".join(lines)))

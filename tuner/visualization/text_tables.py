@@ -148,6 +148,13 @@ def headline(results: ResultSet) -> list[str]:
     return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings_line(results)])]
 
 
+def best_command(results: ResultSet, trial: Trial) -> str:
+    """The command that restores the model of ``trial``, one of the front."""
+    chosen = f" {trial.id}" if results.has_front else ""
+    test = " --test" if results.provenance.get("can_evaluate") else ""
+    return f"python -m tuner best {results.folder.quoted}{chosen}{test}"
+
+
 def status_line(results: ResultSet) -> str:
     """``trials: 8 completed, 22 stopped; 10m40s of trial time``."""
     return (

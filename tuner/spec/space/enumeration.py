@@ -98,9 +98,9 @@ def _connected(parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
 def _connected_size(parameters: list[Parameter]) -> int | float:
     """`product_size` of parameters that conditions connect.
 
-    A state is the set of later parameters that are absent. With ``opt`` sgd or adam, and ``momentum`` 0.8 or 0.9 only if
-    ``opt`` is sgd: after ``opt`` one way (sgd) leads to the state {}, and one (adam) to {momentum}. Of the first,
-    ``momentum`` makes two ways; the second stays one: 3 configurations.
+    A state is the set of later parameters that are absent. Suppose ``opt`` is sgd or adam, and ``momentum`` is 0.8 or
+    0.9 only if ``opt`` is sgd. After ``opt`` one way (sgd) leads to the state {}, and one (adam) to {momentum}. Of the
+    first, ``momentum`` makes two ways; the second stays one: 3 configurations.
     """
     asking: dict[Path, list[tuple[Path, Condition]]] = {}
     for parameter in parameters:
