@@ -195,8 +195,8 @@ def test_many_choices_are_checked_by_one_schema_until_one_is_wrong(
         "def train(config: Config): ...\n"
     )
     calls, schemas = [], []
-    complaints, adapter = Trainable.complaints, tuner.trainable.trainable.TypeAdapter
-    monkeypatch.setattr(Trainable, "complaints", lambda self, values: calls.append(values) or complaints(self, values))
+    asked, adapter = Trainable.config_problems, tuner.trainable.trainable.TypeAdapter
+    monkeypatch.setattr(Trainable, "config_problems", lambda self, values: calls.append(values) or asked(self, values))
     monkeypatch.setattr(tuner.trainable.trainable, "TypeAdapter", lambda kind: schemas.append(kind) or adapter(kind))
     space = {name: {"choice": list(range(1000))}}
     with contextlib.nullcontext() if name == "lr" else pytest.raises(InputError, match="no such parameter"):

@@ -123,7 +123,7 @@ def test_a_wrapped_function_keeps_its_config_and_its_module(folder: Path, name: 
     assert trainable.config_type is not None
     assert trainable.parameters == ("lr",)
     assert trainable.can_evaluate
-    assert [path for path, _ in trainable.complaints({"lrr": 1.0})] == [("lrr",)]
+    assert [path for path, _ in trainable.config_problems({"lrr": 1.0})] == [("lrr",)]
 
 
 def test_a_class_takes_a_plain_dict_and_keeps_its_module(folder: Path) -> None:

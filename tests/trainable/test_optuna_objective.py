@@ -64,8 +64,8 @@ def experiment(reference: str) -> dict[str, Any]:
     }
 
 
-def complaints(trainable: Trainable, values: dict[str, Any]) -> dict[str, str]:
-    return {".".join(path): message for path, message in trainable.complaints(values)}
+def config_problems(trainable: Trainable, values: dict[str, Any]) -> dict[str, str]:
+    return {".".join(path): message for path, message in trainable.config_problems(values)}
 
 
 # --- a trial -----------------------------------------------------------------------------------------------------
@@ -271,8 +271,8 @@ def test_the_domains_hold_what_optuna_would_suggest() -> None:
 
 def test_names_and_ranges_are_checked_before_the_run(user_folder: Path) -> None:
     trainable = load(user_folder, OBJECTIVE)
-    assert complaints(trainable, CONFIG) == {}
-    found = complaints(trainable, {"lr": 2.0, "model": {"width": 17}, "layers": 2, "optt": "adam"})
+    assert config_problems(trainable, CONFIG) == {}
+    found = config_problems(trainable, {"lr": 2.0, "model": {"width": 17}, "layers": 2, "optt": "adam"})
     assert found == {
         "optt": "the objective suggests no such parameter; allowed: lr, model.width, layers, opt; did you mean 'opt'?",
         "opt": 'the objective suggests it: add opt: {choice: ["sgd", "adam"]}',
@@ -282,7 +282,7 @@ def test_names_and_ranges_are_checked_before_the_run(user_folder: Path) -> None:
 
 
 def test_what_cannot_be_read_is_not_checked(user_folder: Path) -> None:
-    assert complaints(load(user_folder, BRANCHING), {"x": 1}) == {}
+    assert config_problems(load(user_folder, BRANCHING), {"x": 1}) == {}
 
 
 def test_an_experiment_takes_its_space_from_the_objective(user_folder: Path) -> None:

@@ -63,8 +63,8 @@ def call(trainable: Trainable, config: dict[str, Any], capsys: pytest.CaptureFix
     return capsys.readouterr().out.strip()
 
 
-def complaints(trainable: Trainable, **values: Any) -> dict[str, str]:
-    return {".".join(path): message for path, message in trainable.complaints(values)}
+def config_problems(trainable: Trainable, **values: Any) -> dict[str, str]:
+    return {".".join(path): message for path, message in trainable.config_problems(values)}
 
 
 # --- arguments ---------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_failure_names_the_argument(user_folder: Path) -> None:
 
 def test_a_wrong_name_and_a_wrong_value_are_found_without_running_the_script(user_folder: Path) -> None:
     trainable = script(user_folder, PARSER.replace("import sys", "raise SystemExit('it ran')"))
-    found = complaints(trainable, lrr=0.1, lr="x", opt="lion", model={"depth": 3}, layers=[0.5], amp=1)
+    found = config_problems(trainable, lrr=0.1, lr="x", opt="lion", model={"depth": 3}, layers=[0.5], amp=1)
     assert found["lrr"].startswith("train.py has no such argument; allowed: lr, weight_decay, width,")
     assert found["lrr"].endswith("did you mean 'lr'?")
     assert found["model.depth"].startswith("train.py has no such argument")
@@ -302,7 +302,7 @@ def test_a_wrong_name_and_a_wrong_value_are_found_without_running_the_script(use
     assert found["opt"].startswith("train.py refuses it: argument --opt: invalid choice: 'lion'")
     assert "ignored explicit argument" in found["amp"]
     good = {"lr": 1e-5, "weight_decay": 0.1, "w": 1.0, "model": {"width": 3}, "sizes": [1], "nesterov": False}
-    assert complaints(trainable, **good, cuda=True, no_cuda=True, augment=False, tag="a") == {}
+    assert config_problems(trainable, **good, cuda=True, no_cuda=True, augment=False, tag="a") == {}
 
 
 def test_a_required_argument_that_is_missing_is_found(user_folder: Path) -> None:
@@ -317,8 +317,8 @@ def test_a_required_argument_that_is_missing_is_found(user_folder: Path) -> None
     """
     trainable = script(user_folder, text)
     message = "required by train.py, but neither in params nor in search_space"
-    assert complaints(trainable, epochs=3).keys() == {"epochs", "data", "lr"}
-    assert complaints(trainable, data="mnist") == {"lr": message}
+    assert config_problems(trainable, epochs=3).keys() == {"epochs", "data", "lr"}
+    assert config_problems(trainable, data="mnist") == {"lr": message}
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_what_cannot_be_known_without_running_the_script_is_not_checked(
     user_folder: Path, change: tuple[str, str]
 ) -> None:
     assert change[0] in PARSER
-    assert complaints(script(user_folder, PARSER.replace(*change)), unknown=1) == {}
+    assert config_problems(script(user_folder, PARSER.replace(*change)), unknown=1) == {}
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def load(folder: Path, name: str) -> Trainable:
     return load_trainable(f"some_types.py:{name}", (folder,))
 
 
-def complaints(trainable: Trainable, **values: Any) -> dict[str, str]:
-    return {".".join(path): message for path, message in trainable.complaints(values)}
+def config_problems(trainable: Trainable, **values: Any) -> dict[str, str]:
+    return {".".join(path): message for path, message in trainable.config_problems(values)}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_config_is_made_from_plain_values(folder: Path) -> None:
 )
 def test_values_that_fit(folder: Path, values: dict[str, Any]) -> None:
     for name in ("dataclass", "text", "union", "union_text", "any_name"):
-        assert load(folder, name).complaints(values) == []
+        assert load(folder, name).config_problems(values) == []
 
 
 @pytest.mark.parametrize(
@@ -302,13 +302,13 @@ def test_values_that_fit(folder: Path, values: dict[str, Any]) -> None:
     ],
 )
 def test_values_that_do_not_fit(folder: Path, values: dict[str, Any], path: str, words: str) -> None:
-    found = complaints(load(folder, "dataclass"), **values)
+    found = config_problems(load(folder, "dataclass"), **values)
     assert list(found) == [path]
     assert words in found[path]
 
 
 def test_all_complaints_at_once(folder: Path) -> None:
-    found = complaints(load(folder, "dataclass"), epochs="3", lrr=1, inner={"act": 2, "wdth": 1})
+    found = config_problems(load(folder, "dataclass"), epochs="3", lrr=1, inner={"act": 2, "wdth": 1})
     assert sorted(found) == ["epochs", "inner.act", "inner.wdth", "lr", "lrr"]
 
 
@@ -324,14 +324,14 @@ def test_all_complaints_at_once(folder: Path) -> None:
     ],
 )
 def test_values_that_do_not_fit_a_model(folder: Path, values: dict[str, Any], path: str, words: str) -> None:
-    found = complaints(load(folder, "model"), **values)
+    found = config_problems(load(folder, "model"), **values)
     assert list(found) == [path]
     assert words in found[path]
 
 
 def test_the_users_own_check(folder: Path) -> None:
-    assert complaints(load(folder, "checked"), lr=2.0) == {"": "lr 2.0 is above 1"}
-    assert complaints(load(folder, "checked"), lr=1.0) == {}
+    assert config_problems(load(folder, "checked"), lr=2.0) == {"": "lr 2.0 is above 1"}
+    assert config_problems(load(folder, "checked"), lr=1.0) == {}
 
 
 def test_a_check_that_fails_in_another_way_is_a_complaint_too(folder: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_check_that_fails_in_another_way_is_a_complaint_too(folder: Path) -> N
         "    def __post_init__(self): self.x = 1 // self.n\n"
         "def train(config: Config): ...\n"
     )
-    found = complaints(load_trainable("odd_check:train", (folder,)), n=0)
+    found = config_problems(load_trainable("odd_check:train", (folder,)), n=0)
     assert "division" in found[""]
 
 
@@ -353,12 +353,12 @@ def test_python_objects_reach_a_config_whose_fields_take_them(folder: Path) -> N
     trainable = load_trainable("objects:train", (folder,))
     thing = trainable.module.Thing()
     assert trainable.make_config({"thing": thing}).thing is thing
-    assert trainable.complaints({"thing": thing}) == []
+    assert trainable.config_problems({"thing": thing}) == []
 
 
 def test_non_finite_numbers_reach_the_config(folder: Path) -> None:
     assert load(folder, "dataclass").make_config({"lr": float("inf")}).lr == float("inf")
-    assert load(folder, "dataclass").complaints({"lr": float("inf")}) == []
+    assert load(folder, "dataclass").config_problems({"lr": float("inf")}) == []
 
 
 def test_merge() -> None:

@@ -126,7 +126,7 @@ def _config_problems(experiment: Experiment, trainable: Trainable, samples: list
                 yield _replaced(active or {}, parameter.path, value)
 
     for config in candidates():
-        for path, message in trainable.complaints(merge(spec.params, config)):
+        for path, message in trainable.config_problems(merge(spec.params, config)):
             where = (
                 ("search_space",)
                 if _holds(config, path[:1]) or (path and not _holds(spec.params, path))

@@ -199,11 +199,11 @@ def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[EventAppl
             history.results.provenance = usable(Provenance, last["provenance"])[0] | history.results.provenance
         history.apply(last)
     if not reader.damage:  # else the end may be among what cannot be read
-        standing(history.results, last)
+        set_ending(history.results, last)
     return history, reader
 
 
-def standing(results: ResultSet, last: Event) -> None:
+def set_ending(results: ResultSet, last: Event) -> None:
     """Corrects ``results`` by the ``last`` event: provenance.json is written after it, which a kill may prevent."""
     left = last if last["what"] == "left" else {}  # what follows an end, such as "extended", undoes it
     results.provenance |= {"interrupted": left.get("interrupted"), "interrupted_by": left.get("reason", "")}

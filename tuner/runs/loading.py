@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.redaction import recorded
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, mapping, spec_of
-from tuner.runs.history import journalled, standing
+from tuner.runs.history import journalled, set_ending
 from tuner.runs.journal import JOURNAL, first_event, has_lines, last_event
 from tuner.runs.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
 from tuner.runs.tables import read_failures, read_lineage, read_reports, read_trials
@@ -111,7 +111,7 @@ def load_latest(folder: RunFolder, partial: bool = False) -> ResultSet:
             raise EnvironmentFailure(results.unreadable[0])
         return results
     if last["what"] == "left" and not results.unreadable:
-        standing(results, last)
+        set_ending(results, last)
         return results
     history, reader = journalled(folder, results.provenance)
     told = history.results
@@ -141,7 +141,7 @@ def load_summary(folder: RunFolder) -> ResultSet:
         results.unreadable.append(str(error))
         return results
     if last:
-        standing(results, last)
+        set_ending(results, last)
     return results
 
 

@@ -15,7 +15,7 @@ from tuner.errors import InputError, TunerError
 from tuner.runs.encoding import opened
 from tuner.runs.events import Compared, Event
 from tuner.runs.file_shapes import Provenance, usable
-from tuner.runs.history import EventApplier, reopened_by, standing, state_of
+from tuner.runs.history import EventApplier, reopened_by, set_ending, state_of
 from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.search.emitted_events import one_by_one
@@ -136,7 +136,7 @@ def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
             )
         _repair(stock, reader)
     if not reader.damage or stock.last["what"] == "left":  # else the end may be among what is lost
-        standing(stock.results, stock.last)
+        set_ending(stock.results, stock.last)
     return stock
 
 

@@ -63,7 +63,7 @@ class Objective:
         """The same, where every report must hold the ``required`` metrics, each with its key in the experiment."""
         return replace(self, metrics=tuple(name for name, key in required if key.startswith("objective")))
 
-    def complaints(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    def config_problems(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
         """Reasons in its source to refuse ``config``: (path of the parameter, message)."""
         if self._suggestions is None:
             return []

@@ -77,7 +77,7 @@ class Script:
             return last[-1] if last else f"{self.file.name} exited with status {code}"
         return f"{self.file.name} exited: {code}"
 
-    def complaints(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    def config_problems(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
         """Reasons in the script's text to refuse ``config``: (path of the parameter, message)."""
         parser = declared(self.source)
         if parser is None:

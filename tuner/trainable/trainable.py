@@ -138,10 +138,10 @@ class Trainable:
         assert self.config_type is not None
         return TypeAdapter(self.config_type)
 
-    def complaints(self, values: Configuration) -> list[tuple[KeyPath, str]]:
+    def config_problems(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty if they do."""
         if isinstance(self.train, (Script, Objective)):
-            return self.train.complaints(values)
+            return self.train.config_problems(values)
         if self.config_type is None:
             return []
         found = list(_unknown_names(self.config_type, values, ()))

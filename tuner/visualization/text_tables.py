@@ -183,13 +183,18 @@ def _reached(results: ResultSet, trial: Trial) -> str:
     return f"trial {trial.label}, {values} at step {trial.best.step}: {config_line(trial.config)}"
 
 
-def overview(results: ResultSet, standing: str, width: int | None = None, fold: bool = False) -> str:
+def overview(results: ResultSet, state_line: str, width: int | None = None, fold: bool = False) -> str:
     """``show``: how the run stands, the headline and a table of trials, best (the front) first, then the others.
 
     ``width``: of the terminal; lines of any length without it. ``fold``: nothing is cut or left out to fit.
     """
     trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
-    lines = [f"run: {results.folder.location}", standing, *headline(results), *filter(None, [first_rung_line(results)])]
+    lines = [
+        f"run: {results.folder.location}",
+        state_line,
+        *headline(results),
+        *filter(None, [first_rung_line(results)]),
+    ]
     if width is not None:
         lines = [part for line in lines for part in _wrapped(line, width)]
     if not trials:

@@ -183,14 +183,14 @@ class MlflowBackend(TrackingBackend):
     def _tell_parent(self, results: ResultSet, status: str) -> None:
         from mlflow.entities import Metric
 
-        standing = [(trial, trial.best) for trial in results.front if trial.best]
+        front = [(trial, trial.best) for trial in results.front if trial.best]
         tags = {"notices": "; ".join(results.notices), "experiment": json.dumps(results.spec, default=repr)}
-        best = ", ".join(trial.id for trial, _ in standing)
+        best = ", ".join(trial.id for trial, _ in front)
         tags["pareto_front" if results.has_front else "best_trial"] = best
         metrics, reports = [], sum(len(trial.reports) for trial in results.trials)
-        if standing and self._parent.tags.get(BEST_TAG) != (told := _incumbent(results)):
+        if front and self._parent.tags.get(BEST_TAG) != (told := _incumbent(results)):
             for i, objective in enumerate(results.objectives):
-                point, report = max(((results.point(r)[i], r) for _, r in standing), key=lambda found: found[0])
+                point, report = max(((results.point(r)[i], r) for _, r in front), key=lambda found: found[0])
                 name, at = _plain(f"best_{objective.metric}"), int(1000 * report.timestamp)
                 metrics.append(Metric(name, objective.sign * point, at, reports))
             tags[BEST_TAG] = told
