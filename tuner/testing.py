@@ -44,7 +44,22 @@ DISCRETE = {name: MIXED[name] for name in ("optimizer", "depth")}
 
 
 def space_of(written: dict[str, Any]) -> Space:
-    """A search space from the mapping that an experiment file holds."""
+    """A search space from the mapping that an experiment file holds.
+
+    Args:
+        written: The parameters by name, as in an experiment file.
+
+    Returns:
+        The space.
+
+    Raises:
+        AssertionError: The mapping is not a search space; it holds every problem.
+
+    Example:
+        >>> from tuner.testing import space_of
+        >>> [parameter.name for parameter in space_of({"lr": {"uniform": [0, 1]}}).parameters]
+        ['lr']
+    """
     problems: list[Any] = []
     space = read_space(Document(written, "space"), (), problems)
     assert space is not None, f"this is not a search space: {problems}"

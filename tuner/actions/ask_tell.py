@@ -48,7 +48,20 @@ Answer = Literal["continue", "pause", "stop"]
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A trial that is to run now."""
+    """A trial that is to run now.
+
+    Example:
+        >>> import tempfile
+        >>> import tuner
+        >>> search = tuner.Search(None, {"x": {"uniform": [0, 1]}}, objective=tuner.minimize("loss"),
+        ...                       searcher=tuner.searchers.Random(seed=0), budget=tuner.Budget(trials=1))
+        >>> with search.begin(storage=tempfile.mkdtemp()) as loop:
+        ...     suggestion = loop.ask()
+        ...     _ = loop.tell(suggestion, {"loss": suggestion.config["x"] ** 2})
+        ...     loop.finish(suggestion)
+        >>> suggestion.number, 0 <= suggestion.config["x"] <= 1
+        (1, True)
+    """
 
     id: str
     """Name of the trial in the run folder."""
@@ -172,14 +185,29 @@ class AskTell:
         return answer
 
     def finish(self, trial: Suggestion | str) -> None:
-        """An open trial has come to its end by itself. Raises InputError if it is not open."""
+        """An open trial has come to its end by itself.
+
+        Args:
+            trial: The trial, or its id.
+
+        Raises:
+            InputError: It is not open, or reported nothing.
+        """
         trial_id = self._open_id(trial)
         if not self.results.trial(trial_id).reports:
             raise InputError(f"finish: trial {self.results.trial(trial_id).label} reported nothing: call fail instead")
         self._settle(trial_id, "completed", "")
 
     def fail(self, trial: Suggestion | str, reason: str) -> None:
-        """An open trial has failed, for this ``reason``; it is not tried again. Raises InputError if it is not open."""
+        """An open trial has failed. It is not tried again.
+
+        Args:
+            trial: The trial, or its id.
+            reason: Why, for the record.
+
+        Raises:
+            InputError: It is not open.
+        """
         self._settle(self._open_id(trial), "failed", " ".join(reason.split()))
 
     def close(self) -> ResultSet:

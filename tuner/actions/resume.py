@@ -47,9 +47,35 @@ def resume(
     """Continues a search that did not come to its end, whatever ended it: Ctrl-C, kill -9, a power cut.
 
     Ended trials stay, started ones continue from their last checkpoint, then come those not yet started. Searcher and
-    scheduler continue with all that they had seen; the time between does not count. ``project``: where the code is now,
-    in place of the working directory that the search began in. ``trainable``: the function again, in place of the one
-    that was pickled into the run folder. Raises as `run` does, and InputError if nothing is left to do.
+    scheduler continue with all that they had seen; the time between does not count.
+
+    Args:
+        run: Name or folder of the run, or its results.
+        storage: The folder or URI in which the name is looked up.
+        address: Of a running Ray cluster; None: this machine.
+        trust: Whether Python objects in the run folder are opened that another user or machine wrote.
+        trainable: The function again, in place of the one that was pickled into the run folder.
+        project: The folder of the code now, in place of the working directory that the search began in.
+        listeners: Callbacks that follow the search.
+        say: Gets each line that the user must know at once; by default it goes to stderr.
+
+    Returns:
+        The results of the whole search.
+
+    Raises:
+        InputError: There is no such run, or nothing is left to do.
+        EnvironmentFailure: The data, a tracker, the storage or the cluster cannot be used.
+        NoUsableResult: No trial has a result.
+        Interrupted: Ctrl-C, or a signal; the run folder is complete, and `resume` continues.
+        Crashed: Something that nobody foresaw; the run folder is complete.
+
+    Example:
+        >>> import tuner
+        >>> try:
+        ...     tuner.resume("runs/q")
+        ... except tuner.errors.InputError as error:
+        ...     print(error)
+        runs/q: nothing to resume: the search came to its end
     """
     with _reopen(run, storage, address, trust, trainable, listeners, say) as found:
         if project is not None:
@@ -75,14 +101,38 @@ def extend(
 ) -> ResultSet:
     """Makes a search longer that has come to its end, or was interrupted.
 
-    ``trials``, ``max_t`` and ``wall_clock``: a new value, or ``+20``, ``+1h`` to be added to the old one.
-    ``overrides``: of other keys, such as the trainable's own number of epochs. The searcher keeps all it has learned.
-    Trials that were complete at the old ``max_t``, or that the old budget ended, continue from their checkpoints if
-    those were kept and the scheduler lets them: its rungs reach up to the new ``max_t``.
+    The searcher keeps all it has learned. Trials that were complete at the old ``max_t``, or that the old budget ended,
+    continue from their checkpoints if those were kept and the scheduler lets them: its rungs reach up to the new
+    ``max_t``. Until the longer search has come to its end, the same request again continues it, as `resume` does.
 
-    Until the longer search has come to its end, the same request again continues it, as `resume` does.
+    Args:
+        run: Name or folder of the run, or its results.
+        trials: Number of configurations: a new total, or ``+20`` for 20 more.
+        max_t: The scheduler's ``max_t``: a new value, or ``+20``.
+        wall_clock: The limit on time: a new value in seconds or as ``2h``, or ``+1h``.
+        overrides: What replaces other keys, such as the trainable's own number of epochs: ``["params.epochs=50"]``.
+        storage: The folder or URI in which the name is looked up.
+        address: Of a running Ray cluster; None: this machine.
+        trust: Whether Python objects in the run folder are opened that another user or machine wrote.
+        trainable: The function again, in place of the one that was pickled into the run folder.
+        listeners: Callbacks that follow the search.
+        say: Gets each line that the user must know at once; by default it goes to stderr.
 
-    Raises InputError if nothing becomes longer, and as `run` does.
+    Returns:
+        The results of the whole search.
+
+    Raises:
+        InputError: There is no such run, or nothing becomes longer.
+        EnvironmentFailure: The data, a tracker, the storage or the cluster cannot be used.
+        NoUsableResult: No trial has a result.
+        Interrupted: Ctrl-C, or a signal; the run folder is complete, and `resume` continues.
+        Crashed: Something that nobody foresaw; the run folder is complete.
+
+    Example:
+        >>> import tuner
+        >>> longer = tuner.extend("runs/q", trials="+1")
+        >>> len(longer.trials)
+        3
     """
     request = requested(trials, max_t, wall_clock, overrides)
     with _reopen(run, storage, address, trust, trainable, listeners, say) as found:
@@ -108,11 +158,35 @@ def retry(
 ) -> ResultSet:
     """Runs the failed trials of a search again, from their checkpoints where those were kept.
 
-    ``trials``: ids or numbers of some of them; by default all.
-
     Once more it continues the search, as `resume` does, as long as that has not come to its end.
 
-    Raises InputError if none failed, or one of ``trials`` did not, and as `run` does.
+    Args:
+        run: Name or folder of the run, or its results.
+        trials: Ids or numbers of some of them; by default all.
+        storage: The folder or URI in which the name is looked up.
+        address: Of a running Ray cluster; None: this machine.
+        trust: Whether Python objects in the run folder are opened that another user or machine wrote.
+        trainable: The function again, in place of the one that was pickled into the run folder.
+        listeners: Callbacks that follow the search.
+        say: Gets each line that the user must know at once; by default it goes to stderr.
+
+    Returns:
+        The results of the whole search.
+
+    Raises:
+        InputError: There is no such run, no trial failed, or one of ``trials`` did not.
+        EnvironmentFailure: The data, a tracker, the storage or the cluster cannot be used.
+        NoUsableResult: No trial has a result.
+        Interrupted: Ctrl-C, or a signal; the run folder is complete, and `resume` continues.
+        Crashed: Something that nobody foresaw; the run folder is complete.
+
+    Example:
+        >>> import tuner
+        >>> try:
+        ...     tuner.retry("runs/q")
+        ... except tuner.errors.InputError as error:
+        ...     print(error)
+        runs/q: ...
     """
     request = retried(trials)
     with _reopen(run, storage, address, trust, trainable, listeners, say) as found:

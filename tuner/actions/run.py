@@ -69,14 +69,32 @@ def run(
     listeners: Sequence[Listener] = (),
     say: Say = lambda text: print(text, file=sys.stderr),
 ) -> ResultSet:
-    """Searches, and returns everything that was found.
+    """Searches, and returns everything that was found. `tuner.Search.run` does the same for a search in Python.
 
-    ``experiment``: a YAML file, a mapping of the same form, or an experiment already loaded. ``overrides``: as of
-    ``--set``, ``{"budget.trials": 6}``. ``name``: of the run folder below ``storage``. ``address``: a running Ray
-    cluster; this machine without it. ``say`` is called with what the user must know at once.
+    Args:
+        experiment: An experiment file, the name of a shipped one, a mapping of the same form, or one already loaded.
+        overrides: What replaces keys of it, as ``--set`` does: ``{"budget.trials": 6}`` or ``["budget.trials=6"]``.
+        name: Of the run folder; None: the experiment's name with the time.
+        storage: The folder or URI that gets the run folder.
+        address: Of a running Ray cluster, ``host:port`` or ``auto``; None: this machine.
+        listeners: Callbacks that follow the search.
+        say: Gets each line that the user must know at once; by default it goes to stderr.
 
-    Raises InputError (2), EnvironmentFailure (4), NoUsableResult (3), Interrupted (130), or Crashed (1) for what
-    nobody foresaw. The run folder is complete after each; only NoUsableResult leaves a run that is finished.
+    Returns:
+        The results: all trials, and the run folder that holds them.
+
+    Raises:
+        InputError: The experiment cannot be run as it is, or ``name`` is taken.
+        EnvironmentFailure: The data, a tracker, the storage or the cluster cannot be used.
+        NoUsableResult: No trial has a result.
+        Interrupted: Ctrl-C, or a signal; the run folder is complete, and `resume` continues.
+        Crashed: Something that nobody foresaw; the run folder is complete.
+
+    Example:
+        >>> import tuner
+        >>> results = tuner.run("quickstart", {"budget.trials": 2}, name="q")
+        >>> len(results.trials), results.folder.location
+        (2, 'runs/q')
     """
     loaded = _loaded(experiment, overrides)
     with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
@@ -161,7 +179,25 @@ def validate(
     *,
     address: str | None = None,
 ) -> Plan:
-    """The plan of a search, without starting it (nor Ray, unless ``address`` names a cluster). Raises InputError."""
+    """The plan of a search. Nothing is started, nor Ray, unless ``address`` names a cluster.
+
+    Args:
+        experiment: As of `run`.
+        overrides: As of `run`.
+        address: As of `run`.
+
+    Returns:
+        The plan: trials, resources, rungs, notices.
+
+    Raises:
+        InputError: The experiment cannot be run as it is; it holds every problem, each with its line.
+        EnvironmentFailure: No cluster answers at ``address``.
+
+    Example:
+        >>> import tuner
+        >>> tuner.validate("quickstart", {"budget.trials": 6}).trials
+        6
+    """
     loaded = _loaded(experiment, overrides)
     with cluster_at(address) as cluster:
         return make_plan(loaded, cluster)

@@ -38,9 +38,10 @@ class Run:
         results: What is known of the run.
 
     Example:
-        run = tuner.load("runs/quickstart-20260101-120000")
-        run.best_value, run.best_config, run.best_checkpoint
-        longer = run.extend(trials=20)
+        >>> import tuner
+        >>> run = tuner.load("runs/q")
+        >>> run.state, len(run.trials_dataframe())
+        ('finished', 2)
     """
 
     def __init__(self, results: ResultSet) -> None:
@@ -270,6 +271,11 @@ def load(run: str | Path, *, storage: str = STORAGE) -> Run:
     Raises:
         InputError: If there is no such run.
         EnvironmentFailure: If the folder cannot be read.
+
+    Example:
+        >>> import tuner
+        >>> tuner.load("runs/q").name
+        'q'
     """
     return Run(load_latest(find_run(run, storage), partial=True))
 

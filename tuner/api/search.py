@@ -273,15 +273,36 @@ class Search:
         return self._loop.ask()
 
     def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
-        """As `AskTell.tell`, of a trial that `ask` gave."""
+        """As `AskTell.tell`, of a trial that `ask` gave.
+
+        Args:
+            trial: The trial, or its id.
+            metrics: What it measured; `AskTell.tell` says what they must hold.
+            checkpoint: A folder to keep with the report.
+
+        Returns:
+            ``continue``, ``pause`` or ``stop``.
+
+        Raises:
+            InputError: No trial of that id runs.
+        """
         return self._asked().tell(trial, metrics, checkpoint=checkpoint)
 
     def finish(self, trial: Suggestion | str) -> None:
-        """As `AskTell.finish`, of a trial that `ask` gave."""
+        """As `AskTell.finish`, of a trial that `ask` gave.
+
+        Args:
+            trial: The trial, or its id.
+        """
         self._asked().finish(trial)
 
     def fail(self, trial: Suggestion | str, reason: str) -> None:
-        """As `AskTell.fail`, of a trial that `ask` gave."""
+        """As `AskTell.fail`, of a trial that `ask` gave.
+
+        Args:
+            trial: The trial, or its id.
+            reason: Why, for the record.
+        """
         self._asked().fail(trial, reason)
 
     def close(self) -> Run:
@@ -296,7 +317,14 @@ class Search:
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """What a search would do: shows itself as ``tuner validate`` prints it."""
+    """What a search would do: shows itself as ``tuner validate`` prints it.
+
+    Example:
+        >>> import tuner
+        >>> plan = tuner.Search.from_yaml("experiments/quickstart.yaml", {"budget.trials": 6}).plan()
+        >>> plan.trials, plan.as_json()["experiment"]
+        (6, 'quickstart')
+    """
 
     plan: Plan
 

@@ -16,6 +16,11 @@ class Failures(Model):
     A lost node or a preemption does not count, unless the trial loses one node after another. A metric that is NaN,
     missing or not a number is never retried; nor is an exception that comes back with the same words after the same
     report.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Failures(retries=1, hang_after="10m").hang_after
+        600.0
     """
 
     retries: Annotated[int, Field(ge=0)] = 2

@@ -20,7 +20,13 @@ Amount = Annotated[float, Field(ge=0.0001, allow_inf_nan=False)]
 
 
 class Resources(Model):
-    """What one trial needs."""
+    """What one trial needs.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Resources(cpu=4, gpu=0.25).request(has_gpus=True)
+        {'CPU': 4.0, 'GPU': 0.25}
+    """
 
     cpu: Amount = 1
     """CPU cores; a trial's libraries use as many threads (at least one)."""

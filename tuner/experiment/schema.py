@@ -27,6 +27,9 @@ def experiment_schema() -> dict[str, Any]:
     for family in (SEARCHES, SCHEDULERS):
         definitions.update(_add_plug_ins(schema["properties"][family.block], family))
     schema["required"] = [name for name in schema["required"] if name != "name"]
+    for described in (schema, *definitions.values()):
+        if "description" in described:  # its example is for Python
+            described["description"] = described["description"].partition("\n\nExample:")[0]
     return {"$schema": DIALECT, "title": "tuner experiment", **schema}
 
 

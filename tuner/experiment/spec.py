@@ -23,7 +23,13 @@ from tuner.spec.space import Space
 
 
 class Cost(Model):
-    """What the search may cost."""
+    """What the search may cost.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Budget(cost=tuner.Cost(per_gpu_hour=2.5, max=100)).cost.max
+        100.0
+    """
 
     per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Price of one GPU for one hour, in any currency."""
@@ -35,6 +41,11 @@ class Budget(Model):
     """When the search ends: at the first limit that is reached. Absent limits do not limit.
 
     Limits count over all workers, and continue to count when a search is resumed.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Budget(trials=60, wall_clock="2h").wall_clock
+        7200.0
     """
 
     trials: Annotated[int, Field(ge=1)] | None = None
@@ -70,7 +81,13 @@ class Budget(Model):
 
 
 class Checkpoints(Model):
-    """Which checkpoints are written, and which stay."""
+    """Which checkpoints are written, and which stay.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Checkpoints(keep_per_trial=2, max_gib=50).keep_trials
+        5
+    """
 
     keep_per_trial: Annotated[int, Field(ge=1)] = 1
     """The best of each trial. Besides, its latest two while it runs or waits, so that it can continue if one of them is

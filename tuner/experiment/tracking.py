@@ -12,7 +12,13 @@ from tuner.spec.model import Model, OptionError
 
 
 class MlflowTracking(Model):
-    """One MLflow run for the search, a nested one for each trial."""
+    """One MLflow run for the search, a nested one for each trial.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Tracking(mlflow=tuner.MlflowTracking(uri="http://localhost:5000")).mlflow.required
+        True
+    """
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -48,11 +54,23 @@ class MlflowTracking(Model):
 
 
 class TensorboardTracking(Model):
-    """One folder of event files for each trial, in ``tensorboard`` in the run folder."""
+    """One folder of event files for each trial, in ``tensorboard`` in the run folder.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Tracking(tensorboard=tuner.TensorboardTracking()).anywhere
+        True
+    """
 
 
 class WandbTracking(Model):
-    """One Weights & Biases run for each trial, all in one group."""
+    """One Weights & Biases run for each trial, all in one group.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Tracking(wandb=tuner.WandbTracking(project="digits", mode="offline")).wandb.project
+        'digits'
+    """
 
     project: Annotated[str, Field(min_length=1)] | None = None
     """Absent: the name of this experiment."""
@@ -65,7 +83,14 @@ class WandbTracking(Model):
 
 
 class CustomTracking(Model):
-    """A tracker of your own, or of a third party's."""
+    """A tracker of your own, or of a third party's.
+
+    Example:
+        >>> import tuner
+        >>> lines = tuner.CustomTracking(class_path="lines.py:JsonLines", options={"folder": "lines"})
+        >>> tuner.Tracking(custom=[lines]).custom[0].class_path
+        'lines.py:JsonLines'
+    """
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -88,7 +113,13 @@ class CustomTracking(Model):
 
 
 class Tracking(Model):
-    """Trackers that record trials, in addition to the run folder."""
+    """Trackers that record trials, in addition to the run folder.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Tracking(mlflow={}, tensorboard={}).anywhere
+        True
+    """
 
     mlflow: MlflowTracking | None = None
     """MLflow: ``{}`` for a file beside the run folders, or ``{uri: …}`` for a server."""

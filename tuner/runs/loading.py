@@ -87,9 +87,24 @@ def _short(text: str) -> str:
 
 
 def load_run(run: str | Path | RunFolder, storage: str = STORAGE) -> ResultSet:
-    """Reads a run folder.
+    """Reads a run folder. Nothing in it is executed.
 
-    Raises InputError when there is no such run, EnvironmentFailure when one of its files is missing or damaged.
+    Args:
+        run: Name or folder of the run.
+        storage: The folder or URI in which the name is looked up.
+
+    Returns:
+        The results as its tables hold them.
+
+    Raises:
+        InputError: There is no such run.
+        EnvironmentFailure: One of its files is missing or damaged.
+
+    Example:
+        >>> import tuner
+        >>> results = tuner.load_run("runs/q")
+        >>> results.metric, results.best is not None
+        ('val_accuracy', True)
     """
     results = _read(run if isinstance(run, RunFolder) else find_run(run, storage))
     if results.unreadable:

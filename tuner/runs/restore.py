@@ -65,13 +65,27 @@ def restore_best(
 ) -> Best:
     """Rebuilds the best trial's model through the trainable's ``evaluate``.
 
-    ``trial``: the id or number of another trial, needed where several objectives leave a front. ``test``: also score it
-    on the test set. ``export``: a folder to write config.json, metrics.json, the checkpoint and model.safetensors to.
+    A checkpoint that is damaged is passed over: the next best report whose checkpoint is whole is restored, of any
+    trial, or of ``trial`` if that is given.
 
-    A checkpoint that is damaged is passed over: restored is the next best report whose checkpoint is whole, of any
-    trial, or of ``trial`` where it is given.
+    Args:
+        results: Of the run.
+        trial: Id or number of another trial, needed where several objectives leave a front.
+        test: Whether it is scored on the test set too.
+        export: A folder to write config.json, metrics.json and model.safetensors to.
 
-    Raises InputError when the run or its trainable cannot do this, EnvironmentFailure when its files are damaged.
+    Returns:
+        The trial, its configuration, what it reported, and the metrics computed again.
+
+    Raises:
+        InputError: The run or its trainable cannot do this.
+        EnvironmentFailure: The files of the run are damaged.
+
+    Example:
+        >>> import tuner
+        >>> best = tuner.restore_best(tuner.load_run("runs/q"), test=True)
+        >>> sorted(best.test)
+        ['test_accuracy', 'test_loss']
     """
     found, notices = _whole(_kept(results) if trial is None else _restorable(results, trial))
     trainable = trainable_of(results)

@@ -45,7 +45,14 @@ class Used:
 
 @dataclass
 class ResultSet:
-    """All trials of one run, live or finished."""
+    """All trials of one run, live or finished.
+
+    Example:
+        >>> import tuner
+        >>> results = tuner.load_run("runs/q")
+        >>> results.best_value == results.value(results.best.best), len(results.trials_frame())
+        (True, 2)
+    """
 
     folder: RunFolder
     spec: dict[str, Any]

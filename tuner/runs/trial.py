@@ -14,7 +14,13 @@ Status = Literal["completed", "stopped", "failed", "pending", "running", "paused
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One call of ``ray.tune.report``. A large search has millions of them."""
+    """One call of ``ray.tune.report``. A large search has millions of them.
+
+    Example:
+        >>> from tuner import Report
+        >>> Report(trial_id="t1", step=1, seconds=2.0, timestamp=0.0, metrics={"loss": 0.5}).number("loss")
+        0.5
+    """
 
     trial_id: str
     step: int
@@ -55,7 +61,14 @@ class Segment:
 
 @dataclass(slots=True)
 class Trial:
-    """One configuration and what became of it."""
+    """One configuration and what became of it.
+
+    Example:
+        >>> from tuner import Report, Trial
+        >>> trial = Trial("t1", 1, {"lr": 0.1}, reports=[Report("t1", 1, 2.0, 0.0, {"loss": 0.5})])
+        >>> trial.steps, trial.label
+        (1, '#1 (t1)')
+    """
 
     id: str
     number: int

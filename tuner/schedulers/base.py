@@ -57,7 +57,12 @@ class Scheduler(ABC):
     """
 
     def add(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
-        """A new trial starts."""
+        """A new trial starts.
+
+        Args:
+            trial_id: The trial.
+            configuration: Its parameters.
+        """
 
     @abstractmethod
     def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
@@ -74,13 +79,24 @@ class Scheduler(ABC):
         """
 
     def remove(self, trial_id: str) -> None:  # noqa: B027
-        """The trial ended: by itself, by a failure, or by a decision of this scheduler."""
+        """The trial ended: by itself, by a failure, or by a decision of this scheduler.
+
+        Args:
+            trial_id: The trial.
+        """
 
     def next_action(self, more: bool) -> Resume | Stop | None:
-        """What to do with free resources; None: start a new trial, or, where no ``more`` can come, leave them free.
+        """What to do with free resources. Called again until it answers None or all resources are taken.
 
-        Called again until it answers None or all resources are taken. Without ``more`` new trials to come it must not
-        wait for them; when it answers None, no trial runs and no ``more`` come, the paused trials end.
+        If no new trials can come, do not wait for them: when the answer is None then, and no trial runs, the paused
+        trials end.
+
+        Args:
+            more: Whether new trials can come.
+
+        Returns:
+            The paused trial to resume or to stop; None: start a new trial, or, if none can come, leave the resources
+            free.
         """
         return None
 
@@ -182,7 +198,13 @@ _MOST_RUNGS = 100
 
 
 class TimedSpec(SchedulerSpec):
-    """The common part of the schedulers that know when a trial is complete."""
+    """The common part of the schedulers that know when a trial is complete.
+
+    Example:
+        >>> from tuner.schedulers import Asha, TimedSpec
+        >>> issubclass(Asha, TimedSpec), Asha(max_t=27).fidelity
+        (True, ('training_iteration', 27))
+    """
 
     time_attr: Annotated[str, Field(min_length=1)] = "training_iteration"
     """The reported number that counts progress; ``training_iteration`` counts reports."""

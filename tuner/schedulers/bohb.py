@@ -13,6 +13,11 @@ class Bohb(Brackets):
     Every report reaches the searcher, which models the results at each fidelity, so that the scheduler is HyperBand's
     and no more. Ours and not Ray's ``HyperBandForBOHB``: that one dies with any searcher but Ray's ``TuneBOHB``, and
     leaves trials paused for ever in a finished experiment, which then cannot be restored.
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.Bohb(time_attr="epoch", max_t=27).rungs()
+        (1, 3, 9, 27)
     """
 
     kind: Literal["bohb"] = "bohb"

@@ -9,7 +9,13 @@ from tuner.spec.problem import SearchProblem
 
 
 class Fifo(SchedulerSpec):
-    """Every trial runs until its function returns."""
+    """Every trial runs until its function returns.
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.Fifo().rungs()
+        ()
+    """
 
     kind: Literal["fifo"] = "fifo"
     """The name of this scheduler."""

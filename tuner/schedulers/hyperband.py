@@ -95,6 +95,11 @@ class HyperBand(Brackets):
       there are others to compare them with.
     - It rounds the survivors up, and never decides for a bracket that stays unfilled.
     - It acts on Ray's trials only, and forgets its brackets in a restore.
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.HyperBand(time_attr="epoch", max_t=27).rungs()
+        (1, 3, 9, 27)
     """
 
     kind: Literal["hyperband"] = "hyperband"

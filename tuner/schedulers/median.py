@@ -24,6 +24,11 @@ class Median(TimedSpec):
     Ray's ``MedianStoppingRule`` is not used. It computes every mean anew at every report (its cost grows with trials
     times reports), acts on Ray's trials only, and forgets everything in a restore. Its ``min_time_slice`` and
     ``hard_stop: false`` are left out: they put trials aside instead of stopping them, and finish them after the others.
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.Median(time_attr="epoch", max_t=27).fidelity
+        ('epoch', 27)
     """
 
     kind: Literal["median"] = "median"

@@ -30,6 +30,12 @@ class RayScheduler(SchedulerSpec):
     """A ``ray.tune.schedulers.TrialScheduler`` subclass, with keyword ``options``.
 
     It acts on Ray's trials, so that a simulator cannot drive it, and it forgets its state when a run is resumed.
+
+    Example:
+        >>> import tuner
+        >>> scheduler = tuner.schedulers.RayScheduler(class_path="ray.tune.schedulers:MedianStoppingRule", max_t=10)
+        >>> scheduler.fidelity
+        ('training_iteration', 10)
     """
 
     model_config = ConfigDict(

@@ -33,21 +33,45 @@ class Searcher(ABC):
         """
 
     def register(self, trial_id: str, configuration: Configuration) -> None:  # noqa: B027
-        """``configuration``, a point of the space that this searcher did not suggest, runs as ``trial_id``."""
+        """Takes note of a configuration that this searcher did not suggest, and that runs.
+
+        Args:
+            trial_id: The trial.
+            configuration: A point of the space.
+        """
 
     def on_report(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
-        """A running trial reported the finite first objective ``value`` at ``step`` (1-based fidelity)."""
+        """A running trial reported.
+
+        Args:
+            trial_id: The trial.
+            step: Its fidelity, from 1: the value of ``time_attr``, or the number of the report.
+            value: The first objective, finite, as the user reports it.
+        """
 
     def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:  # noqa: B027
-        """A running trial waits with these last objectives, reported at ``step``: it is resumed, or ends there."""
+        """A running trial waits: it is resumed, or ends there.
+
+        Args:
+            trial_id: The trial.
+            step: The fidelity of its last report.
+            values: All objectives of that report.
+        """
 
     def on_resume(self, trial_id: str) -> None:  # noqa: B027
-        """A paused trial runs again."""
+        """A paused trial runs again.
+
+        Args:
+            trial_id: The trial.
+        """
 
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:  # noqa: B027
-        """The trial ended: ``values`` are its last objectives, reported at ``step``, or None when it failed.
+        """The trial ended. If ``step`` is below the problem's ``max_t``, it was stopped early.
 
-        A trial with ``step`` below the task's ``max_t`` was stopped early.
+        Args:
+            trial_id: The trial.
+            step: The fidelity of its last report.
+            values: All objectives of that report; None if the trial failed.
         """
 
 

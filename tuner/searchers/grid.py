@@ -17,6 +17,11 @@ class Grid(SearchSpec):
     """Every combination of all values once, in file order, the last parameter fastest; then the search ends.
 
     Combinations that the constraints forbid are left out; a prior changes nothing, as all values get their turn.
+
+    Example:
+        >>> import tuner
+        >>> tuner.searchers.Grid().kind
+        'grid'
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "grid"}]})

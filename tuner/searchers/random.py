@@ -31,6 +31,11 @@ class Random(SearchSpec):
 
     ``budget.trials`` is the total number of trials; Ray Tune repeats the whole grid ``num_samples`` times instead. If
     parameters have priors, a share of the draws comes from these (see `PriorShare`).
+
+    Example:
+        >>> import tuner
+        >>> tuner.searchers.Random(sequence="sobol", seed=0).sequence
+        'sobol'
     """
 
     model_config = ConfigDict(

@@ -36,6 +36,12 @@ class RaySearch(SearchSpec):
     where its constructor has an argument ``seed`` or ``random_state_seed``. A trial that a scheduler stopped counts
     with its last value. If the searcher asks to wait (it suggests None), a random configuration runs. It
     learns of a configuration that it did not suggest when that ends, if it has ``add_evaluated_point``.
+
+    Example:
+        >>> import tuner
+        >>> searcher = tuner.searchers.RaySearch(class_path="ray.tune.search.hyperopt:HyperOptSearch")
+        >>> searcher.kind
+        'ray'
     """
 
     model_config = ConfigDict(

@@ -78,11 +78,38 @@ def simulate(
     seconds: float | None = None,
     trials: int | None = None,
 ) -> Trace:
-    """Searches ``table`` with the searcher and the scheduler that ``run`` would use, in virtual time.
+    """Searches a table with the searcher and the scheduler that ``run`` would use, in virtual time.
 
     A trial reports each fidelity when the table's cumulative seconds say so, and ends with its curve; a resumed trial
-    continues where it paused, at no cost. Ends after ``trials`` configurations, when none of them can continue, or at
-    ``seconds`` of virtual time. Raises InputError if neither is given, or where the scheduler cannot be simulated.
+    continues where it paused, at no cost. The search ends after ``trials`` configurations, when none of them can
+    continue, or at ``seconds`` of virtual time.
+
+    Args:
+        search: The searcher's options, such as ``tuner.searchers.Bohb(seed=0)``; its seed is not used.
+        scheduler: The scheduler's options.
+        table: The recorded learning curves.
+        mode: ``max`` or ``min``: whether large values of the table's metric are good.
+        workers: Trials that run at once.
+        seed: Of the searcher.
+        seconds: The end, in virtual seconds; None: no such limit.
+        trials: Number of configurations; None: no such limit.
+
+    Returns:
+        What happened: the best value over time, the number of trials and reports, and every decision.
+
+    Raises:
+        InputError: Neither limit is given, or the scheduler cannot be simulated.
+
+    Example:
+        >>> import pandas
+        >>> import tuner
+        >>> from tuner.testing import space_of
+        >>> frame = pandas.DataFrame({"lr": [1, 1, 2, 2], "epoch": [1, 2, 1, 2], "loss": [3.0, 2.0, 4.0, 1.0],
+        ...                           "seconds": [1.0, 2.0, 1.0, 2.0]})
+        >>> table = tuner.Table.of(frame, space_of({"lr": {"choice": [1, 2]}}), metric="loss", fidelity="epoch")
+        >>> trace = tuner.simulate(tuner.searchers.Grid(), tuner.schedulers.Fifo(), table, "min", workers=1, trials=2)
+        >>> trace.reports, float(trace.incumbents[-1]), trace.finished_at
+        (4, 1.0, 4.0)
     """
     problem = simulation_problem(scheduler)
     if problem:

@@ -41,7 +41,18 @@ _BEYOND = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Learning curves of some configurations of ``space``, all over the same fidelities."""
+    """Learning curves of some configurations of ``space``, all over the same fidelities.
+
+    Example:
+        >>> import pandas
+        >>> from tuner import Table
+        >>> from tuner.testing import space_of
+        >>> frame = pandas.DataFrame({"lr": [1, 1, 2, 2], "epoch": [1, 2, 1, 2], "loss": [3.0, 2.0, 4.0, 1.0],
+        ...                           "seconds": [1.0, 2.0, 1.0, 2.0]})
+        >>> table = Table.of(frame, space_of({"lr": {"choice": [1, 2]}}), metric="loss", fidelity="epoch")
+        >>> table.configurations, table.fidelities
+        (({'lr': 1}, {'lr': 2}), (1, 2))
+    """
 
     name: str
     space: Space
@@ -64,9 +75,20 @@ class Table:
 
     @classmethod
     def read(cls, path: str | Path, space: Space | str | Path, metric: str, fidelity: str) -> Table:
-        """Reads and checks a parquet file; ``space`` may be the path of its YAML file.
+        """Reads and checks a parquet file.
 
-        Raises InputError with everything that is wrong with it.
+        Args:
+            path: The file: a row for each configuration and fidelity, with the columns of the space's parameters, of
+                ``fidelity``, of ``metric``, and ``seconds``, the running time up to then.
+            space: The search space, or the path of its YAML file.
+            metric: Name of the column of the objective.
+            fidelity: Name of the column that counts progress, such as ``epoch``; whole numbers.
+
+        Returns:
+            The table.
+
+        Raises:
+            InputError: The file cannot be read, or a column is missing or wrong; it names everything that is.
         """
         import pandas as pd
 
@@ -83,7 +105,21 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, space: Space, metric: str, fidelity: str, source: str = "<table>") -> Table:
-        """The table that ``frame`` holds. Raises InputError with everything that is wrong with it."""
+        """The table that a dataframe holds.
+
+        Args:
+            frame: What `read` takes as a file.
+            space: The search space.
+            metric: Name of the column of the objective.
+            fidelity: Name of the column that counts progress.
+            source: Where the frame is from, for messages.
+
+        Returns:
+            The table.
+
+        Raises:
+            InputError: A column is missing or wrong; it names everything that is.
+        """
         import numpy as np
 
         def refuse(found: list[tuple[str, str]]) -> None:

@@ -18,7 +18,13 @@ Point = tuple[float, ...]
 
 
 class Objective(Model):
-    """The goal of the search: the only place that names a metric and its direction."""
+    """The goal of the search: the only place that names a metric and its direction.
+
+    Example:
+        >>> import tuner
+        >>> tuner.Objective(metric="loss", mode="min").sign
+        -1
+    """
 
     metric: Annotated[str, Field(min_length=1)]
     """Name of the reported metric that is compared."""

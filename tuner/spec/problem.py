@@ -10,7 +10,15 @@ from tuner.spec.space import Space
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """The part of an experiment that decides which configurations run, and for how long."""
+    """The part of an experiment that decides which configurations run, and for how long.
+
+    Example:
+        >>> from tuner.searchers import SearchProblem
+        >>> from tuner.testing import space_of
+        >>> problem = SearchProblem(space_of({"lr": {"uniform": [0, 1]}}), modes=("min",), trials=8, max_t=27, seed=0)
+        >>> problem.sign
+        -1
+    """
 
     space: Space
     modes: tuple[Mode, ...]

@@ -29,6 +29,11 @@ class Asha(TimedSpec):
     Ray's ``AsyncHyperBandScheduler`` is not used. It has no promotion, acts on Ray's trials only, forgets its rungs in
     a restore, and draws brackets without a seed. The decisions of the stopping variant equal Ray's, except for equal
     values (a test compares them).
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.Asha(time_attr="epoch", max_t=27, reduction_factor=3).rungs()
+        (1, 3, 9, 27)
     """
 
     kind: Literal["asha"] = "asha"

@@ -51,6 +51,11 @@ class Pb2(PopulationSpec):
     (Desautels et al. 2014), so that a population does not move to one point. Categorical parameters move as in
     ``pbt``, and ``resample_probability`` applies to them alone. Ray's ``PB2`` is not used: for the reasons of ``pbt``,
     and because it takes continuous parameters on linear scales only.
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.Pb2(time_attr="epoch", max_t=40, perturbation_interval=5).changes_configurations
+        True
     """
 
     kind: Literal["pb2"] = "pb2"

@@ -28,6 +28,11 @@ class Pbt(PopulationSpec):
 
     Ray's ``PopulationBasedTraining`` is not used. It leaves domains when it multiplies, has no conditions, requires the
     space a second time (``hyperparam_mutations``), and loses the population in a restore.
+
+    Example:
+        >>> import tuner
+        >>> tuner.schedulers.Pbt(time_attr="epoch", max_t=40, perturbation_interval=5).changes_configurations
+        True
     """
 
     kind: Literal["pbt"] = "pbt"

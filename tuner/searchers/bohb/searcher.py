@@ -52,6 +52,11 @@ class Bohb(SearchSpec):
 
     Priors weigh the ratio by density^(β/n) after n trials, with β = 4 (πBO, Hvarfner et al. 2022). Up to half of the
     random draws come from them, with the same decay. So a wrong prior is forgotten.
+
+    Example:
+        >>> import tuner
+        >>> tuner.searchers.Bohb(seed=0).top_n_percent
+        15
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "bohb"}]})

@@ -22,6 +22,11 @@ class HyperOpt(SearchSpec):
 
     HyperOpt's adaptive TPE is left out. Version 0.3.0 draws from Python's and numpy's global generators, so that it
     neither has a seed nor continues after a restore. It also needs lightgbm, which HyperOpt does not install.
+
+    Example:
+        >>> import tuner
+        >>> tuner.searchers.HyperOpt(seed=0, gamma=0.2).gamma
+        0.2
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "hyperopt", "n_initial_points": 4}]})

@@ -40,6 +40,11 @@ class Optuna(SearchSpec):
     the inactive ones are left out of the configuration.
 
     If a parameter has a prior, a share of the trials that shrinks as 1/n draws it from the prior (`PriorDraws`).
+
+    Example:
+        >>> import tuner
+        >>> tuner.searchers.Optuna(sampler="gp", seed=0).sampler
+        'gp'
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
