@@ -35,7 +35,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 linkcheck_timeout = 20
-linkcheck_ignore = [r"http://(127\.0\.0\.1|localhost)"]  # addresses of examples
+linkcheck_ignore = [r"http://(127\.0\.0\.1|localhost|HEAD:|$)"]  # addresses of examples
 
 html_theme = "furo"
 html_title = "tuner"

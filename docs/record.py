@@ -79,6 +79,13 @@ SESSIONS: dict[str, list[list[Step]]] = {
     "results": [[_QUICKSTART], [Command("tuner list"), Command("tuner show q", head=10, tail=0)]],
     "best": [[_QUICKSTART], [Command("tuner best runs/q --test")]],
     "report": [[_QUICKSTART], [Command("tuner report q")]],
+    "compare": [
+        [_QUICKSTART],
+        [
+            Command("tuner run experiments/quickstart.yaml --name all --set scheduler.kind=fifo", head=0, tail=4),
+            Command("tuner compare q all --target 0.97"),
+        ],
+    ],
     "export": [[_QUICKSTART], [Command("tuner export q --optuna sqlite:///study.db")]],
     "replay": [[_QUICKSTART], [Command("tuner replay q 5", head=4, tail=2)]],
     "confirm": [[_QUICKSTART], [Command("tuner confirm q --top 3 --seeds 3 --test", head=3, tail=18)]],
