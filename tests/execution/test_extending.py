@@ -59,6 +59,19 @@ def test_a_longer_search_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
     assert after.best.steps == 9
 
 
+def test_a_trainable_that_counts_its_own_epochs_can_get_them_later(tmp_path: Path) -> None:
+    """`--max-t` alone trains nothing more, and says so; the run is not lost for a second try."""
+    search(tmp_path)
+    said: list[str] = []
+    after = extend(tmp_path / "run", max_t=6, say=said.append)
+    complete = [trial.id for trial in after.trials if trial.status == "completed"]
+    assert after.best is not None
+    assert after.best.steps == 3
+    assert [line for line in said if "--set params.NAME=N" in line]
+    after = extend(tmp_path / "run", overrides=["params.epochs=6"], say=quiet)
+    assert {trial.steps for trial in after.trials if trial.id in complete} == {6}
+
+
 def test_more_trials_alone(tmp_path: Path) -> None:
     before = search(tmp_path)
     after = extend(tmp_path / "run", trials=8, say=quiet)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from tuner.errors import InputError, did_you_mean
 from tuner.runs.results import ResultSet
@@ -74,19 +73,21 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"\+?\d+(\.\d+)?", text) is not None
 
 
-def resumable_trials(results: ResultSet, higher: bool) -> list[str]:
-    """Ended trials that may continue in a longer search: ``higher``, those that were complete; those out of budget."""
+def resumable_trials(results: ResultSet, higher: bool, other_params: bool) -> list[str]:
+    """Ended trials that may continue in a longer search, from a checkpoint that is there.
+
+    Those that the budget ended; with ``higher`` those that the scheduler ended at its old ``max_t``; with
+    ``other_params`` those that the trainable ended by itself, as it may train longer with its new parameters.
+    """
     return [
         trial.id
         for trial in results.trials
-        if ((higher and _was_complete(trial.status, trial.reason)) or trial.reason.startswith("budget."))
+        if (
+            trial.reason.startswith("budget.")
+            or (trial.status == "completed" and (higher if trial.reason else other_params))
+        )
         and any(report.checkpoint and results.folder.exists(report.checkpoint) for report in trial.reports)
     ]
-
-
-def _was_complete(status: Any, reason: str) -> bool:
-    """Whether the scheduler ended it at ``max_t``: one whose function came to its end has no reason."""
-    return status == "completed" and bool(reason)
 
 
 def failed_trials(results: ResultSet, chosen: Sequence[str]) -> list[str]:

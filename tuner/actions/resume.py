@@ -21,6 +21,7 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import find_run, load_summary
 from tuner.runs.provenance import pickles_of, resolved_spec, roots
 from tuner.runs.results import ResultSet
+from tuner.spec.quantities import counted
 from tuner.storage.folder import STORAGE
 from tuner.storage.lock import Lock, locked
 from tuner.storage.pickled import Pickled, is_pickled
@@ -142,7 +143,15 @@ def extend(
         changes = [*extension(known, trials, max_t, wall_clock), *overrides]
         if not changes:
             raise InputError(f"{known.folder.location}: nothing becomes longer: give --trials, --max-t or --wall-clock")
-        return _changed(found, request, resumable_trials(known, higher=max_t is not None), found.experiment(changes))
+        continued = resumable_trials(known, max_t is not None, any(text.startswith("params.") for text in changes))
+        steps = {trial.id: trial.steps for trial in known.trials if trial.id in continued}
+        results = _changed(found, request, continued, found.experiment(changes))
+        if max_t is not None and steps and all(t.steps == steps[t.id] for t in results.trials if t.id in steps):
+            say(
+                f"NOTICE: the trainable ended {counted(len(steps), 'continued trial')} without another report: it may "
+                "count its own epochs; give it more with extend --set params.NAME=N"
+            )
+        return results
 
 
 def retry(
