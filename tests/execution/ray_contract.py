@@ -71,6 +71,8 @@ READ = {
     "ray.tune.trainable:FunctionTrainable.step": "tuner.execution.trial_process.TrialProcess.next_reports",
     "ray.tune.trainable:Trainable.restore": "tuner.trainable.class_trial",
     "ray.tune.trainable:Trainable.save": "tuner.trainable.class_trial",
+    "ray.tune.registry:_ParameterRegistry.get": "tuner.trainable.bound_parameters.BoundValues",
+    "ray.tune.registry:_ParameterRegistry.flush": "tuner.trainable.bound_parameters.parameters_kept",
     "ray.tune.trainable.util:with_parameters": "tuner.trainable.wrapped",
     "ray.tune.trainable.util:with_resources": "tuner.trainable.requested_resources",
     "ray.train._internal.session:_TrainSession.get_next": "tuner.execution.trial_process.TrialProcess._wait_for_report",

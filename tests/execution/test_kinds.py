@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -201,3 +204,27 @@ def test_an_earlier_interface_is_replayed(tmp_path: Path, capsys: pytest.Capture
     results = search(tmp_path, "train_report", [0.1])
     found = replay(results, results.trials[0])
     assert (found.agrees, found.reports) == (True, 3)
+
+
+TWO_SEARCHES = """
+import tuner
+from ray import tune
+
+def fit(config, points):
+    tune.report({"error": sum((y - config["slope"] * x) ** 2 for x, y in points)})
+
+first, later = (tune.with_parameters(fit, points=[(1, 2), (2, 4)]) for _ in range(2))
+for bound in first, later:
+    search = tuner.Search(bound, {"slope": tune.uniform(0, 4)}, objective=tuner.minimize("error"),
+                          budget=tuner.Budget(trials=2), resources=tuner.Resources(gpu=0))
+    print(len(search.run(progress="none").trials_dataframe()))
+"""
+
+
+def test_values_bound_before_the_first_search_are_there_in_each(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO_SEARCHES)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment.pop("RAY_ADDRESS", None)
+    command = [sys.executable, "two.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 import ray.air.session
 import ray.train
 from ray import tune
@@ -382,6 +384,29 @@ def test_what_was_saved_in_vain_is_deleted() -> None:
     with understood(), pytest.raises(RuntimeError), tune.checkpoint_dir(step=1) as folder:
         raise RuntimeError
     assert not Path(folder).exists()
+
+
+def scaled(config: dict[str, Any], data: list[int]) -> None:
+    tune.report({"score": config["x"] * sum(data)})
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, functools.partial, lambda f: tune.with_resources(f, {"cpu": 1})])
+def test_a_pickle_holds_the_values_of_with_parameters(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not references to the object store of a session, which a later search and a resume do not have."""
+    pickled = pickle_function(wrap(tune.with_parameters(scaled, data=[1, 2])), "code/trainable.pkl")
+    reported: list[Any] = []
+    monkeypatch.setattr(tune, "report", reported.append)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)  # as in the process of a trial
+    load_trainable("code/trainable.pkl:scaled", (), (pickled,)).train({"x": 3})
+    assert reported == [{"score": 9}]
+
+
+def test_values_of_a_session_that_has_ended_are_missed_at_once() -> None:
+    bound = tune.with_parameters(scaled, data=[1, 2])
+    registry = inspect.getclosurevars(bound).nonlocals["parameter_registry"]
+    registry.references = dict.fromkeys(registry.to_flush, "a reference")
+    with pytest.raises(InputError, match=r"in a Ray session that has ended; call tune\.with_parameters again"):
+        pickle_function(bound, "code/trainable.pkl")
 
 
 def test_ray_keeps_no_parameters_of_a_trial_that_is_over() -> None:

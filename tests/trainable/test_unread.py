@@ -29,6 +29,40 @@ def unread(folder: Path, body: str, head: str = "", **files: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("body", "missing"),
+    [
+        ("x = config['lr'] + config['hidden'] + config['net']['width']", ["hidden"]),
+        ("for epoch in range(config['epochs']):\n    x = config['hidden'], config.get('seed')", ["epochs", "hidden"]),
+        ("if config['dropout']:\n    x = config['hidden']", []),
+        ("x = config['hidden'] if config.get('hidden') else 1", []),
+        ("try:\n    x = config['hidden']\nexcept KeyError:\n    x = 1", []),
+        ("config['hidden'] = 3\nx = config['hidden']", []),
+        ("config = {'hidden': 1, **config}\nx = config['hidden']", []),
+        ("config.setdefault('hidden', 2)\nx = config['hidden']", []),
+        ("fill(config)\nx = config['hidden']", []),
+        ("make = lambda: config['hidden']", []),
+    ],
+)
+def test_a_key_that_nothing_gives(body: str, missing: list[str], tmp_path: Path) -> None:
+    unread(tmp_path, body)
+    assert load_trainable("reader_of_config.py:train", (tmp_path,)).never_given(NAMES) == missing
+
+
+def test_prepare_may_give_more(tmp_path: Path) -> None:
+    unread(tmp_path, "x = config['hidden']", "def prepare(config):\n    return {'hidden': 3}\n")
+    assert load_trainable("reader_of_config.py:train", (tmp_path,)).never_given(NAMES) == []
+
+
+def test_a_key_that_nothing_gives_is_named_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unread(tmp_path, "x = config['lr'], config['dropuot']")
+    space = {"lr": {"uniform": [0, 1]}, "dropout": {"uniform": [0, 1]}}
+    search = tuner.Search("reader_of_config.py:train", space, objective=tuner.minimize("loss"))
+    (notice,) = [text for text in str(search.plan()).splitlines() if "dropuot" in text]
+    assert notice.endswith("gives: its trials will fail with a KeyError; they give lr, dropout")
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "x = config['lr'], config['net']['width']",

@@ -21,6 +21,7 @@ from tuner.errors import EnvironmentFailure
 from tuner.execution import agent_placeholder
 from tuner.execution.auth import MODE, core, make_token, require_token
 from tuner.plan.plan import Plan
+from tuner.trainable.bound_parameters import parameters_kept
 
 WATCH_EVERY_S, PATIENCE_S = 1.0, 15.0
 
@@ -49,7 +50,13 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
     try:
         if notice := make_token():
             say(f"NOTICE: {notice}")
-        with _minimal_services(), _token_required(), _without_hangups(), _environment(_of_workers(plan)):
+        with (
+            parameters_kept(),
+            _minimal_services(),
+            _token_required(),
+            _without_hangups(),
+            _environment(_of_workers(plan)),
+        ):
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
                 num_cpus=int(machine["CPU"]),

@@ -20,6 +20,7 @@ from tuner.plan.plan import Plan
 from tuner.runs.results import LOG
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import Lock
+from tuner.trainable.bound_parameters import parameters_kept
 
 
 @contextlib.contextmanager
@@ -34,7 +35,8 @@ def cluster_at(address: str | None) -> Iterator[Cluster]:
     if not ray_is_up:
         check_address(str(address))
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            with parameters_kept():
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
             remedy = "is this machine a node of it (from elsewhere: `python -m tuner submit`)?"

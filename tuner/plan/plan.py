@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,9 @@ from tuner.trainable.trainable import Trainable
 
 _UNWRITABLE = 10**4000
 """Python writes no integer of more than 4,300 digits."""
+
+_FEW = 20
+"""Names that fit into a message."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,25 @@ class Plan:
     @cached_property
     def notices(self) -> list[str]:
         """Likely mistakes: shown as `notes` are, and recorded with the results."""
+        return [*self._never_read(), *self._never_given()]
+
+    def _never_read(self) -> Iterator[str]:
         searched = [p.name for p in self.spec.search_space.parameters if p.domain.count != 1]
         names = self.trainable.never_read(searched)
-        if not names:
-            return []
-        one = len(names) == 1
-        listed = f"{', '.join(names)} {'is' if one else 'are'} never read by the trainable {self.trainable.reference}"
-        return [f"{listed}: {'its values change' if one else 'their values change'} nothing"]
+        if names:
+            one = len(names) == 1
+            listed = f"{', '.join(names)} {'is' if one else 'are'} never read by the trainable"
+            change = "its values change" if one else "their values change"
+            yield f"{listed} {self.trainable.reference}: {change} nothing"
+
+    def _never_given(self) -> Iterator[str]:
+        given = [*(p.name for p in self.spec.search_space.parameters), *self.spec.params]
+        for name in self.trainable.never_given(given):
+            hint = f"; they give {', '.join(given)}" if len(given) <= _FEW else ""
+            yield (
+                f"the trainable {self.trainable.reference} reads config[{name!r}], which neither search_space nor "
+                f"params gives: its trials will fail with a KeyError{hint}"
+            )
 
     @property
     def spec(self) -> ExperimentSpec:

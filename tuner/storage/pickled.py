@@ -7,8 +7,10 @@ beside it lies the source, ``code/trainable.py``, for people alone.
 from __future__ import annotations
 
 import inspect
+import io
 import pickle
 import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,18 +43,26 @@ class Pickled:
     """Whether the user said to open it, whoever wrote it."""
 
     @classmethod
-    def of(cls, value: Any, file: str, shown: Any = None) -> Pickled:
+    def of(
+        cls, value: Any, file: str, shown: Any = None, reducers: Mapping[type, Callable[[Any], Any]] | None = None
+    ) -> Pickled:
         """Pickles ``value``. Raises InputError if it cannot be pickled, or is too large.
 
         Args:
             value: Any Python object; functions and classes of ``__main__`` are pickled with their code.
             file: Path of the file, ending in ``.pkl``.
             shown: The function or class whose source is recorded.
+            reducers: How to pickle objects of some types, as in ``copyreg``.
         """
         import cloudpickle
 
+        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+            dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(dict(reducers or {}))
+
+        buffer = io.BytesIO()
         try:
-            data = cloudpickle.dumps(value)
+            Pickler(buffer).dump(value)
+            data = buffer.getvalue()
         except Exception as error:  # noqa: BLE001 - objects of the user's may raise anything when they are pickled
             reason = shortened(f"{type(error).__name__}: {error}", _LONGEST)
             remedy = "open files, connections and locks inside the function, or write it into a module"
@@ -60,7 +70,7 @@ class Pickled:
         if len(data) > MAX_BYTES:
             raise InputError(
                 f"{_name(shown, file)} holds {len(data) / 2**20:.0f} MiB of data, and every trial would get a copy; "
-                f"the limit is {MAX_BYTES >> 20} MiB: load the data inside the function, or use tune.with_parameters"
+                f"the limit is {MAX_BYTES >> 20} MiB: load the data inside the function, or in a module that it imports"
             )
         return cls(file, data, signature(data), _source(shown), trusted=True)
 

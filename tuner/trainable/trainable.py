@@ -23,11 +23,12 @@ from tuner.spec.configuration import Configuration
 from tuner.spec.user_imports import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
 from tuner.storage.pickled import Pickled
+from tuner.trainable.bound_parameters import reducers
 from tuner.trainable.kinds import as_function
 from tuner.trainable.optuna_objective import Objective, is_objective
 from tuner.trainable.script import Script, is_script, read_script
 from tuner.trainable.source import function_of, inside_partials
-from tuner.trainable.unread import never_read
+from tuner.trainable.unread import never_given, never_read
 from tuner.trainable.unsuitable import unsuitable
 
 KeyPath = tuple[str, ...]
@@ -164,6 +165,12 @@ class Trainable:
         others = [f for f in map(self._optional, ("prepare", "evaluate", "load_model", "checkpoint_bytes")) if f]
         return never_read(self.train, others, self.config_type, names, self.roots)
 
+    def never_given(self, names: Sequence[str]) -> list[str]:
+        """The keys that the function certainly reads, and that are not among the parameters ``names`` (dotted)."""
+        if self._optional("prepare"):  # it may give more
+            return []
+        return never_given(self.train, self.config_type, names, self.roots)
+
 
 def _message(kind: str, message: str, value: Any) -> str:
     if kind == "missing":
@@ -271,7 +278,7 @@ def pickle_function(function: Callable[..., Any], file: str) -> Pickled:
     except (TypeError, ValueError):  # `load_trainable` says what is wrong with it
         parameters = []
     config_type = _config_type(function, parameters[0]) if parameters else None
-    return Pickled.of(PickledFunction(function, config_type), file, function)
+    return Pickled.of(PickledFunction(function, config_type), file, function, reducers())
 
 
 def _is_compiled(train: Any) -> bool:

@@ -81,6 +81,49 @@ def never_read(
     return [name for name, first in known.items() if first not in reads.names]
 
 
+def never_given(train: Any, config_type: type | None, names: Iterable[str], roots: tuple[Path, ...]) -> list[str]:
+    """The keys that ``train`` certainly reads of its configuration, a dict, and that are none of ``names`` (dotted).
+
+    Certain is a read in ``train`` itself outside of any branch, if the function does nothing else with the dict.
+    """
+    if config_type is not None:
+        return []
+    reads, given = _Reads(OwnCode(roots), frozenset()), {name.partition(".")[0] for name in names}
+    try:
+        _hand_to(reads, None, train, 0)
+    except Exception:  # noqa: BLE001 - besides Uncertain: the user's objects may raise anything when they are looked at
+        return []
+    (holder,) = reads.left
+    needed: list[str] = []
+    for node in holder.parents:
+        if not isinstance(node, ast.Name) or node.id != holder.variable:
+            continue
+        match holder.parents[node]:
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()) if value is node:
+                if key not in given and key not in needed and not _is_in_branch(holder, node):
+                    needed.append(key)
+            case ast.Attribute(attr="get"):
+                pass
+            case _:
+                return []
+    return needed
+
+
+def _is_in_branch(holder: _Holder, node: ast.AST) -> bool:
+    """Whether ``node`` may be skipped, or its KeyError caught."""
+    while node is not holder.body:
+        node = holder.parents[node]
+        if isinstance(node, _BRANCHES):
+            return True
+    return False
+
+
+_BRANCHES = (
+    *(ast.If, ast.IfExp, ast.BoolOp, ast.Match, ast.Try, ast.TryStar, ast.With, ast.While),
+    *(ast.Lambda, ast.comprehension, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+
+
 def _follow(reads: _Reads, holder: _Holder) -> None:
     """Notes what is read through ``holder``. Raises Uncertain."""
     key = (id(holder.body), holder.variable, holder.fields is None)
