@@ -7,9 +7,9 @@ import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+import pyte
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -116,14 +116,14 @@ def test_words_that_bash_takes_apart(
 
 
 class Terminal:
-    """A bash that a user types into."""
+    """A shell that a user types into."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: list[str]) -> None:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "PS1": "> ", "TERM": "dumb", "INPUTRC": "/dev/null"}
         environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        environment["HOME"] = str(folder)
         self._leader, follower = pty.openpty()
-        command = ["bash", "--norc", "--noprofile", "-i"]
-        self._bash = subprocess.Popen(
+        self._shell = subprocess.Popen(
             command,
             stdin=follower,
             stdout=follower,
@@ -133,47 +133,68 @@ class Terminal:
             start_new_session=True,
         )
         os.close(follower)
-        self._shown = ""
+        self._screen = pyte.Screen(120, 50)
+        self._stream = pyte.ByteStream(self._screen)
 
     def type(self, keys: str) -> None:
         os.write(self._leader, keys.encode())
 
     def until(self, text: str) -> None:
-        """Reads until ``text`` is on the screen, and forgets what was before."""
-        while text not in self._shown:
-            self._shown += os.read(self._leader, 65536).decode()
-        self._shown = self._shown.partition(text)[2]
+        """Reads until ``text`` is at the end of a line of the screen, and clears that."""
+        while not any(line.rstrip().endswith(text) for line in self._screen.display):
+            self._stream.feed(os.read(self._leader, 65536))
+        self._screen.reset()
 
     def close(self) -> None:
         os.close(self._leader)
-        self._bash.kill()
-        self._bash.wait()
+        self._shell.kill()
+        self._shell.wait()
 
 
-@pytest.fixture
-def terminal(storage: Path) -> Iterator[Terminal]:
-    opened = Terminal(storage)
-    yield opened
-    opened.close()
+def installed(shell: str) -> str:
+    """The program of a shell. CI must have all three; elsewhere a test is skipped where its shell is missing."""
+    found = shutil.which(shell)
+    if found is None:
+        pytest.fail(f"{shell} is missing") if "CI" in os.environ else pytest.skip(f"{shell} is missing")
+    return found
 
 
-def test_in_a_real_bash(terminal: Terminal) -> None:
-    """A tab completes what is typed; the key that follows shows whether a space was added."""
-    terminal.type("eval \"$(tuner completion bash)\" && echo rea''dy\n")
-    terminal.until("ready")
-    for typed, completed in (
-        ("tuner sta\t!", "tuner status !"),
-        ("tuner show asha-20260101\t!", "tuner show asha-20260101-120000 !"),
-        ("tuner run mi\t!", "tuner run mine.yaml !"),
-        ("tuner run experiments/e\t!", "tuner run experiments/e.yaml !"),
-        ("tuner run exp\t!", "tuner run experiments/!"),
-        ("tuner run mine.yaml --set objective.mo\t!", "--set objective.mode=!"),
-        ("tuner run mine.yaml --set objective.mode=ma\t!", "--set objective.mode=max !"),
-        ("tuner run mine.yaml --set budget.trials=3 --na\t!", "--set budget.trials=3 --name !"),
-    ):
-        terminal.type(typed)
-        terminal.until(completed)
-        terminal.type("\x15")  # deletes the line
+@pytest.mark.parametrize("command", [["bash", "--norc", "--noprofile", "-i"], ["zsh", "-f", "-i"]], ids=lambda c: c[0])
+def test_in_a_real_shell(command: list[str], storage: Path) -> None:
+    """A tab completes what is typed; the key that follows shows whether a space was added.
+
+    The shells have read no start-up file: zsh has not loaded its own completion.
+    """
+    installed(command[0])
+    terminal = Terminal(storage, command)
+    try:
+        terminal.type(f"eval \"$(tuner completion {command[0]})\" && echo rea''dy\n")
+        terminal.until("ready")
+        for typed, completed in (
+            ("tuner sta\t!", "tuner status !"),
+            ("tuner show asha-20260101\t!", "tuner show asha-20260101-120000 !"),
+            ("tuner run mi\t!", "tuner run mine.yaml !"),
+            ("tuner run experiments/e\t!", "tuner run experiments/e.yaml !"),
+            ("tuner run exp\t!", "tuner run experiments/!"),
+            ("tuner run mine.yaml --set objective.mo\t!", "--set objective.mode=!"),
+            ("tuner run mine.yaml --set objective.mode=ma\t!", "--set objective.mode=max !"),
+            ("tuner run mine.yaml --set budget.trials=3 --na\t!", "--set budget.trials=3 --name !"),
+        ):
+            terminal.type(typed)
+            terminal.until(completed)
+            terminal.type("\x15")  # deletes the line
+    finally:
+        terminal.close()
+
+
+def test_in_a_real_fish(storage: Path) -> None:
+    script = "tuner completion fish | source; complete -C 'tuner sta'; complete -C 'tuner show asha-20260101'"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(storage)}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(
+        [installed("fish"), "-c", script], capture_output=True, text=True, check=True, cwd=storage, env=environment
+    )
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["status", "asha-20260101-120000"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -57,5 +57,6 @@ def command(
     echo(f"validation  {metrics_line(best.validation) if best.validation else best.not_validated}")
     if best.test is not None:
         echo(f"test        {metrics_line(best.test)}")
+    echo(f"checkpoint  {best.checkpoint}")
     if best.exported:
         echo(f"exported    {best.exported}")

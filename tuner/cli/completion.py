@@ -9,6 +9,7 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    ZshComplete,
     add_completion_class,
     get_completion_class,
     split_arg_string,
@@ -37,9 +38,24 @@ class Bash(BashComplete):
         return f"{item.type},{re.sub('^.*=(?=.)', '', item.value)}"
 
 
+class Zsh(ZshComplete):
+    """As click's, for a start-up file that has not loaded zsh's own completion, and without a space after ``=``."""
+
+    source_template = ZshComplete.source_template.replace(
+        "    compdef %(complete_func)s",
+        "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n    compdef %(complete_func)s",
+    ).replace(
+        "compadd -U -V unsorted -a completions",
+        """local -a unfinished=(${(M)completions:#*[=/]}) finished=(${completions:#*[=/]})
+        compadd -U -V unsorted -a finished
+        compadd -U -V unsorted -S '' -a unfinished""",
+    )
+
+
 def register() -> None:
-    """Has click answer bash with `Bash`."""
+    """Has click answer bash and zsh with these."""
     add_completion_class(Bash)
+    add_completion_class(Zsh)
 
 
 def _joined(words: list[str]) -> list[str]:
