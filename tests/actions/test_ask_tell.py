@@ -177,7 +177,7 @@ def test_the_shorthand_of_a_search(user_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
-        ({}, "loss is None: a finite number is needed"),
+        ({}, "loss is not among the metrics"),
         ({"loss": float("nan")}, "loss is nan"),
         ({"loss": "x"}, "loss is 'x'"),
     ],

@@ -133,7 +133,7 @@ def test_the_failures_say_what_followed(text: str) -> None:
 
 
 def test_what_early_stopping_saved_is_told_in_epochs_and_time(text: str) -> None:
-    assert "360 of 1200 epochs run: 70% saved by stopping early, about 43m24s of trial time" in section(text, "summary")
+    assert "360 of 1032 epochs run: 65% saved by stopping early, about 34m43s of trial time" in section(text, "summary")
 
 
 def test_the_timeline_tells_how_idle_the_workers_were(text: str) -> None:

@@ -164,8 +164,9 @@ class AskTell:
         ours = self.results.trial(self._open_id(trial))
         found = flat_metrics(dict(metrics))
         if name := self._compared.wrong(found):
+            is_what = f"is {found[name]!r}" if name in found else f"is not among the metrics ({', '.join(found)})"
             raise InputError(
-                f"tell: trial {ours.label}: {name} is {found.get(name)!r}: a finite number is needed; "
+                f"tell: trial {ours.label}: {name} {is_what}: a finite number is needed; "
                 f"call fail(trial, reason) for a trial that has none"
             )
         began, before = self._began[ours.id]

@@ -65,7 +65,7 @@ def _parse_limit(option: str, text: str | float, before: float | None, whole: bo
         raise InputError(f"{option}: {text!r}: there was no limit to add to; give the whole of it")
     after = value + (before or 0) if added else value
     if before is not None and after <= before:
-        raise InputError(f"{option}: {text!r}: it was {before:g}, and {after:g} is not longer")
+        raise InputError(f"{option}: {text!r}: it was {before:g}, and {after:g} is not longer; +{value:g} adds to it")
     return f"{after:.15g}"
 
 

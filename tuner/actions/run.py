@@ -43,6 +43,7 @@ from tuner.runs.results import (
 )
 from tuner.spec.configuration import merge
 from tuner.spec.document import dump_yaml
+from tuner.spec.quantities import counted
 from tuner.spec.user_imports import innermost
 from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked
@@ -329,7 +330,7 @@ def _outcome(results: ResultSet, control: SearchControl, say: Say) -> ResultSet:
         raise _with(control.fatal, results)
     if control.interrupted:
         over = len(results.trials) - results.count("paused") - results.count("pending")
-        told = f"interrupted: {over} trials ended, {results.count('paused')} paused; to continue: {resume}"
+        told = f"interrupted: {counted(over, 'trial')} ended, {results.count('paused')} paused; to continue: {resume}"
         raise _with(Interrupted(told), results)
     if results.best is None:
         raise _with(NoUsableResult(": ".join(filter(None, [control.stop_reason, _why_nothing(results)]))), results)

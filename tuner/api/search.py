@@ -68,6 +68,23 @@ def minimize(metric: str, *, weight: float | None = None) -> Objective:
     return Objective(metric=metric, mode="min", weight=weight)
 
 
+_BLOCKS: dict[str, tuple[type, str]] = {
+    "search": (SearchSpec, "tuner.searchers.Bohb()"),
+    "scheduler": (SchedulerSpec, 'tuner.schedulers.Asha(time_attr="epoch", max_t=27)'),
+    "budget": (Budget, "tuner.Budget(trials=60)"),
+    "resources": (Resources, "tuner.Resources(gpu=0.5)"),
+    "checkpoints": (Checkpoints, "tuner.Checkpoints(keep_trials=10)"),
+    "failures": (Failures, "tuner.Failures(retries=1)"),
+    "tracking": (Tracking, "tuner.Tracking(mlflow={})"),
+}
+"""The type of each block of options, with an example."""
+
+
+def _check_type(name: str, value: object, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        raise InputError(f"{name}: {value!r} is no {kind.__name__}; an example: {example}")
+
+
 class Search:
     """What to search, in Python; the same specification as an experiment file, with the same checks.
 
@@ -127,6 +144,8 @@ class Search:
         written |= {"search_space": space}
         written |= {"constraints": list(constraints)} if constraints else {}
         several = [objective] if isinstance(objective, Objective) else list(objective)
+        for one in several:
+            _check_type("objective", one, Objective, 'tuner.maximize("val_accuracy")')
         objectives = [one.model_dump(exclude_none=True) for one in several]
         written["objective"] = objectives[0] if len(objectives) == 1 else objectives
         blocks = {
@@ -140,6 +159,7 @@ class Search:
         }
         for key, block in blocks.items():
             if block is not None:
+                _check_type("searcher" if key == "search" else key, block, *_BLOCKS[key])
                 written[key] = as_written(block)
         self._written = written
         self._experiment = load_experiment(written, (), roots, [*code, *space_code])

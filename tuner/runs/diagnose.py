@@ -12,7 +12,7 @@ from tuner.runs import file_shapes
 from tuner.runs.events import Event
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, mapping
 from tuner.runs.journal import last_event
-from tuner.runs.results import LIVE, ResultSet, how_to_resume, why_and_remedy
+from tuner.runs.results import LIVE, ResultSet, how_to_continue, why_and_remedy
 from tuner.runs.trial import Trial
 from tuner.spec.quantities import format_duration
 from tuner.storage.lock import holder
@@ -57,7 +57,7 @@ def _live(results: ResultSet) -> Mapping[str, Any]:
 def run_state(results: ResultSet) -> tuple[str, str]:
     """`RetryDecision.state` and `RetryDecision.run`."""
     held, live = holder(results.folder), _live(results)
-    resume = how_to_resume(results.folder)
+    resume = how_to_continue(results)
     interrupted = results.provenance.get("interrupted")
     if held is not None:
         who = f"process {held.get('pid', '?')} on {held.get('host', '?')}"

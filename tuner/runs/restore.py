@@ -43,6 +43,8 @@ class Best:
     """The same, computed again from the restored model; None if the trainable cannot, see ``not_validated``."""
     test: dict[str, float] | None
     """Metrics on the test set; None unless asked for."""
+    checkpoint: str = ""
+    """The folder of the checkpoint."""
     exported: str | None = None
     notices: tuple[str, ...] = ()
     """Which checkpoints are damaged, so that another one was restored."""
@@ -54,6 +56,7 @@ class Best:
             "trial": self.trial,
             "config": self.config,
             "recorded": self.recorded,
+            "checkpoint": self.checkpoint,
             "validation": self.validation,
             "test": self.test,
             "exported": self.exported,
@@ -100,6 +103,7 @@ def restore_best(
             recorded=found.recorded,
             validation=validation,
             test=tested,
+            checkpoint=found.checkpoint.location,
             exported=str(export) if export else None,
             notices=notices,
             not_validated=_why_not_validated(trainable),

@@ -20,6 +20,7 @@ from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
 from tuner.storage.folder import RunFolder
+from tuner.trainable.own_loop import REFERENCE as OWN_LOOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -347,9 +348,16 @@ def how_to_resume(folder: RunFolder) -> str:
     return f"python -m tuner resume {folder.quoted}"
 
 
+def how_to_continue(results: ResultSet) -> str:
+    """The command, or the call if its trials run in a loop of the user's, that continues a search."""
+    if results.spec.get("trainable") == OWN_LOOP:
+        return f"in Python, tuner.load({results.folder.location!r}).reopen()"
+    return how_to_resume(results.folder)
+
+
 def why_and_remedy(results: ResultSet) -> str:
-    """The text after "interrupted": the reason, if there is one, and the command that resumes, unless it names it."""
-    why, resume = results.provenance.get("interrupted_by") or "", how_to_resume(results.folder)
+    """The text after "interrupted": the reason, if there is one, and how to continue, unless it names that."""
+    why, resume = results.provenance.get("interrupted_by") or "", how_to_continue(results)
     return (f": {why}" if why else "") + ("" if resume in why else f"; to continue: {resume}")
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tuner.runs.results import ResultSet, how_to_resume, why_and_remedy
+from tuner.runs.results import ResultSet, how_to_continue, why_and_remedy
 from tuner.runs.trial import Trial
 from tuner.search.usage import unit_of
 from tuner.spec.quantities import format_duration
@@ -46,7 +46,7 @@ def state(results: ResultSet, elapsed: float) -> str:
         return f"The search was interrupted{after}{why_and_remedy(results)}"
     if holder(results.folder) is not None:
         return f"The search still runs: this page shows it {format_duration(elapsed)} into it."
-    resume = how_to_resume(results.folder)
+    resume = how_to_continue(results)
     return f"The search did not come to its end: its process is gone{after}; to continue: {resume}"
 
 

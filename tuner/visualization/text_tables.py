@@ -86,7 +86,7 @@ class Saved:
     spent: int
     """In units of the scheduler's ``time_attr``, as `full`."""
     full: int
-    """What the same trials would have taken up to ``max_t``."""
+    """What they would have taken, had the scheduler let those that it stopped run up to ``max_t``."""
     unit: str
     seconds: float
     """Of trial time, at the mean pace of the run."""
@@ -100,7 +100,7 @@ def saved(results: ResultSet) -> Saved | None:
         return None
     unit = scheduler["time_attr"]
     spent = sum(int(t.reports[-1].progress(unit)) for t in reported)
-    full = len(reported) * scheduler["max_t"]
+    full = sum(scheduler["max_t"] if t.status == "stopped" else int(t.reports[-1].progress(unit)) for t in reported)
     pace = sum(t.seconds for t in reported) / max(spent, 1)
     return Saved(spent, full, unit, (full - spent) * pace)
 
