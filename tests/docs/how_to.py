@@ -14,13 +14,18 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def write_files(page: str, folder: Path) -> list[str]:
-    """Writes each block that begins with the comment of a file's name. Returns the names."""
+    """Writes each block that begins with the comment of a file's name, or adds it if that is "continued".
+
+    Returns the names of the files.
+    """
     names = []
     for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
         first = block.partition("\n")[0]
         if found := re.fullmatch(r"# ([\w.-]+\.(?:py|yaml))", first):
             (folder / found[1]).write_text(block)
             names.append(found[1])
+        elif found := re.fullmatch(r"# ([\w.-]+), continued", first):
+            (folder / found[1]).write_text((folder / found[1]).read_text() + block)
     return names
 
 

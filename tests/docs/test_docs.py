@@ -55,6 +55,14 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists() or "experiment-file/" in target, f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize("folder", ["tutorials", "how-to", "reference", "explanation", "benchmarks"])
+def test_the_index_of_a_folder_lists_its_pages(folder: str) -> None:
+    """As links: who reads the repository and not the built site sees no toctree."""
+    pages = {page.name for page in (DOCS / folder).glob("*.md")} - {"index.md"}
+    listed = re.findall(r"^- \[.+?\]\(([\w-]+\.md)\)", (DOCS / folder / "index.md").read_text(), re.M)
+    assert sorted(listed) == sorted(pages)
+
+
 def python_blocks(page: Path) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))
 
@@ -91,6 +99,9 @@ def test_a_trial_of_the_tutorial_with_a_training_continues_from_its_checkpoint(u
     assert list(extended["val_accuracy"]) == list(whole["val_accuracy"])
     state = torch.load(user_folder / "runs/whole/best/checkpoint/state.pt")
     assert set(state) == {"epoch", "model", "optimizer"}
+    tested = whole.restore_best(test=True).test
+    assert tested is not None
+    assert 0.5 < tested["test_accuracy"] <= 1
 
 
 @pytest.mark.pairings

@@ -337,7 +337,7 @@ def test_aliased_values_are_separate_objects() -> None:
         ("{{}: 2}", "a key must be text, not a list or mapping"),
         ("a: [1", "x:1:6: not valid YAML: while parsing a flow sequence expected ',' or ']', but got "),
         ("a: b: c", "x:1:5: not valid YAML: mapping values are not allowed here"),
-        ("a:\n\t- 1", "x:2:1: not valid YAML: while scanning for the next token found character '\\t' that cannot"),
+        ("a:\n\t- 1", "any token; YAML is indented with spaces: replace the tab"),
         (
             "a:\n  b: 1\n   c: 2\n d: 3",
             "x:3:5: not valid YAML: mapping values are not allowed here",

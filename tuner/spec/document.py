@@ -117,6 +117,13 @@ def describe_type(value: Any) -> str:
     return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else type(value).__name__
 
 
+_REMEDIES = {
+    "<block end>": "; check the indentation of this line",
+    r"'\t'": "; YAML is indented with spaces: replace the tab",
+}
+"""What to do, by a part of PyYAML's message."""
+
+
 def read_yaml(text: str, source: str) -> Document:
     """Parses ``text``; ``source`` names it in errors.
 
@@ -129,7 +136,7 @@ def read_yaml(text: str, source: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = _place(source, mark) if mark else Place(source)
         context = f" {error.context}" if error.context else ""
-        remedy = "; check the indentation of this line" if "<block end>" in str(error.problem) else ""
+        remedy = next((advice for sign, advice in _REMEDIES.items() if sign in str(error.problem)), "")
         raise InputError([Problem(place, "", f"not valid YAML:{context} {error.problem}".rstrip() + remedy)]) from None
     except yaml.reader.ReaderError as error:
         code = error.character if isinstance(error.character, int) else ord(error.character[:1])
