@@ -85,7 +85,7 @@ def test_a_trial_of_the_tutorial_with_a_training_continues_from_its_checkpoint(u
     import torch
 
     from tests.docs.how_to import write_files
-    from tuner import Search
+    from tuner import Search, load
 
     assert write_files("../tutorials/your-own-training.md", user_folder) == ["my_train.py", "mine.yaml"]
 
@@ -99,7 +99,7 @@ def test_a_trial_of_the_tutorial_with_a_training_continues_from_its_checkpoint(u
     assert list(extended["val_accuracy"]) == list(whole["val_accuracy"])
     state = torch.load(user_folder / "runs/whole/best/checkpoint/state.pt")
     assert set(state) == {"epoch", "model", "optimizer"}
-    tested = whole.restore_best(test=True).test
+    tested = load("runs/whole").restore_best(test=True).test
     assert tested is not None
     assert 0.5 < tested["test_accuracy"] <= 1
 
