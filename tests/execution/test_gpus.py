@@ -23,3 +23,17 @@ def test_a_trial_that_failed_waits_for_another_gpu(tmp_path: Path) -> None:
     gpus = [[e["metrics"]["gpu"] for e in told if e["trial"] == trial.id] for trial in results.trials]
     assert sorted(gpus) == [[0, 1, 1, 1], [1, 1, 1]]
     assert [trial.status for trial in results.trials] == ["completed", "completed"]
+
+
+def test_each_rank_of_a_trial_finds_its_gpu_at_its_local_rank(tmp_path: Path) -> None:
+    """As Lightning and Accelerate look for it; also in the second trial, whose first rank is in the same process."""
+    given = experiment("seen_by_ranks", {"x": {"grid_search": [1, 2]}}, file="gpu_toys.py", search={"kind": "grid"})
+    given |= {"resources": {"gpu": 1, "workers": 2}}
+    results = run(given, storage=tmp_path, name="run", say=lambda text: None)
+    told = [e for e in read_journal(RunFolder.at(tmp_path / "run")).events if e["what"] == "reported"]
+    assert [trial.status for trial in results.trials] == ["completed", "completed"]
+    metrics = [event["metrics"] for event in told]
+    assert [m["rank"] for m in metrics] == [0, 1, 0, 1]
+    assert all(m["taken"] == m["own"] for m in metrics)
+    assert {m["own"] for m in metrics} == {"0", "1"}
+    assert {len(m["visible"]) for m in metrics} == {len("0,1")}

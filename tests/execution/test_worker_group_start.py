@@ -9,7 +9,7 @@ import torch
 
 from tuner.execution import worker_group
 from tuner.execution.failure_classifier import UserError, classify
-from tuner.execution.worker_group import environments
+from tuner.execution.worker_group import Place, environments
 from tuner.runs.failure import Failure
 from tuner.training.distributed import Group
 
@@ -22,9 +22,9 @@ def test_ranks_that_do_not_start_are_not_waited_for_for_ever(monkeypatch: pytest
         return calls[:1], calls[1:]
 
     monkeypatch.setattr(worker_group, "ray", SimpleNamespace(wait=wait))
-    actors = [SimpleNamespace(address=SimpleNamespace(remote=lambda log, n=n: f"call {n}")) for n in range(3)]
+    actors = [SimpleNamespace(place=SimpleNamespace(remote=lambda log, n=n: f"call {n}")) for n in range(3)]
     with pytest.raises(UserError) as caught:
-        worker_group._addresses(actors, None)
+        worker_group._places(actors, None)
     assert classify(caught.value) == Failure("hung", "rank 2, 3 of its 4 processes did not start within 600 s")
     assert asked == [worker_group.START_S]
 
@@ -33,11 +33,33 @@ CPU = torch.device("cpu")
 
 
 def test_ranks_are_counted_on_their_nodes_as_torchrun_does() -> None:
-    ranks = environments(["10.0.0.1", "10.0.0.2", "10.0.0.1"], 4000)
+    ranks = environments([Place("10.0.0.1"), Place("10.0.0.2"), Place("10.0.0.1")], 4000)
     assert [one["RANK"] for one in ranks] == ["0", "1", "2"]
     assert [one["LOCAL_RANK"] for one in ranks] == ["0", "0", "1"]
     assert [one["LOCAL_WORLD_SIZE"] for one in ranks] == ["2", "1", "2"]
+    assert [one["GROUP_RANK"] for one in ranks] == ["0", "1", "0"]
+    assert all("CUDA_VISIBLE_DEVICES" not in one for one in ranks)
     assert {(one["WORLD_SIZE"], one["MASTER_ADDR"], one["MASTER_PORT"]) for one in ranks} == {("3", "10.0.0.1", "4000")}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "seen"),
+    [
+        ([("3",), ("1",)], ["3,1", "3,1"]),
+        ([("0", "1"), ("2", "3")], ["0,2,1,3", "0,2,1,3"]),  # rank 1 takes the GPU with the number 1: its own
+        ([("2",), ("2",)], [None, None]),  # they share it, and see nothing else
+        ([("GPU-a",), ("GPU-b",)], ["GPU-a,GPU-b", "GPU-a,GPU-b"]),
+    ],
+)
+def test_the_gpu_with_the_local_rank_as_its_number_is_one_of_the_rank(
+    gpus: list[tuple[str, ...]], seen: list[str | None]
+) -> None:
+    ranks = environments([Place("a", gpus[0]), Place("b", ("0",)), Place("a", gpus[1])], 4000)
+    assert ranks[1]["CUDA_VISIBLE_DEVICES"] == "0"
+    assert [ranks[0].get("CUDA_VISIBLE_DEVICES"), ranks[2].get("CUDA_VISIBLE_DEVICES")] == seen
+    for variables, own in zip((ranks[0], ranks[2]), gpus, strict=True):
+        if "CUDA_VISIBLE_DEVICES" in variables:
+            assert variables["CUDA_VISIBLE_DEVICES"].split(",")[int(variables["LOCAL_RANK"])] in own
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -28,6 +28,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from tuner import examples
+from tuner.execution.library_state import reset_libraries
 from tuner.spec.user_imports import search_path
 
 MAX_GROWTH_BYTES = 512 * 2**20
@@ -92,6 +93,7 @@ class ProcessState:
 
         User code (modules under ``roots``) is forgotten, so that its module-level state starts anew with it.
         """
+        reset_libraries()
         _forget_modules(roots)
         for name in set(os.environ) - set(self.environment):
             del os.environ[name]

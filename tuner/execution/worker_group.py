@@ -3,8 +3,8 @@
 The trial's own process is rank 0 and does all that a trial does: it reports, and continues from its checkpoint. The
 other ranks are actors in the other bundles of its placement group. Each calls the same function with the same
 configuration. It forms the group by the environment variables of ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK,
-MASTER_ADDR, MASTER_PORT), as `tuner.training.distributed` does. Nothing else is between the function and Ray Tune, so
-that such a trial is stopped, paused, retried and saved as every other.
+MASTER_ADDR, MASTER_PORT and others), as `tuner.training.distributed` does. Nothing else is between the function and Ray
+Tune, so that such a trial is stopped, paused, retried and saved as every other.
 
 Ray Train's ``TorchTrainer`` is not used under the trial. With Ray 2.60 it starts a controller and another process for
 rank 0, which takes about 20 s a trial before the first epoch (two workers, gloo). It also leaves the trial's results
@@ -14,12 +14,13 @@ without checkpoints.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,20 @@ _LOST_THE_OTHERS = re.compile(r"gloo|NCCL|ProcessGroup|DistBackendError|TCPStore
 """Messages of torch in a rank if another one is gone."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """The node that a rank is on, and the GPUs there that Ray gave it."""
+
+    node: str
+    gpus: tuple[str, ...] = ()
+
+    @classmethod
+    def of_this_process(cls) -> Place:
+        """Where this process runs."""
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", ())
+        return cls(str(get_node_ip_address()), tuple(map(str, gpus)))
+
+
 class Rank:
     """A rank but the first, in a process of its own."""
 
@@ -54,11 +69,11 @@ class Rank:
         answer_signal()
         self._process = ProcessState()
 
-    def address(self, log: Path | None) -> str:
-        """The node that it is on. Raises StorageUnseen if that does not see the run folder of ``log``."""
+    def place(self, log: Path | None) -> Place:
+        """Where it runs. Raises StorageUnseen if that node does not see the run folder of ``log``."""
         if log:
             check_visible_here(RunFolder.at(log.parents[2]))
-        return str(get_node_ip_address())
+        return Place.of_this_process()
 
     def run(self, task: TrialContext, config: dict[str, Any], environment: dict[str, str], log: Path | None) -> None:
         """Calls the user's function; what it prints goes to ``log``. Raises UserError."""
@@ -87,9 +102,8 @@ def ranks(
     actors = [_start(task, place, rank) for rank in range(1, task.workers)]
     over = threading.Event()
     try:
-        here = str(get_node_ip_address())
-        nodes = [here, *_addresses(actors, log)]
-        first, *others = environments(nodes, free_port(here))
+        here = Place.of_this_process()
+        first, *others = environments([here, *_places(actors, log)], free_port(here.node))
         calls = [
             actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))
             for rank, (actor, environment) in enumerate(zip(actors, others, strict=True), start=1)
@@ -108,9 +122,9 @@ def ranks(
             ray.kill(actor)
 
 
-def _addresses(actors: Sequence[Any], log: Path | None) -> list[str]:
+def _places(actors: Sequence[Any], log: Path | None) -> list[Place]:
     """Of the other ranks, in order. Raises UserError if one does not start."""
-    calls = [actor.address.remote(log) for actor in actors]
+    calls = [actor.place.remote(log) for actor in actors]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=START_S)
     if late:
         missing = ", ".join(str(calls.index(call) + 1) for call in late)
@@ -133,23 +147,41 @@ class ProcessGroupNotFormed(BadReport):
     """The trainable does not train in several processes: no trial of this run can succeed."""
 
 
-def environments(nodes: Sequence[str], port: int) -> list[dict[str, str]]:
-    """The variables of ``torchrun`` for each rank, by the node that it is on; rank 0 listens at ``port``."""
-    seen: Counter[str] = Counter()
+def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
+    """The variables of ``torchrun`` for each rank, by the place that it runs at; rank 0 listens at ``port``.
+
+    Ray shows each process its own GPUs only, while Lightning and Accelerate take the GPU with the number LOCAL_RANK. So
+    the ranks of a node see the GPUs of all of them, each at its own number. Lightning knows torchrun by
+    TORCHELASTIC_RUN_ID.
+    """
+    on_node: dict[str, list[Place]] = {}
     found = []
-    for rank, node in enumerate(nodes):
+    for rank, place in enumerate(places):
+        beside = on_node.setdefault(place.node, [])
         found.append(
             {
                 "RANK": str(rank),
-                "WORLD_SIZE": str(len(nodes)),
-                "LOCAL_RANK": str(seen[node]),
-                "LOCAL_WORLD_SIZE": str(list(nodes).count(node)),
-                "MASTER_ADDR": nodes[0],
+                "WORLD_SIZE": str(len(places)),
+                "LOCAL_RANK": str(len(beside)),
+                "GROUP_RANK": str(list(on_node).index(place.node)),
+                "MASTER_ADDR": places[0].node,
                 "MASTER_PORT": str(port),
+                "TORCHELASTIC_RUN_ID": "tuner",
             }
         )
-        seen[node] += 1
+        beside.append(place)
+    for place, variables in zip(places, found, strict=True):
+        beside = on_node[place.node]
+        variables["LOCAL_WORLD_SIZE"] = str(len(beside))
+        if gpus := _seen_by_all(beside):
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return found
+
+
+def _seen_by_all(places: Sequence[Place]) -> list[str]:
+    """The GPUs of the ranks of a node: first one of each rank, in their order. None if ranks share a GPU."""
+    gpus = [gpu for turn in itertools.zip_longest(*(place.gpus for place in places)) for gpu in turn if gpu is not None]
+    return gpus if len(set(gpus)) == len(gpus) else []
 
 
 def interface() -> dict[str, str]:
