@@ -6,7 +6,10 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray import tune
 
 _SESSION = "ray.train._internal.session"
 """Ray's module of the session of a trial. A process that has not imported it runs no trial."""
@@ -34,12 +37,12 @@ def report(
         >>> tuner.report(epoch=1, loss=0.25)
         epoch 1  loss 0.25
     """
-    found = {name: _plain(value) for name, value in {**(metrics or {}), **values}.items()}
+    found = {name: to_number(value) for name, value in {**(metrics or {}), **values}.items()}
     if not found:
         raise TypeError("tuner.report needs at least one metric, as in tuner.report(loss=0.25)")
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise ValueError(f"tuner.report: checkpoint {os.fspath(checkpoint)!r} is not a folder")
-    if not _in_trial():
+    if not in_trial():
         print("  ".join(f"{name} {_short(value)}" for name, value in found.items()), flush=True)
         return
     from ray import tune
@@ -59,21 +62,25 @@ def get_checkpoint() -> Path | None:
         >>> tuner.get_checkpoint() is None
         True
     """
-    if not _in_trial():
+    if not in_trial():
         return None
-    from pyarrow.fs import LocalFileSystem
     from ray import tune
 
     checkpoint = tune.get_checkpoint()
-    if checkpoint is None:
-        return None
+    return None if checkpoint is None else local_folder(checkpoint)
+
+
+def local_folder(checkpoint: tune.Checkpoint) -> Path:
+    """The folder of a checkpoint on this node: the stored one itself if it can be read as files, else a copy."""
+    from pyarrow.fs import LocalFileSystem
+
     is_local = isinstance(checkpoint.filesystem, LocalFileSystem)
     return Path(checkpoint.path if is_local else checkpoint.to_directory())
 
 
 def trial_number() -> int:
     """A number of the running trial, which no other trial of the run has; 0 outside of a trial."""
-    if not _in_trial():
+    if not in_trial():
         return 0
     from ray import tune
 
@@ -83,12 +90,13 @@ def trial_number() -> int:
         return 0
 
 
-def _in_trial() -> bool:
+def in_trial() -> bool:
+    """Whether this process runs a trial of Ray Tune: of the processes that train one model, the first."""
     session = sys.modules.get(_SESSION)
     return session is not None and session.get_session() is not None
 
 
-def _plain(value: Any) -> Any:
+def to_number(value: Any) -> Any:
     """A scalar array or tensor as the number that it holds; anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 

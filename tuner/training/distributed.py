@@ -123,6 +123,27 @@ class Group:
         value: T = held[0]
         return value
 
+    def gather(self, value: T) -> list[T]:
+        """Collects a value from every process; each of them must call this.
+
+        Args:
+            value: The value of this process, which must be possible to pickle.
+
+        Returns:
+            The values of all processes by rank, in every process.
+
+        Example:
+            >>> from tuner.training import distributed
+            >>> with distributed.group() as group:
+            ...     group.gather("mine")
+            ['mine']
+        """
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
     def seed(self, *parts: int) -> None:
         """Seeds torch in all processes but the first, each with a seed of its own.
 
@@ -134,6 +155,22 @@ class Group:
         """
         if not self.is_first:
             torch.manual_seed(hash((self.rank, *parts)) % 2**63)
+
+
+def joined() -> Group:
+    """The group that this process is in already: one that a framework has formed, as Lightning and Accelerate do.
+
+    Returns:
+        That group; a group of one if there is none.
+
+    Example:
+        >>> from tuner.training import distributed
+        >>> distributed.joined().size
+        1
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return Group(0, 1, _device())
+    return Group(dist.get_rank(), dist.get_world_size(), _device())
 
 
 @contextlib.contextmanager
@@ -151,18 +188,23 @@ def group() -> Iterator[Group]:
         ...     group.is_first, group.size
         (True, 1)
     """
-    has_gpu = torch.cuda.is_available()
-    # under Ray a process sees its own GPUs only, so that the first is the right one
-    local = int(os.environ.get("LOCAL_RANK", 0)) % max(1, torch.cuda.device_count())
-    device = torch.device("cuda", local) if has_gpu else torch.device("cpu")
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
-        yield Group(0, 1, device)
+        yield Group(0, 1, _device())
         return
+    has_gpu = torch.cuda.is_available()
     if has_gpu:
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(_device())
     dist.init_process_group("nccl" if has_gpu else "gloo")
     try:
-        yield Group(dist.get_rank(), size, device)
+        yield joined()
     finally:
         dist.destroy_process_group()
+
+
+def _device() -> torch.device:
+    """The device of this process: of the GPUs that it sees, the one with its number on the node."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # a process that shares its GPU with another one sees that GPU only
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())

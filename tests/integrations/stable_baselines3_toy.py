@@ -1,0 +1,33 @@
+"""PPO, or DQN, on the cart pole, in a trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from tuner.integrations.stable_baselines3 import FILE_NAME, Report, resume
+
+
+def train(config: dict[str, Any]) -> None:
+    env, eval_env = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1")
+    eval_env.reset(seed=1)
+    algorithm, options = PPO, {"n_steps": 64}
+    if config.get("algorithm") == "dqn":
+        algorithm, options = DQN, {"learning_starts": 50, "buffer_size": 500}
+    model = resume(algorithm, env) or algorithm(
+        "MlpPolicy", env, learning_rate=config["lr"], seed=0, device="cpu", batch_size=32, **options
+    )
+    steps = 128 * config.get("epochs", 4) - model.num_timesteps
+    model.learn(steps, callback=Report(eval_env, every=128, episodes=2), reset_num_timesteps=False)
+
+
+def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=2)
+    algorithm = DQN if config.get("algorithm") == "dqn" else PPO
+    mean, _ = evaluate_policy(algorithm.load(checkpoint / FILE_NAME, device="cpu"), env, n_eval_episodes=3)
+    return {"test_reward": float(mean)}

@@ -1,0 +1,131 @@
+"""Transformers, TRL and PEFT: a trial in a `Trainer`.
+
+    from tuner.integrations.transformers import Report, resume
+
+    trainer = Trainer(model, arguments, train_dataset=..., eval_dataset=..., callbacks=[Report()])
+    trainer.train(resume_from_checkpoint=resume())
+
+TRL's trainers are subclasses of `Trainer` and take the same callback. A PEFT model is saved as its adapter.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from tuner.integrations.requirements import require
+
+require("transformers")
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
+
+from tuner.integrations import session
+from tuner.training.accumulation import accumulation
+
+
+class Report(TrainerCallback):  # type: ignore[misc]
+    """Reports every evaluation of a `Trainer` to the trial, with a checkpoint that continues to the bit.
+
+    The metrics are the Trainer's own (`eval_loss`, …), with `epoch` and `step` (optimizer steps). The Trainer saves
+    after each evaluation: model or adapter, optimizer, schedule, scaler, and the random states of all processes. During
+    a trial it saves in a temporary folder, so that trials that run at the same time do not share ``output_dir``.
+    Outside of a trial the callback does nothing.
+
+    Example:
+        >>> from tuner.integrations.transformers import Report
+        >>> callbacks = [Report()]  # for Trainer(..., callbacks=callbacks)
+    """
+
+    def __init__(self) -> None:
+        self._folder: str | None = None
+        self._metrics: dict[str, Any] = {}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not session.active():
+            return
+        if args.eval_strategy == IntervalStrategy.NO:
+            raise ValueError(
+                "tuner.integrations.transformers.Report reports evaluations, and eval_strategy is 'no': "
+                "set TrainingArguments(eval_strategy='epoch'), and give the Trainer an eval_dataset"
+            )
+        self._output_dir, self._limit, self._strategy = args.output_dir, args.save_total_limit, args.save_strategy
+        self._folder = tempfile.mkdtemp(prefix="tuner-transformers-")
+        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        args.output_dir = self._folder
+        args.save_total_limit = args.save_total_limit or 1  # the trial has copies of all
+        if args.save_strategy == SaveStrategy.BEST:  # it would skip the other evaluations
+            args.save_strategy = SaveStrategy(IntervalStrategy(args.eval_strategy).value)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if self._folder is not None:
+            self._metrics = dict(metrics or {})
+            control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._folder is None or not self._metrics:
+            return
+        metrics, self._metrics = self._metrics, {}
+        folder = Path(self._folder, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+        session.report({**metrics, "epoch": state.epoch, "step": state.global_step}, folder)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._folder is not None:
+            args.output_dir, args.save_total_limit, args.save_strategy = self._output_dir, self._limit, self._strategy
+            self._remove()
+            self._folder = None
+
+
+def resume() -> str | None:
+    """The checkpoint for `Trainer.train(resume_from_checkpoint=...)`. Call it after the Trainer is made.
+
+    Returns:
+        A folder, if the trial continues from a checkpoint; None if it begins, and outside of a trial.
+
+    Example:
+        >>> from tuner.integrations.transformers import resume
+        >>> resume() is None
+        True
+    """
+    folder = session.checkpoint_folder()
+    return None if folder is None else str(folder)
+
+
+def batch_arguments(batch_size: int, micro_batch: int | None = None, processes: int = 1) -> dict[str, int]:
+    """The arguments of `TrainingArguments` that train with ``batch_size``, by parts of at most ``micro_batch``.
+
+    With a parameter `micro_batch` in the configuration, `failures: {on_oom: reduce_batch}` can retry a trial that ran
+    out of memory: the steps of the optimizer stay the same.
+
+    Args:
+        batch_size: Examples a step of the optimizer, over all processes.
+        micro_batch: Examples in memory at once in a process; None for no limit.
+        processes: How many processes train the model, the `workers` of the trial.
+
+    Returns:
+        `per_device_train_batch_size` and `gradient_accumulation_steps`.
+
+    Raises:
+        ValueError: If a number is below 1, or ``batch_size`` is not a multiple of ``processes``.
+
+    Example:
+        >>> from tuner.integrations.transformers import batch_arguments
+        >>> batch_arguments(64, micro_batch=20)
+        {'per_device_train_batch_size': 16, 'gradient_accumulation_steps': 4}
+    """
+    parts = accumulation(batch_size, micro_batch, processes)
+    return {"per_device_train_batch_size": parts.micro_batch, "gradient_accumulation_steps": parts.steps}
