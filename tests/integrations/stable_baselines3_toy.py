@@ -8,12 +8,13 @@ from typing import Any
 import gymnasium
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
 
 from tuner.integrations.stable_baselines3 import FILE_NAME, Report, resume
 
 
 def train(config: dict[str, Any]) -> None:
-    env, eval_env = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1")
+    env, eval_env = (Monitor(gymnasium.make("CartPole-v1")) for _ in range(2))
     eval_env.reset(seed=1)
     algorithm, options = PPO, {"n_steps": 64}
     if config.get("algorithm") == "dqn":
@@ -26,7 +27,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
-    env = gymnasium.make("CartPole-v1")
+    env = Monitor(gymnasium.make("CartPole-v1"))
     env.reset(seed=2)
     algorithm = DQN if config.get("algorithm") == "dqn" else PPO
     mean, _ = evaluate_policy(algorithm.load(checkpoint / FILE_NAME, device="cpu"), env, n_eval_episodes=3)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _MEASURES = re.compile(
-    r"(^|[_/])(time|seconds?|secs?|ms|pid|host(name)?|date|timestamp|duration|latency|throughput|speed|memory|mem|[kmg]ib)($|[_/])"
+    r"(^|[_/])(time|seconds?|secs?|ms|pid|host(name)?|date|timestamp|duration|runtime|latency|throughput|speed|memory|mem|[kmg]ib)($|[_/])"
     r"|_per_(s|sec|second|minute|hour)$|_s$"
 )
 """Names of metrics that tell how a process ran, not what it computed: ``images_per_second``, ``pid_``, ``eval_ms``."""

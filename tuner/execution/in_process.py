@@ -1,9 +1,4 @@
-"""One trial in this very process, without Ray around it: for a replay and for a debugger.
-
-``ray.tune.report``, ``get_checkpoint`` and ``get_context`` ask one module of Ray for the session of the process. Ray's
-own cannot be made without a node and a storage, so `InProcessSession` stands in its place while the function runs:
-whatever way the user's code imported these names, they find it.
-"""
+"""One trial in this very process, without Ray around it: for a replay and for a debugger."""
 
 from __future__ import annotations
 
@@ -14,21 +9,20 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.air._internal.torch_utils import contains_tensor
-from ray.train._internal import session as ray_session
 from threadpoolctl import threadpool_limits
 
 from tuner.errors import TunerError
 from tuner.execution.failure_classifier import BadReport
 from tuner.execution.metrics import flat_metrics
 from tuner.execution.process_reset import ProcessState, threads
+from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
 from tuner.execution.trial_context import NO_REPORT, TrialContext, checked, run_function
-from tuner.runs.results import RAY
 from tuner.trainable.old_interfaces import news
 
 Take = Callable[[int, dict[str, Any]], bool]
@@ -39,40 +33,17 @@ class _Over(SystemExit):
     """Raised in the user's function at its last report, as Ray ends one: ``except Exception`` lets it pass."""
 
 
-@dataclass
-class InProcessSession:
-    """What Ray's functions for trials find: the part of Ray's ``_TrainSession`` that they use."""
+@dataclass(kw_only=True)
+class InProcessSession(StandInSession):
+    """The session of the one trial; its folder, ``trial_dir``, is its own and holds the latest checkpoint."""
 
     task: TrialContext
     take: Take
-    trial_id: str
-    trial_resources: Any
-    trial_dir: str
-    """A folder of its own, which holds the latest checkpoint."""
     reports: int = 0
     broken: TunerError | None = None
     """Why the latest report cannot be compared: the trial fails with it."""
     over: bool = False
     """Whether the function was ended at its latest report."""
-    loaded_checkpoint: Any = None
-    experiment_name: str = RAY
-    run_id: None = None
-    world_rank: None = None
-    local_rank: None = None
-    node_rank: None = None
-    world_size: None = None
-    local_world_size: None = None
-    _state: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def trial_name(self) -> str:
-        return f"Trial_{self.trial_id}"
-
-    def get_state(self, key: str) -> Any:
-        return self._state.get(key)
-
-    def set_state(self, key: str, value: Any) -> None:
-        self._state[key] = value
 
     def report(self, metrics: dict[str, Any], checkpoint: Any = None) -> None:
         """As ``ray.tune.report``, with the same errors; deletes the checkpoint before this one."""
@@ -123,10 +94,10 @@ def run_in_process(
         if not task.request.get("GPU"):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         bundles = tune.PlacementGroupFactory([dict(task.request)])
-        session = InProcessSession(task, take, trial_id, bundles, folder)
+        session = InProcessSession(trial_id, bundles, folder, task=task, take=take)
         error: BaseException | None = None
         try:
-            with _in_place_of_rays(session), _prints_to_stderr():
+            with in_place_of_rays(session), _prints_to_stderr():
                 run_function(ProcessState(), task, config, session.report)
         except _Over:
             error = session.broken
@@ -137,16 +108,6 @@ def run_in_process(
         if error is not None:
             on_error(error)
         return error
-
-
-@contextlib.contextmanager
-def _in_place_of_rays(session: InProcessSession) -> Iterator[None]:
-    before = ray_session._session
-    ray_session._session = session
-    try:
-        yield
-    finally:
-        ray_session._session = before
 
 
 @contextlib.contextmanager

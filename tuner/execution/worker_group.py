@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 import ray
+from ray.train._internal.session import get_session
 from ray.util import get_node_ip_address
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -33,6 +34,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from tuner.execution.failure_classifier import BadReport, UserError, print_traceback, user_error
 from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.stacks import answer_signal
+from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
 from tuner.execution.storage_check import check_visible_here
 from tuner.execution.trial_context import TrialContext, run_function
 from tuner.plan.cluster import free_port
@@ -75,9 +77,16 @@ class Rank:
             check_visible_here(RunFolder.at(log.parents[2]))
         return Place.of_this_process()
 
-    def run(self, task: TrialContext, config: dict[str, Any], environment: dict[str, str], log: Path | None) -> None:
-        """Calls the user's function; what it prints goes to ``log``. Raises UserError."""
-        with output_to(log) if log else contextlib.nullcontext():
+    def run(
+        self,
+        task: TrialContext,
+        config: dict[str, Any],
+        environment: dict[str, str],
+        log: Path | None,
+        session: StandInSession,
+    ) -> None:
+        """Calls the user's function, which finds ``session``; what it prints goes to ``log``. Raises UserError."""
+        with in_place_of_rays(session), output_to(log) if log else contextlib.nullcontext():
             try:
                 run_function(self._process, task, config, lambda metrics: None, environment | interface())
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
@@ -102,10 +111,10 @@ def ranks(
     actors = [_start(task, place, rank) for rank in range(1, task.workers)]
     over = threading.Event()
     try:
-        here = Place.of_this_process()
+        here, session = Place.of_this_process(), _session_of_others()
         first, *others = environments([here, *_places(actors, log)], free_port(here.node))
         calls = [
-            actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"))
+            actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"), session)
             for rank, (actor, environment) in enumerate(zip(actors, others, strict=True), start=1)
         ]
         threading.Thread(target=_await_calls, args=(calls, over, failed), name="ray_ranks", daemon=True).start()
@@ -120,6 +129,12 @@ def ranks(
         over.set()
         for actor in actors:
             ray.kill(actor)
+
+
+def _session_of_others() -> StandInSession:
+    """For the other ranks: the trial of this process, and the checkpoint that it continues from."""
+    mine = get_session()
+    return StandInSession(mine.trial_id, mine.trial_resources, mine.trial_dir, mine.loaded_checkpoint)
 
 
 def _places(actors: Sequence[Any], log: Path | None) -> list[Place]:

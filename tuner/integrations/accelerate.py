@@ -24,6 +24,7 @@ from tuner.integrations.requirements import require
 
 require("accelerate")
 
+import torch
 from accelerate import Accelerator
 
 from tuner.integrations import session
@@ -57,6 +58,8 @@ def report(accelerator: Accelerator, metrics: Mapping[str, Any]) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="tuner-accelerate-") as folder:
         accelerator.save_state(folder)
+        generators = [generator and generator.get_state() for generator in _generators(accelerator)]
+        torch.save(generators, Path(folder, _orders_file(accelerator)))
         Path(folder, _PROGRESS).write_text(json.dumps({"epoch": int(metrics["epoch"])}))
         session.report(metrics, Path(folder))
 
@@ -80,4 +83,18 @@ def resume(accelerator: Accelerator) -> int:
     if folder is None:
         return 0
     accelerator.load_state(str(folder))
+    states = torch.load(folder / _orders_file(accelerator), weights_only=True)
+    for generator, state in zip(_generators(accelerator), states, strict=True):
+        if generator is not None:
+            generator.set_state(state)
     return int(json.loads((folder / _PROGRESS).read_text())["epoch"])
+
+
+def _generators(accelerator: Accelerator) -> list[torch.Generator | None]:
+    """What the sampler of each prepared data loader draws from; None if that is torch's own generator."""
+    return [getattr(loader, "synchronized_generator", None) for loader in accelerator._dataloaders]
+
+
+def _orders_file(accelerator: Accelerator) -> str:
+    """The random states of the data loaders of this process; `Accelerator.save_state` leaves most of them out."""
+    return f"orders_{accelerator.process_index}.pt"

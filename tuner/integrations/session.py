@@ -1,33 +1,27 @@
 """The trial around an integration: whether there is one, where it continues from, and a report to it.
 
-A framework may train one model in several processes (`resources: {workers: N}`). Ray knows the first of them only. The
-functions here ask that one, and give its answer to the others, so that every process must call them.
+A framework may train one model in several processes (`resources: {workers: N}`). Each of them is in the trial, and the
+first one reports.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from tuner.trainable.reporting import in_trial, local_folder, to_number
-
-if TYPE_CHECKING:
-    from ray import tune
-
-T = TypeVar("T")
+from tuner.trainable.reporting import get_checkpoint, in_trial, to_number
 
 
 def active() -> bool:
     """Whether this process trains for a trial of Ray Tune, under tuner or not."""
-    return _from_first(in_trial)
+    return in_trial()
 
 
 def checkpoint_folder() -> Path | None:
     """The folder of the checkpoint that the trial continues from, on this node; None if it begins, or there is none."""
-    checkpoint = _from_first(_checkpoint)
-    return None if checkpoint is None else local_folder(checkpoint)
+    return get_checkpoint()
 
 
 def report(metrics: Mapping[str, Any], folder: Path | None) -> None:
@@ -44,24 +38,9 @@ def report(metrics: Mapping[str, Any], folder: Path | None) -> None:
         tune.report(numbers, checkpoint=None if folder is None else tune.Checkpoint.from_directory(folder))
 
 
-def _checkpoint() -> tune.Checkpoint | None:
-    if not in_trial():
-        return None
-    from ray import tune
-
-    return tune.get_checkpoint()
-
-
-def _from_first(make: Callable[[], T]) -> T:
-    if not _has_torch_group():
-        return make()
-    from tuner.training.distributed import joined
-
-    return joined().from_first(make)
-
-
 def _complete(folder: Path) -> None:
-    if not _has_torch_group():
+    distributed = sys.modules.get("torch.distributed")  # a process that has not imported torch is in no group
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return
     from tuner.training.distributed import joined
 
@@ -77,9 +56,3 @@ def _complete(folder: Path) -> None:
 def _files(folder: Path) -> set[str]:
     """The files below ``folder``, by their paths from there."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-
-def _has_torch_group() -> bool:
-    """Whether torch has formed a group; a process that has not imported torch is in none."""
-    distributed = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_available() and distributed.is_initialized()

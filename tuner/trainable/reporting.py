@@ -6,10 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ray import tune
+from typing import Any
 
 _SESSION = "ray.train._internal.session"
 """Ray's module of the session of a trial. A process that has not imported it runs no trial."""
@@ -64,16 +61,12 @@ def get_checkpoint() -> Path | None:
     """
     if not in_trial():
         return None
+    from pyarrow.fs import LocalFileSystem
     from ray import tune
 
     checkpoint = tune.get_checkpoint()
-    return None if checkpoint is None else local_folder(checkpoint)
-
-
-def local_folder(checkpoint: tune.Checkpoint) -> Path:
-    """The folder of a checkpoint on this node: the stored one itself if it can be read as files, else a copy."""
-    from pyarrow.fs import LocalFileSystem
-
+    if checkpoint is None:
+        return None
     is_local = isinstance(checkpoint.filesystem, LocalFileSystem)
     return Path(checkpoint.path if is_local else checkpoint.to_directory())
 
@@ -91,7 +84,7 @@ def trial_number() -> int:
 
 
 def in_trial() -> bool:
-    """Whether this process runs a trial of Ray Tune: of the processes that train one model, the first."""
+    """Whether this process runs a trial of Ray Tune, or is one of several that train the model of one."""
     session = sys.modules.get(_SESSION)
     return session is not None and session.get_session() is not None
 

@@ -1,0 +1,125 @@
+"""The integrations in searches on Ray: paused, killed, handed from trial to trial, in several processes, restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner
+from tests.integrations.frameworks import FRAMEWORKS, Framework, timeless
+from tuner.actions.replay import replay
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
+
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("ray_session"),
+    pytest.mark.filterwarnings("default"),  # of the frameworks
+]
+
+
+def marked(frameworks: list[Framework]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("framework", frameworks, ids=lambda framework: framework.name)
+
+
+def search(framework: Framework, folder: Path, space: dict[str, Any], name: str = "run", **keys: Any) -> ResultSet:
+    params = {"lr": 0.05, "epochs": 4, "killed": False, **keys.pop("params", {})}
+    params = {name: value for name, value in params.items() if name not in space}
+    return tuner.run(
+        {
+            "trainable": "tests.integrations.killed:train",
+            "params": {"framework": framework.name, "marks": str(folder), **params},
+            "search_space": space,
+            "objective": {"metric": framework.metric, "mode": framework.mode},
+            "search": {"kind": "grid", "seed": 0},
+            **keys,
+            "resources": {"gpu": 0, **keys.get("resources", {})},
+        },
+        storage=folder,
+        name=name,
+        say=lambda text: None,
+    )
+
+
+def reported(trial: Trial) -> list[dict[str, Any]]:
+    return [timeless(report.metrics) for report in trial.reports]
+
+
+@marked([f for f in FRAMEWORKS if f.saves_always])
+def test_a_killed_trial_continues_to_the_bit(framework: Framework, tmp_path: Path) -> None:
+    results = search(framework, tmp_path, {"killed": {"grid_search": [False, True]}})
+    whole, killed = results.trials
+    assert (tmp_path / framework.name).exists()
+    assert [failure.kind for failure in killed.failures] == ["process died"]
+    assert [report["epoch"] for report in reported(whole)] == [1, 2, 3, 4]
+    assert reported(killed) == reported(whole)
+
+
+@marked([f for f in FRAMEWORKS if f.saves_always])
+def test_paused_trials_continue_and_the_best_is_restored_and_replayed(framework: Framework, tmp_path: Path) -> None:
+    """In one process after the other: a trial that is paused, or stopped, leaves nothing that disturbs a later one."""
+    results = search(
+        framework,
+        tmp_path,
+        {"lr": {"grid_search": [0.001, 0.01, 0.05, 0.2]}},
+        scheduler={"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
+    )
+    assert {trial.status for trial in results.trials} == {"completed", "stopped"}
+    for trial in results.trials:
+        assert [report["epoch"] for report in reported(trial)] == list(range(1, trial.steps + 1))
+        assert trial.failures == []
+    assert max(trial.steps for trial in results.trials) == 4
+    assert results.best is not None
+    best = tuner.restore_best(results, test=True)
+    assert best.test is not None
+    assert list(best.test) == [framework.score]
+    outcome = replay(results, results.best)
+    assert outcome.agrees, outcome
+
+
+@marked([f for f in FRAMEWORKS if f.precisions])
+def test_a_process_is_handed_to_a_trial_of_another_precision(framework: Framework, tmp_path: Path) -> None:
+    first, second = framework.precisions
+    precisions = {"precision": {"grid_search": [first, second]}}
+    one_at_a_time = {"max_concurrent_trials": 1}
+    results = search(framework, tmp_path, precisions, resources=one_at_a_time)
+    fresh = search(framework, tmp_path, precisions, "new", resources={**one_at_a_time, "fresh_process": True})
+    assert [trial.status for trial in results.trials] == ["completed"] * 2
+    assert [reported(trial) for trial in results.trials] == [reported(trial) for trial in fresh.trials]
+    assert reported(results.trials[0]) != reported(results.trials[1])
+
+
+@marked([f for f in FRAMEWORKS if f.trains_in_groups])
+def test_two_processes_train_one_model_and_continue_to_the_bit(framework: Framework, tmp_path: Path) -> None:
+    results = search(
+        framework,
+        tmp_path,
+        {"killed": {"grid_search": [False, True]}},
+        params={"epochs": 3, "processes": 2},
+        resources={"workers": 2},
+    )
+    whole, killed = results.trials
+    assert [trial.status for trial in results.trials] == ["completed"] * 2
+    assert [report["epoch"] for report in reported(whole)] == [1, 2, 3]
+    assert reported(killed) == reported(whole)
+    checkpoint = tmp_path / "run" / str(whole.reports[-1].checkpoint)
+    states = [path.name for path in checkpoint.iterdir() if path.name.startswith(("rng", "random"))]
+    assert len(states) == 2
+
+
+@marked([f for f in FRAMEWORKS if not f.saves_always])
+def test_folds_are_a_fidelity_and_only_whole_trials_can_be_the_best(framework: Framework, tmp_path: Path) -> None:
+    results = search(
+        framework,
+        tmp_path,
+        {"lr": {"grid_search": [0.01, 0.02, 0.05, 0.09]}},
+        scheduler={"kind": "asha", "time_attr": "fold", "max_t": 4, "reduction_factor": 2},
+    )
+    assert {trial.status for trial in results.trials} == {"completed", "stopped"}
+    assert results.best is not None
+    assert results.best.best is not None
+    assert results.best.best.metrics["fold"] == 4
+    assert list(tuner.restore_best(results, test=True).test or ()) == [framework.score]
