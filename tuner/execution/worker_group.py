@@ -59,7 +59,7 @@ class Place:
 
     @classmethod
     def of_this_process(cls) -> Place:
-        """Where this process runs."""
+        """The place of this process."""
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", ())
         return cls(str(get_node_ip_address()), tuple(map(str, gpus)))
 
@@ -72,7 +72,7 @@ class Rank:
         self._process = ProcessState()
 
     def place(self, log: Path | None) -> Place:
-        """Where it runs. Raises StorageUnseen if that node does not see the run folder of ``log``."""
+        """The place that it runs at. Raises StorageUnseen if that node does not see the run folder of ``log``."""
         if log:
             check_visible_here(RunFolder.at(log.parents[2]))
         return Place.of_this_process()

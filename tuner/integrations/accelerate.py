@@ -91,7 +91,7 @@ def resume(accelerator: Accelerator) -> int:
 
 
 def _generators(accelerator: Accelerator) -> list[torch.Generator | None]:
-    """What the sampler of each prepared data loader draws from; None if that is torch's own generator."""
+    """The generators of the prepared data loaders; None for one that draws from torch's own."""
     return [getattr(loader, "synchronized_generator", None) for loader in accelerator._dataloaders]
 
 
