@@ -27,6 +27,5 @@ def seen_by_ranks(config: dict) -> None:
     (own,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
     mine = {"visible": visible, "taken": visible.split(",")[int(os.environ["LOCAL_RANK"])], "own": own}
     with distributed.group() as group:
-        for rank, seen in enumerate(group.gather(mine)):
-            if group.is_first:
-                tune.report({"score": 1.0, "rank": rank, **seen})
+        for rank, seen in enumerate(group.gather(mine)):  # none but in the first
+            tune.report({"score": 1.0, "rank": rank, **seen})

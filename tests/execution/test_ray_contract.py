@@ -88,7 +88,7 @@ TUNE = "ray.tune.execution.tune_controller:TuneController"
             "ray.train._internal.session:_TrainSession.continue_lock",
             "execution.trial_process.TrialProcess._wait_for_report",
         ),
-        ("ray.train._internal.session:_session", "execution.in_process._in_place_of_rays"),
+        ("ray.train._internal.session:_session", "execution.stand_in_session.in_place_of_rays"),
         ("ray._private.parameter:RayParams", "execution.local_cluster._minimal_services"),
         ("ray._private.node:Node.dead_processes", "execution.local_cluster.RayWatchdog.run"),
         (

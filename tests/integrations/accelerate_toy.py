@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
@@ -27,7 +28,11 @@ def train(config: dict[str, Any]) -> None:
     first = Accelerator(cpu=True, mixed_precision=config.get("precision", "no"))
     parts = accumulation(config.get("batch_size", 60), config.get("micro_batch"), first.num_processes)
     accelerator = Accelerator(
-        cpu=True, gradient_accumulation_steps=parts.steps, mixed_precision=config.get("precision", "no")
+        cpu=True,
+        gradient_accumulation_steps=parts.steps,
+        mixed_precision=config.get("precision", "no"),
+        dataloader_config=DataLoaderConfiguration(use_seedable_sampler=config.get("seedable", False)),
+        project_config=ProjectConfiguration("project", automatic_checkpoint_naming=config.get("counted", False)),
     )
     model = network(config.get("dropout", 0.2))
     optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])

@@ -34,6 +34,7 @@ class Framework:
 
 FRAMEWORKS = [
     Framework("transformers", "eval_loss", "min", "test_accuracy", ("fp32", "bf16"), True, True),
+    Framework("trl", "eval_loss", "min", "test_loss", accumulates=True),
     Framework("lightning", "val_loss", "min", "test_accuracy", ("32-true", "bf16-mixed"), True, True),
     Framework("accelerate", "val_loss", "min", "test_accuracy", ("no", "bf16"), True, True),
     Framework("xgboost", "val-logloss", "min", "test_accuracy"),
@@ -44,6 +45,10 @@ FRAMEWORKS = [
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}
 
 
+OF_THE_PROCESS = ("runtime", "per_second", "num_tokens")
+"""Ends of the names of metrics that tell what a process has done, and in which time."""
+
+
 def timeless(metrics: dict[str, object]) -> dict[str, object]:
-    """Metrics without those that say how long something took."""
-    return {name: value for name, value in metrics.items() if not name.endswith(("runtime", "per_second"))}
+    """Metrics without those that tell what a process has done, and in which time."""
+    return {name: value for name, value in metrics.items() if not name.endswith(OF_THE_PROCESS)}

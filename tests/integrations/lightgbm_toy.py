@@ -26,10 +26,11 @@ def train(config: dict[str, Any]) -> None:
             "extra_trees": True,
             "num_threads": 1,
             "verbose": -1,
+            **config.get("params", {}),
         },
         training,
         valid_sets=[lightgbm.Dataset(x[400:], y[400:], reference=training)],
-        **train_arguments(config.get("epochs", 4), every=config.get("every", 1)),
+        **train_arguments(config.get("epochs", 4), every=config.get("every", 1), callbacks=config.get("callbacks", ())),
     )
 
 

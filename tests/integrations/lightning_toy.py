@@ -24,7 +24,9 @@ class Digits(LightningModule):
         self.net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 10))
 
     def training_step(self, batch: Any, index: int) -> Tensor:
-        return F.cross_entropy(self.net(batch[0]), batch[1])
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
 
     def validation_step(self, batch: Any, index: int) -> None:
         logits = self.net(batch[0])
@@ -45,9 +47,8 @@ def train(config: dict[str, Any]) -> None:
         max_epochs=config.get("epochs", 4),
         accumulate_grad_batches=parts.steps,
         precision=config.get("precision", "32-true"),
-        callbacks=[Report()],
+        callbacks=[Report(), *config.get("callbacks", ())],
         logger=False,
-        enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         **device_arguments(),

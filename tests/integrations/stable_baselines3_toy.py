@@ -9,13 +9,22 @@ import gymnasium
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
 from tuner.integrations.stable_baselines3 import FILE_NAME, Report, resume
 
 
+def environment(wrapper: str) -> Any:
+    if wrapper == "subprocess":
+        return SubprocVecEnv([lambda: Monitor(gymnasium.make("CartPole-v1"))] * 2, start_method="fork")
+    if wrapper == "normalize":
+        return VecNormalize(DummyVecEnv([lambda: Monitor(gymnasium.make("CartPole-v1"))] * 2))
+    return Monitor(gymnasium.make("CartPole-v1"))
+
+
 def train(config: dict[str, Any]) -> None:
-    env, eval_env = (Monitor(gymnasium.make("CartPole-v1")) for _ in range(2))
-    eval_env.reset(seed=1)
+    env, eval_env = (environment(config.get("wrapper", "")) for _ in range(2))
+    eval_env.seed(1) if isinstance(eval_env, VecEnv) else eval_env.reset(seed=1)
     algorithm, options = PPO, {"n_steps": 64}
     if config.get("algorithm") == "dqn":
         algorithm, options = DQN, {"learning_starts": 50, "buffer_size": 500}

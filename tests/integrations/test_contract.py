@@ -17,7 +17,7 @@ import torch
 from ray import tune
 from ray.train._internal import session as ray_session
 
-from tests.integrations.frameworks import FRAMEWORKS, Framework, timeless
+from tests.integrations.frameworks import BY_NAME, FRAMEWORKS, Framework, timeless
 
 pytestmark = [
     pytest.mark.integrations,
@@ -26,6 +26,10 @@ pytestmark = [
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 every_accumulating_one = pytest.mark.parametrize(
     "framework", [f for f in FRAMEWORKS if f.accumulates], ids=lambda framework: framework.name
+)
+
+every_saving_one = pytest.mark.parametrize(
+    "framework", [f for f in FRAMEWORKS if f.saves_always], ids=lambda framework: framework.name
 )
 
 
@@ -106,11 +110,20 @@ def test_a_trial_that_continues_reports_to_the_bit_what_an_uninterrupted_one_doe
         assert [timeless(r) for r in continued.reports] == [timeless(r) for r in rest]
 
 
-@every_framework
+@every_saving_one
 def test_a_trial_that_came_to_its_end_continues_with_nothing(framework: Framework, trial: Trial) -> None:
-    if framework.saves_always:
-        whole = trial(framework)
-        assert trial(framework, start=whole.folder / "4").reports == []
+    whole = trial(framework)
+    assert trial(framework, start=whole.folder / "4").reports == []
+
+
+@every_accumulating_one
+def test_a_trial_that_continues_with_another_learning_rate_trains_with_that(framework: Framework, trial: Trial) -> None:
+    """As population based training lets it; here the weights stand still."""
+    stopped = trial(framework, last=2)
+    continued = trial(framework, start=stopped.folder / "2", lr=1e-12)
+    metric = framework.metric
+    assert abs(stopped.reports[1][metric] - stopped.reports[0][metric]) > 1e-4
+    assert [r[metric] for r in continued.reports] == pytest.approx([stopped.reports[1][metric]] * 2, abs=1e-5)
 
 
 @every_framework
@@ -124,7 +137,9 @@ def test_a_checkpoint_is_scored_by_evaluate(framework: Framework, trial: Trial) 
 def test_alone_an_integration_does_nothing(framework: Framework, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     framework.toy.train({"lr": 0.05, "epochs": 2})
-    assert not list(tmp_path.rglob("*checkpoint*-*")) or framework.name == "transformers"  # its Trainer saves by itself
+    if framework.name in ("transformers", "trl"):  # their Trainer saves by itself
+        shutil.rmtree("out")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @every_framework
@@ -150,15 +165,11 @@ def test_a_micro_batch_changes_nothing_but_the_memory(framework: Framework, tria
 
 
 def test_a_trainer_that_never_evaluates_is_refused(trial: Trial) -> None:
-    from tests.integrations.frameworks import BY_NAME
-
     with pytest.raises(ValueError, match="set TrainingArguments\\(eval_strategy='epoch'\\)"):
         trial(BY_NAME["transformers"], eval_strategy="no")
 
 
 def test_trainers_of_trials_that_run_at_the_same_time_share_no_folder(trial: Trial) -> None:
-    from tests.integrations.frameworks import BY_NAME
-
     trial(BY_NAME["transformers"], output_dir="shared")
     assert not Path("shared").exists() or os.listdir("shared") == []
     shutil.rmtree("shared", ignore_errors=True)
@@ -166,8 +177,6 @@ def test_trainers_of_trials_that_run_at_the_same_time_share_no_folder(trial: Tri
 
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_boosting_reports_every_few_rounds_and_the_last(name: str, trial: Trial) -> None:
-    from tests.integrations.frameworks import BY_NAME
-
     whole = trial(BY_NAME[name], every=3, epochs=8)
     assert [report["epoch"] for report in whole.reports] == [3, 6, 8]
     stopped = trial(BY_NAME[name], every=3, epochs=8, last=1)
@@ -176,9 +185,81 @@ def test_boosting_reports_every_few_rounds_and_the_last(name: str, trial: Trial)
 
 
 def test_off_policy_agents_continue_with_their_replay_buffer(trial: Trial) -> None:
-    from tests.integrations.frameworks import BY_NAME
-
     agent = BY_NAME["stable_baselines3"]
     whole = trial(agent, algorithm="dqn")
     stopped = trial(agent, algorithm="dqn", last=2)
     assert trial(agent, algorithm="dqn", start=stopped.folder / "2").reports == whole.reports[2:]
+
+
+def test_several_sets_to_evaluate_on_are_reported_together(trial: Trial) -> None:
+    reports = trial(BY_NAME["transformers"], eval_sets=True, epochs=2).reports
+    assert [report["epoch"] for report in reports] == [1, 2]
+    assert {"eval_a_loss", "eval_b_loss", "eval_a_accuracy"} <= reports[0].keys()
+
+
+def test_the_best_model_is_left_to_the_search(trial: Trial) -> None:
+    with pytest.raises(ValueError, match="load_best_model_at_end: a trial continues from its last checkpoint"):
+        trial(BY_NAME["transformers"], load_best=True)
+
+
+def test_lightning_continues_beside_its_other_callbacks(trial: Trial) -> None:
+    """The report comes after them: the checkpoint holds what they know of the epoch."""
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    def stopping() -> list[Any]:
+        return [EarlyStopping("val_loss", patience=1, min_delta=0.2)]
+
+    lightning = BY_NAME["lightning"]
+    whole = trial(lightning, epochs=20, callbacks=stopping())
+    assert 2 < len(whole.reports) < 20
+    assert "train_loss" in whole.reports[0]
+    stopped = trial(lightning, epochs=20, callbacks=stopping(), last=2)
+    assert trial(lightning, epochs=20, callbacks=stopping(), start=stopped.folder / "2").reports == whole.reports[2:]
+
+
+NO_SAMPLING = {"feature_fraction": 1.0, "feature_fraction_bynode": 1.0, "extra_trees": False}
+
+
+def test_bagging_of_all_rows_is_none(trial: Trial) -> None:
+    lightgbm = BY_NAME["lightgbm"]
+    all_rows = trial(lightgbm, params={**NO_SAMPLING, "bagging_fraction": 1.0, "bagging_freq": 1})
+    none = trial(lightgbm, params={**NO_SAMPLING, "bagging_freq": 0})
+    assert all_rows.reports == none.reports
+
+
+def test_rounds_that_find_no_split_count(trial: Trial) -> None:
+    lightgbm, params = BY_NAME["lightgbm"], {**NO_SAMPLING, "bagging_freq": 0, "min_gain_to_split": 25.0}
+    whole = trial(lightgbm, params=params, epochs=12, lr=0.5)
+    assert [report["epoch"] for report in whole.reports] == list(range(1, 13))
+    stopped = trial(lightgbm, params=params, epochs=12, lr=0.5, last=11)
+    assert trial(lightgbm, params=params, epochs=12, lr=0.5, start=stopped.folder / "11").reports == whole.reports[11:]
+
+
+def test_the_round_at_which_early_stopping_ends_is_reported(trial: Trial) -> None:
+    import lightgbm
+
+    callbacks = [lightgbm.early_stopping(2, min_delta=10.0, verbose=False)]
+    assert [r["epoch"] for r in trial(BY_NAME["lightgbm"], epochs=50, every=20, callbacks=callbacks).reports] == [3]
+
+
+@pytest.mark.parametrize("options", [{"seedable": True}, {"counted": True}])
+def test_accelerate_continues_with_its_options(options: dict[str, bool], trial: Trial) -> None:
+    accelerate = BY_NAME["accelerate"]
+    whole = trial(accelerate, **options)
+    stopped = trial(accelerate, last=2, **options)
+    assert trial(accelerate, start=stopped.folder / "2", **options).reports == whole.reports[2:]
+
+
+def test_normalized_environments_continue_with_their_statistics(trial: Trial) -> None:
+    agent = BY_NAME["stable_baselines3"]
+    whole = trial(agent, wrapper="normalize")
+    stopped = trial(agent, wrapper="normalize", last=2)
+    assert trial(agent, wrapper="normalize", start=stopped.folder / "2").reports == whole.reports[2:]
+
+
+def test_environments_that_cannot_be_pickled_begin_a_new_episode(trial: Trial) -> None:
+    agent = BY_NAME["stable_baselines3"]
+    stopped = trial(agent, wrapper="subprocess", last=2)
+    assert not (stopped.folder / "2" / "environments.pkl").exists()
+    continued = trial(agent, wrapper="subprocess", start=stopped.folder / "2")
+    assert [report["epoch"] for report in continued.reports] == [3, 4]

@@ -44,6 +44,7 @@ def loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor
 
 def train(config: dict[str, Any]) -> None:
     torch.manual_seed(0)
+    held_out = Sequences(64, seed=2)
     arguments = TrainingArguments(
         config.get("output_dir", "out"),
         use_cpu=True,
@@ -51,6 +52,8 @@ def train(config: dict[str, Any]) -> None:
         learning_rate=config["lr"],
         eval_strategy=config.get("eval_strategy", "epoch"),
         bf16=config.get("precision") == "bf16",
+        load_best_model_at_end=config.get("load_best", False),
+        save_strategy="epoch",
         report_to="none",
         disable_tqdm=True,
         **batch_arguments(config.get("batch_size", 32), config.get("micro_batch"), config.get("processes", 1)),
@@ -59,7 +62,7 @@ def train(config: dict[str, Any]) -> None:
         model(config.get("dropout", 0.1)),
         arguments,
         train_dataset=Sequences(128, seed=1),
-        eval_dataset=Sequences(64, seed=2),
+        eval_dataset={"a": held_out, "b": Sequences(32, seed=4)} if config.get("eval_sets") else held_out,
         compute_metrics=accuracy,
         compute_loss_func=loss,
         callbacks=[Report()],

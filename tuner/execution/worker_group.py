@@ -194,7 +194,7 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
 
 
 def _seen_by_all(places: Sequence[Place]) -> list[str]:
-    """The GPUs of the ranks of a node: first one of each rank, in their order. None if ranks share a GPU."""
+    """The GPUs of the ranks of a node: first one of each rank, in their order. Empty if ranks share a GPU."""
     gpus = [gpu for turn in itertools.zip_longest(*(place.gpus for place in places)) for gpu in turn if gpu is not None]
     return gpus if len(set(gpus)) == len(gpus) else []
 

@@ -14,9 +14,11 @@ Every process calls both functions. A schedule that `prepare` did not get, or ot
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ import torch
 from accelerate import Accelerator
 
 from tuner.integrations import session
+from tuner.integrations.hyperparameters import Options, options_of, reapply
 
 _PROGRESS = "progress.json"
 """The epoch, beside what `Accelerator.save_state` writes."""
@@ -56,11 +59,12 @@ def report(accelerator: Accelerator, metrics: Mapping[str, Any]) -> None:
         raise ValueError(f"report: the metrics need 'epoch', the number of finished epochs; got {sorted(metrics)}")
     if not session.active():
         return
-    with tempfile.TemporaryDirectory(prefix="tuner-accelerate-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tuner-accelerate-") as folder, _into_one_folder(accelerator):
         accelerator.save_state(folder)
-        generators = [generator and generator.get_state() for generator in _generators(accelerator)]
-        torch.save(generators, Path(folder, _orders_file(accelerator)))
-        Path(folder, _PROGRESS).write_text(json.dumps({"epoch": int(metrics["epoch"])}))
+        Path(folder, _PROGRESS).write_text(
+            json.dumps({"epoch": int(metrics["epoch"]), "options": _configured(accelerator)})
+        )
+        torch.save([_order(loader) for loader in accelerator._dataloaders], Path(folder, _orders_file(accelerator)))
         session.report(metrics, Path(folder))
 
 
@@ -79,20 +83,48 @@ def resume(accelerator: Accelerator) -> int:
         >>> resume(Accelerator(cpu=True))
         0
     """
+    configured = _configured(accelerator)
     folder = session.checkpoint_folder()
     if folder is None:
         return 0
-    accelerator.load_state(str(folder))
-    states = torch.load(folder / _orders_file(accelerator), weights_only=True)
-    for generator, state in zip(_generators(accelerator), states, strict=True):
-        if generator is not None:
-            generator.set_state(state)
-    return int(json.loads((folder / _PROGRESS).read_text())["epoch"])
+    with _into_one_folder(accelerator):
+        accelerator.load_state(str(folder))
+    orders = torch.load(folder / _orders_file(accelerator), weights_only=True)
+    for loader, order in zip(accelerator._dataloaders, orders, strict=True):
+        loader.iteration = order["iteration"]
+        if order["generator"] is not None:
+            loader.synchronized_generator.set_state(order["generator"])
+    progress = json.loads((folder / _PROGRESS).read_text())
+    schedules = [getattr(one, "scheduler", one) for one in (*accelerator._schedulers, *accelerator._custom_objects)]
+    reapply(accelerator._optimizers, schedules, progress["options"], configured)
+    return int(progress["epoch"])
 
 
-def _generators(accelerator: Accelerator) -> list[torch.Generator | None]:
-    """The generators of the prepared data loaders; None for one that draws from torch's own."""
-    return [getattr(loader, "synchronized_generator", None) for loader in accelerator._dataloaders]
+def _configured(accelerator: Accelerator) -> Options:
+    """The options of the optimizers as they were when `resume` was called first."""
+    if accelerator not in _CONFIGURED:
+        _CONFIGURED[accelerator] = json.loads(json.dumps(options_of(accelerator._optimizers)))
+    return _CONFIGURED[accelerator]
+
+
+_CONFIGURED: weakref.WeakKeyDictionary[Accelerator, Options] = weakref.WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def _into_one_folder(accelerator: Accelerator) -> Iterator[None]:
+    """Within, `save_state` and `load_state` take the folder that they are given, and none that they count."""
+    project = accelerator.project_configuration
+    before, project.automatic_checkpoint_naming = project.automatic_checkpoint_naming, False
+    try:
+        yield
+    finally:
+        project.automatic_checkpoint_naming = before
+
+
+def _order(loader: Any) -> dict[str, Any]:
+    """The state of the order of a data loader; no generator if it draws from torch's own."""
+    generator = getattr(loader, "synchronized_generator", None)
+    return {"iteration": loader.iteration, "generator": None if generator is None else generator.get_state()}
 
 
 def _orders_file(accelerator: Accelerator) -> str:

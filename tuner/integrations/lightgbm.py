@@ -7,6 +7,7 @@ lightgbm.train(params, training, valid_sets=[validation], callbacks=[*report()],
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Callable, Iterable
@@ -37,8 +38,8 @@ def train_arguments(
     The metrics are LightGBM's own, as `valid_0-auc` for the metric `auc` on the data named `valid_0`, with `epoch` and
     `step`: both are the number of finished rounds, those before a resume included. During a trial each round draws its
     random numbers from the seeds and the number of the round. So a resumed trial grows the trees of an uninterrupted
-    one. (Not with `boosting: dart`, which cannot drop trees from before a resume, and not with GOSS.) Outside of a
-    trial nothing is added to what `lightgbm.train` does.
+    one: not with `boosting: dart`, with GOSS, with `linear_tree`, with quantized gradients, and with a schedule by
+    `lightgbm.reset_parameter`. Early stopping counts its patience anew. Outside of a trial nothing is reported.
 
     Args:
         num_boost_round: Rounds of a training that is not interrupted.
@@ -61,54 +62,86 @@ def train_arguments(
     if every < 1:
         raise ValueError(f"every: {every}, must be at least 1")
     folder = session.checkpoint_folder()
-    model = None if folder is None else Booster(model_file=folder / FILE_NAME)
-    left = num_boost_round - (model.current_iteration() if model else 0)
+    if folder is None:
+        model, finished = None, 0
+    else:
+        model, finished = Booster(model_file=folder / FILE_NAME), int((folder / _ROUNDS).read_text())
+    trial = _Trial(every, num_boost_round, finished - (model.current_iteration() if model else 0))
     return {
-        "num_boost_round": max(left, 1),  # LightGBM refuses to train none: _Report ends that one
+        "num_boost_round": max(num_boost_round - finished, 1),  # LightGBM refuses to train none: after_round ends that
         "init_model": model,
-        "callbacks": [_Seeds(), _Report(every, num_boost_round), *callbacks],
+        "callbacks": [trial.before_round, trial.after_round, *map(trial.reporting_the_end, callbacks)],
     }
 
 
-class _Seeds:
-    """Before a round: gives it seeds of its own."""
+_ROUNDS = "rounds.txt"
+"""The number of finished rounds, beside the model: a round that found no split has left no tree."""
 
-    before_iteration = True
 
-    def __init__(self) -> None:
+class _Trial:
+    """The callbacks of one call of `lightgbm.train`."""
+
+    def __init__(self, every: int, rounds: int, without_tree: int) -> None:
+        self._every, self._rounds, self._without_tree = every, rounds, without_tree
+        self._active = session.active()
         self._options: dict[str, float] | None = None
+        self._reported = 0
 
-    def __call__(self, env: CallbackEnv) -> None:
-        if not isinstance(env.model, Booster) or not session.active():
-            return
-        if self._options is None:
-            self._options = _options(env.model)
-        found, number = self._options, env.iteration
+    @property
+    def before_round(self) -> Callable[[CallbackEnv], None]:
+        """Gives a round seeds of its own."""
+
+        def callback(env: CallbackEnv) -> None:
+            if self._active and isinstance(env.model, Booster):
+                self._seed(env.model, env.iteration + self._without_tree)
+
+        callback.before_iteration = True  # type: ignore[attr-defined]
+        return callback
+
+    def _seed(self, model: Booster, number: int) -> None:
+        found = self._options = self._options or _options(model)
         seeds = {name: int(found[name]) + number for name in _SEEDS}
         fraction, frequency = found["bagging_fraction"], int(found["bagging_freq"])
-        if frequency > 0:
+        if frequency > 0 and fraction < 1:
             # LightGBM draws the rows anew, from bagging_seed, only if the fraction has changed
-            env.model.reset_parameter({"bagging_fraction": fraction / 2})
+            model.reset_parameter({"bagging_fraction": fraction * 0.999999})
             seeds["bagging_seed"] = int(found["bagging_seed"]) + number // frequency * frequency
-            env.model.reset_parameter({**seeds, "bagging_fraction": fraction})
+            model.reset_parameter({**seeds, "bagging_fraction": fraction})
         else:
-            env.model.reset_parameter(seeds)
+            model.reset_parameter(seeds)
 
+    @property
+    def after_round(self) -> Callable[[CallbackEnv], None]:
+        """Reports a round, if it is due."""
 
-class _Report:
-    """After a round: reports it, if it is due."""
+        def callback(env: CallbackEnv) -> None:
+            number = self._number(env)
+            if self._active and number > self._rounds:
+                raise EarlyStopException(self._rounds - 1, env.evaluation_result_list or [])
+            if self._active and (number % self._every == 0 or number == self._rounds):
+                self._report(env)
 
-    order = 0  # before early_stopping, which ends the training with an exception
+        callback.order = 0  # type: ignore[attr-defined]  # before early_stopping
+        return callback
 
-    def __init__(self, every: int, rounds: int) -> None:
-        self._every, self._rounds = every, rounds
+    def reporting_the_end(self, callback: Callable[[CallbackEnv], None]) -> Callable[[CallbackEnv], None]:
+        """As ``callback``; if that ends the training, the last round is reported first."""
 
-    def __call__(self, env: CallbackEnv) -> None:
-        number = env.iteration + 1
-        if number > self._rounds:
-            raise EarlyStopException(self._rounds - 1, env.evaluation_result_list or [])
-        if (number % self._every and number < env.end_iteration) or not session.active():
-            return
+        @functools.wraps(callback, updated=("__dict__",))
+        def wrapped(env: CallbackEnv) -> None:
+            try:
+                callback(env)
+            except EarlyStopException:
+                if self._active and self._reported < self._number(env):
+                    self._report(env)
+                raise
+
+        return wrapped
+
+    def _number(self, env: CallbackEnv) -> int:
+        return int(env.iteration) + 1 + self._without_tree
+
+    def _report(self, env: CallbackEnv) -> None:
         if not isinstance(env.model, Booster):
             raise ValueError("tuner.integrations.lightgbm is for lightgbm.train, not for lightgbm.cv")
         if not env.evaluation_result_list:
@@ -116,9 +149,11 @@ class _Report:
                 "tuner.integrations.lightgbm reports evaluations, and there is no data to evaluate on: "
                 "lightgbm.train(..., valid_sets=[validation])"
             )
+        self._reported = number = self._number(env)
         metrics = {f"{data}-{metric}": value for data, metric, value, *_ in env.evaluation_result_list}
         with tempfile.TemporaryDirectory(prefix="tuner-lightgbm-") as folder:
             env.model.save_model(Path(folder, FILE_NAME))
+            Path(folder, _ROUNDS).write_text(str(number))
             session.report({**metrics, "epoch": number, "step": number}, Path(folder))
 
 

@@ -48,7 +48,7 @@ def _complete(folder: Path) -> None:
     names = group.from_first(lambda: _files(folder))
     lacking = {name: (folder / name).read_bytes() for name in _files(folder) - names}
     for files in group.gather(lacking):
-        for name, content in files.items() if group.is_first else ():
+        for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
 

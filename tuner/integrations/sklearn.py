@@ -77,7 +77,10 @@ def cross_validate(
     with tempfile.TemporaryDirectory(prefix="tuner-sklearn-") as folder:
         for number, (training, validation) in enumerate(folds, start=1):
             fitted = _fit(estimator, _rows(x, training), _rows(y, training))
-            scores.append(float(scorer(fitted, _rows(x, validation), _rows(y, validation))))
+            score = scorer(fitted, _rows(x, validation), _rows(y, validation))
+            if isinstance(score, dict):
+                raise ValueError(f"scoring: gives {len(score)} metrics ({', '.join(score)}); name one of them")
+            scores.append(float(score))
             found = {"score": float(np.mean(scores)), "score_std": float(np.std(scores)), "fold": number}
             is_last = number == len(folds)
             if is_last:

@@ -8,6 +8,7 @@ model.learn(50_000 - model.num_timesteps, callback=Report(eval_env, every=5_000)
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize, sync_envs_normalization
 
 from tuner.integrations import session
 from tuner.training.checkpointing import rng_state, set_rng_state
@@ -31,6 +33,7 @@ FILE_NAME = "model.zip"
 """The file of the model in the checkpoint of a trial, as `BaseAlgorithm.save` writes it."""
 
 _BUFFER, _RANDOM, _ENVIRONMENTS = "replay_buffer.pkl", "random_state.pt", "environments.pkl"
+_PROGRESS = "progress.json"
 
 AlgorithmT = TypeVar("AlgorithmT", bound=BaseAlgorithm)
 
@@ -63,8 +66,9 @@ class Report(BaseCallback):  # type: ignore[misc]
 
     def _on_training_start(self) -> None:
         self._active = session.active()
-        self._reported = self.num_timesteps
+        self._reported, self._evaluations = self.num_timesteps, 0
         if self._active and (folder := session.checkpoint_folder()) is not None:
+            self._evaluations = int(json.loads((folder / _PROGRESS).read_text())["epoch"])
             self._eval_env = _environments(folder).get("evaluation", self._eval_env)
 
     def _on_rollout_start(self) -> None:
@@ -80,18 +84,15 @@ class Report(BaseCallback):  # type: ignore[misc]
 
     def _report(self) -> None:
         self._reported = self.num_timesteps
+        self._evaluations += 1
+        if isinstance(self._eval_env, VecEnv):
+            sync_envs_normalization(self.training_env, self._eval_env)
         mean, deviation = evaluate_policy(self.model, self._eval_env, n_eval_episodes=self._episodes)
+        progress = {"epoch": self._evaluations, "step": self.num_timesteps}
         with tempfile.TemporaryDirectory(prefix="tuner-sb3-") as folder:
             _save(Path(folder), self.model, self._eval_env)
-            session.report(
-                {
-                    "mean_reward": mean,
-                    "std_reward": deviation,
-                    "epoch": -(-self.num_timesteps // self._every),
-                    "step": self.num_timesteps,
-                },
-                Path(folder),
-            )
+            Path(folder, _PROGRESS).write_text(json.dumps(progress))
+            session.report({"mean_reward": mean, "std_reward": deviation, **progress}, Path(folder))
 
 
 def resume(algorithm: type[AlgorithmT], env: Any, **changed: Any) -> AlgorithmT | None:
@@ -116,7 +117,9 @@ def resume(algorithm: type[AlgorithmT], env: Any, **changed: Any) -> AlgorithmT 
     if folder is None:
         return None
     saved = _environments(folder)
-    model: AlgorithmT = algorithm.load(folder / FILE_NAME, env=saved.get("training", env), force_reset=False, **changed)
+    model: AlgorithmT = algorithm.load(
+        folder / FILE_NAME, env=saved.get("training", env), force_reset="training" not in saved, **changed
+    )
     model.action_space = saved.get("actions", model.action_space)  # `load` has seeded it
     if isinstance(model, OffPolicyAlgorithm):
         model.load_replay_buffer(folder / _BUFFER)
@@ -128,18 +131,47 @@ def _save(folder: Path, model: BaseAlgorithm, eval_env: Any) -> None:
     model.save(folder / FILE_NAME)
     if isinstance(model, OffPolicyAlgorithm):
         model.save_replay_buffer(folder / _BUFFER)
-    try:
-        environments = cloudpickle.dumps(
-            {"training": model.get_env(), "evaluation": eval_env, "actions": model.action_space}
-        )
-    except (TypeError, AttributeError, pickle.PicklingError):
-        pass  # it holds a process, a socket or a window; `resume` begins a new episode
-    else:
-        (folder / _ENVIRONMENTS).write_bytes(environments)
     torch.save(rng_state({}), folder / _RANDOM)
+    try:
+        environments = {"training": _layers(model.get_env()), "evaluation": _layers(eval_env)}
+        pickled = cloudpickle.dumps({**environments, "actions": model.action_space})
+    except (TypeError, AttributeError, pickle.PicklingError, NotImplementedError):
+        return  # it holds a process, a socket or a window: `resume` begins a new episode
+    (folder / _ENVIRONMENTS).write_bytes(pickled)
 
 
 def _environments(folder: Path) -> dict[str, Any]:
     """The environments of a checkpoint, and the space that actions are drawn from; none if they cannot be pickled."""
     file = folder / _ENVIRONMENTS
-    return dict(cloudpickle.loads(file.read_bytes())) if file.exists() else {}
+    if not file.exists():
+        return {}
+    found = cloudpickle.loads(file.read_bytes())
+    return {
+        "training": _joined(found["training"]),
+        "evaluation": _joined(found["evaluation"]),
+        "actions": found["actions"],
+    }
+
+
+def _layers(env: Any) -> list[tuple[Any, Any]]:
+    """An environment and those `VecNormalize` around it, the innermost first, each with what its pickle drops.
+
+    Raises TypeError if another wrapper is around a `VecNormalize`: its pickle would hold no environment.
+    """
+    if isinstance(env, VecNormalize):
+        return [*_layers(env.venv), (env, env.returns)]
+    inner = env
+    while isinstance(inner, VecEnvWrapper):
+        inner = inner.venv
+        if isinstance(inner, VecNormalize):
+            raise TypeError(f"{type(env).__name__} around VecNormalize")
+    return [(env, None)]
+
+
+def _joined(layers: list[tuple[Any, Any]]) -> Any:
+    (env, _), *wrappers = layers
+    for wrapper, returns in wrappers:
+        wrapper.set_venv(env)
+        wrapper.returns = returns
+        env = wrapper
+    return env

@@ -10,6 +10,7 @@ TRL's trainers are subclasses of `Trainer` and take the same callback. A PEFT mo
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import weakref
@@ -24,6 +25,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
 
 from tuner.integrations import session
+from tuner.integrations.hyperparameters import Options, options_of, reapply
 from tuner.training.accumulation import accumulation
 
 
@@ -32,8 +34,9 @@ class Report(TrainerCallback):  # type: ignore[misc]
 
     The metrics are the Trainer's own (`eval_loss`, …), with `epoch` and `step` (optimizer steps). The Trainer saves
     after each evaluation: model or adapter, optimizer, schedule, scaler, and the random states of all processes. During
-    a trial it saves in a temporary folder, so that trials that run at the same time do not share ``output_dir``.
-    Outside of a trial the callback does nothing.
+    a trial it saves in a temporary folder, and then only, so that trials that run at the same time do not share
+    ``output_dir``. `EarlyStoppingCallback` counts its patience anew after a resume, unless the arguments say
+    `restore_callback_states_from_checkpoint=True`. Outside of a trial the callback does nothing.
 
     Example:
         >>> from tuner.integrations.transformers import Report
@@ -49,18 +52,23 @@ class Report(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if not session.active():
             return
-        if args.eval_strategy == IntervalStrategy.NO:
-            raise ValueError(
-                "tuner.integrations.transformers.Report reports evaluations, and eval_strategy is 'no': "
-                "set TrainingArguments(eval_strategy='epoch'), and give the Trainer an eval_dataset"
-            )
-        self._output_dir, self._limit, self._strategy = args.output_dir, args.save_total_limit, args.save_strategy
+        _check(args)
+        checkpoint = session.checkpoint_folder()
+        if checkpoint is not None:
+            before = json.loads((checkpoint / _OPTIONS).read_text())
+            _reapply(args, before, kwargs["optimizer"], kwargs["lr_scheduler"])
         self._folder = tempfile.mkdtemp(prefix="tuner-transformers-")
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._before = {name: getattr(args, name) for name in _CHANGED}
         args.output_dir = self._folder
-        args.save_total_limit = args.save_total_limit or 1  # the trial has copies of all
-        if args.save_strategy == SaveStrategy.BEST:  # it would skip the other evaluations
-            args.save_strategy = SaveStrategy(IntervalStrategy(args.eval_strategy).value)
+        args.save_total_limit = 1  # the trial has copies of all
+        args.save_only_model = False
+        args.save_strategy = SaveStrategy.NO  # on_evaluate asks for each
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._metrics = {}  # of an evaluation before the first step
 
     def on_evaluate(
         self,
@@ -71,7 +79,7 @@ class Report(TrainerCallback):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         if self._folder is not None:
-            self._metrics = dict(metrics or {})
+            self._metrics |= metrics or {}  # one call for each data set of several
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -79,15 +87,52 @@ class Report(TrainerCallback):  # type: ignore[misc]
             return
         metrics, self._metrics = self._metrics, {}
         folder = Path(self._folder, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+        (folder / _OPTIONS).write_text(json.dumps({name: getattr(args, name) for name in _OPTIMIZER}))
         session.report({**metrics, "epoch": state.epoch, "step": state.global_step}, folder)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._folder is not None:
-            args.output_dir, args.save_total_limit, args.save_strategy = self._output_dir, self._limit, self._strategy
+            for name, value in self._before.items():
+                setattr(args, name, value)
             self._remove()
             self._folder = None
+
+
+_CHANGED = ("output_dir", "save_total_limit", "save_only_model", "save_strategy")
+"""Arguments that have another value during a trial."""
+
+_OPTIONS = "options.json"
+"""The arguments of the optimizer, in the checkpoint."""
+
+_OPTIMIZER = ("learning_rate", "weight_decay")
+
+
+def _check(args: TrainingArguments) -> None:
+    """Raises ValueError if a trial cannot be trained with these arguments."""
+    if args.eval_strategy == IntervalStrategy.NO:
+        raise ValueError(
+            "tuner.integrations.transformers.Report reports evaluations, and eval_strategy is 'no': "
+            "set TrainingArguments(eval_strategy='epoch'), and give the Trainer an eval_dataset"
+        )
+    if args.load_best_model_at_end:
+        raise ValueError(
+            "load_best_model_at_end: a trial continues from its last checkpoint, which does not hold the best model; "
+            "leave it out: the search keeps the best checkpoint of each trial"
+        )
+
+
+def _reapply(args: TrainingArguments, before: dict[str, float], optimizer: Any, schedule: Any) -> None:
+    """Gives the restored optimizer the arguments that differ from those ``before``."""
+    old: Options = []
+    for group in options_of([optimizer]):
+        decay = before["weight_decay"] if group["weight_decay"] else 0.0
+        old.append({"lr": before["learning_rate"], "weight_decay": decay})
+    now = [
+        {"lr": args.learning_rate, "weight_decay": args.weight_decay if group["weight_decay"] else 0.0} for group in old
+    ]
+    reapply([optimizer], [schedule], old, now)
 
 
 def resume() -> str | None:

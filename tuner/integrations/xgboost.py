@@ -32,7 +32,7 @@ class Report(TrainingCallback):  # type: ignore[misc]
     The metrics are XGBoost's own, as `val-logloss` for the metric `logloss` on the data named `val`, with `epoch` and
     `step`: both are the number of finished rounds, those before a resume included. During a trial each round draws its
     random numbers from the seed and the number of the round. So a resumed trial grows the trees of an uninterrupted
-    one. Outside of a trial the callback does nothing.
+    one. Early stopping counts its patience anew. Outside of a trial the callback does nothing.
 
     Args:
         every: Reports each round of which the number is a multiple of it, and the last one.
@@ -53,6 +53,8 @@ class Report(TrainingCallback):  # type: ignore[misc]
     def before_training(self, model: Booster) -> Booster:
         self._active = session.active()
         if self._active:
+            if not isinstance(model, Booster):
+                raise ValueError("tuner.integrations.xgboost is for xgboost.train, not for xgboost.cv")
             learner = json.loads(model.save_config())["learner"]
             self._seed = int(learner["generic_param"]["seed"])
             self._tree_method = _tree_method(learner["gradient_booster"])
@@ -124,10 +126,9 @@ def _tree_method(booster: Mapping[str, Any]) -> str | None:
 
 
 def _latest(evals_log: TrainingCallback.EvalsLog) -> dict[str, float]:
-    """The values of the round that has just ended; cross-validation gives pairs of mean and deviation."""
-    found = {}
-    for data, metrics in evals_log.items():
-        for metric, values in metrics.items():
-            last = values[-1]
-            found[f"{data}-{metric}"] = float(last[0] if isinstance(last, tuple) else last)
-    return found
+    """The values of the round that has just ended."""
+    return {
+        f"{data}-{metric}": float(values[-1])
+        for data, metrics in evals_log.items()
+        for metric, values in metrics.items()
+    }

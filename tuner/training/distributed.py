@@ -124,13 +124,13 @@ class Group:
         return value
 
     def gather(self, value: T) -> list[T]:
-        """Collects a value from every process; each of them must call this.
+        """Collects a value from every process in the first; each of them must call this.
 
         Args:
             value: The value of this process, which must be possible to pickle.
 
         Returns:
-            The values of all processes by rank, in every process.
+            The values of all processes by rank; empty in all but the first.
 
         Example:
             >>> from tuner.training import distributed
@@ -140,9 +140,9 @@ class Group:
         """
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
+        values: list[Any] | None = [None] * self.size if self.is_first else None
+        dist.gather_object(value, values)
+        return values or []
 
     def seed(self, *parts: int) -> None:
         """Seeds torch in all processes but the first, each with a seed of its own.
