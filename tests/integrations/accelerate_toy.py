@@ -55,9 +55,14 @@ def train(config: dict[str, Any]) -> None:
         report(accelerator, {"epoch": epoch, "val_loss": loss, "val_accuracy": right})
 
 
-def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
+def load_model(config: dict[str, Any], checkpoint: Path) -> nn.Module:
     model = network().eval()
     model.load_state_dict(load_file(checkpoint / "model.safetensors"))
+    return model
+
+
+def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
+    model = load_model(config, checkpoint)
     x, y = data()[1].tensors
     with torch.inference_mode():
         return {"test_accuracy": (model(x).argmax(1) == y).float().mean().item()}

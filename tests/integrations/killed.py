@@ -27,6 +27,10 @@ def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
     return scores
 
 
+def load_model(config: dict[str, Any], checkpoint: Path) -> Any:
+    return importlib.import_module(f"tests.integrations.{config['framework']}_toy").load_model(config, checkpoint)
+
+
 def _kill_at(epoch: int, mark: Path) -> None:
     report = tune.report
 

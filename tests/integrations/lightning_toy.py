@@ -59,8 +59,12 @@ def train(config: dict[str, Any]) -> None:
     )
 
 
+def load_model(config: dict[str, Any], checkpoint: Path) -> nn.Module:
+    return Digits.load_from_checkpoint(checkpoint / FILE_NAME, lr=config["lr"]).eval().net
+
+
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
-    model = Digits.load_from_checkpoint(checkpoint / FILE_NAME, lr=config["lr"]).eval()
+    model = load_model(config, checkpoint)
     x, y = data()[1].tensors
     with torch.inference_mode():
-        return {"test_accuracy": (model.net(x).argmax(1) == y).float().mean().item()}
+        return {"test_accuracy": (model(x).argmax(1) == y).float().mean().item()}

@@ -124,3 +124,15 @@ def test_folds_are_a_fidelity_and_only_whole_trials_can_be_the_best(framework: F
     assert results.best.best is not None
     assert results.best.best.metrics["fold"] == 4
     assert list(tuner.restore_best(results, test=True).test or ()) == [framework.score]
+
+
+@marked([f for f in FRAMEWORKS if f.trains_in_groups])
+def test_the_best_model_is_registered_with_mlflow(framework: Framework, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracking = {"mlflow": {"uri": uri, "register": "winner"}}
+    results = search(framework, tmp_path, {"lr": {"grid_search": [0.05]}}, params={"epochs": 1}, tracking=tracking)
+    (version,) = MlflowClient(uri).search_model_versions("name='winner'")
+    assert results.best is not None
+    assert version.tags["trial"] == results.best.id

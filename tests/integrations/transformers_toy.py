@@ -70,8 +70,12 @@ def train(config: dict[str, Any]) -> None:
     trainer.train(resume_from_checkpoint=resume())
 
 
+def load_model(config: dict[str, Any], checkpoint: Path) -> BertForSequenceClassification:
+    return BertForSequenceClassification.from_pretrained(checkpoint).eval()
+
+
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
-    trained = BertForSequenceClassification.from_pretrained(checkpoint).eval()
+    trained = load_model(config, checkpoint)
     test = Sequences(64, seed=3)
     with torch.inference_mode():
         right = trained(test.tokens).logits.argmax(-1) == test.labels
