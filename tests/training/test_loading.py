@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import DistributedSampler, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
 from tests.training.data_sets import Batched, Broken, Noisy, Threads
-from tuner.training import loading
+from tuner.training import loading, worker_count
 from tuner.training.loading import loader
 
 REPOSITORY = Path(__file__).parents[2]
@@ -267,7 +267,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[int, float], list[int]]
         asked.append(workers)
         return table[workers]
 
-    monkeypatch.setattr(loading, "_batches_per_second", rate)
+    monkeypatch.setattr(loading, "batches_per_second", rate)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
     return table, asked
 
@@ -367,7 +367,7 @@ def test_trials_that_start_together_measure_once(tmp_path: Path, monkeypatch: py
         time.sleep(0.1)
         return 1.0 + workers
 
-    monkeypatch.setattr(loading, "_batches_per_second", slow)
+    monkeypatch.setattr(loading, "batches_per_second", slow)
     chosen: list[int] = []
     make = lambda: chosen.append(loader(Noisy(), 4, cpus=1, cache_dir=tmp_path).num_workers)  # noqa: E731
     threads = [threading.Thread(target=make) for _ in range(4)]
@@ -430,9 +430,9 @@ def test_the_steady_rate_does_not_contain_the_start(monkeypatch: pytest.MonkeyPa
             clock += 60.0 if k == 0 else 0.1
             yield k
 
-    monkeypatch.setattr(loading.time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(worker_count.time, "perf_counter", lambda: clock)
     stream: Any = batches()
-    assert loading._batches_per_second(stream, 2, warm=4) == pytest.approx(10.0)
+    assert worker_count.batches_per_second(stream, 2, warm=4) == pytest.approx(10.0)
 
 
 def test_less_than_one_cpu_leaves_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
