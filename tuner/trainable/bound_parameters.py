@@ -57,21 +57,15 @@ def _value(reference: Any) -> Any:
 @contextlib.contextmanager
 def parameters_kept() -> Iterator[None]:
     """A Ray session that starts within takes no values over: at its end they would be lost."""
-    import ray
-
-    hooks = ray._private.worker._post_init_hooks
-    before = list(hooks)
     kinds = tuple(reducers())
-    hooks[:] = [hook for hook in hooks if not isinstance(getattr(hook, "__self__", None), kinds)]
-    try:
+    with parameters_released() as hooks:
+        hooks[:] = [hook for hook in hooks if not isinstance(getattr(hook, "__self__", None), kinds)]
         yield
-    finally:
-        hooks[:] = before
 
 
 @contextlib.contextmanager
-def parameters_released() -> Iterator[None]:
-    """After it, Ray holds the values of no ``tune.with_parameters`` that ran within.
+def parameters_released() -> Iterator[list[Any]]:
+    """After it, Ray holds the values of no ``tune.with_parameters`` that ran within. Yields Ray's hooks.
 
     Ray keeps a hook for each, for ever, with what it put into the object store. A user's module is imported anew for
     each trial, so that a process would hold the data of all its trials.
@@ -81,6 +75,6 @@ def parameters_released() -> Iterator[None]:
     hooks = ray._private.worker._post_init_hooks
     before = list(hooks)
     try:
-        yield
+        yield hooks
     finally:
         hooks[:] = before
