@@ -251,7 +251,8 @@ class FakeNvml:
 
 def test_gpus_are_asked_now_and_then_and_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeNvml()
-    monkeypatch.setattr("ray._private.thirdparty.pynvml", driver)
+    # the module may not be imported yet: it depends on the tests that ran before in this process
+    monkeypatch.setattr("ray._private.thirdparty.pynvml", driver, raising=False)
     gpus = Gpus()
     assert [gpus.read() for _ in range(5)] == [(Gpu(1, 87, 3, 8),)] * 5
     assert driver.asked == 2
