@@ -11,7 +11,7 @@ folds, as only these have a checkpoint: a mean over fewer folds is not compared 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,22 +91,22 @@ def cross_validate(
     return found
 
 
-def load_model(checkpoint: Path) -> BaseEstimator:
+def load_model(checkpoint: Path, trusted: Sequence[str] = ()) -> BaseEstimator:
     """Reads the estimator of a trial's checkpoint: what `evaluate(config, checkpoint)` needs.
 
     Args:
         checkpoint: The folder of the checkpoint.
+        trusted: Names of types that may be read beside those of scikit-learn, as "xgboost.sklearn.XGBClassifier".
 
     Returns:
         The estimator, fitted on all of the data that `cross_validate` got.
 
     Raises:
-        UntrustedTypesFoundException: From skops, if the file holds a type that is not one of scikit-learn's. Then read
-            it with `skops.io.load(checkpoint / FILE_NAME, trusted=[...])`, which names the types that you trust.
+        UntrustedTypesFoundException: From skops, if the file holds another type; the message names it.
     """
     file = checkpoint / FILE_NAME
     own = [name for name in skops.io.get_untrusted_types(file=file) if name.startswith("sklearn.")]
-    return skops.io.load(file, trusted=own)
+    return skops.io.load(file, trusted=[*own, *trusted])
 
 
 def _fit(estimator: BaseEstimator, x: Any, y: Any) -> BaseEstimator:

@@ -1,0 +1,202 @@
+"""Images in folders, one folder a class, for `torch.utils.data`.
+
+A data set is one of these:
+
+    PATH         `PATH/train/CLASS/*.jpg`, and `val` and `test` beside `train`, if you have them; or `PATH/CLASS/*.jpg`.
+                 Parts that are not there are taken from the training images.
+    npz:FILE     arrays x_train, y_train, x_test, y_test, as `trainables.image_data` describes them
+    shapes5      generated: every second class of `trainables.shapes10`, 2,000 images for training
+    shapes5_few  generated: its other classes, 150 images for training
+
+This module must not import Ray: the workers of a `DataLoader` import it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.transforms import v2
+
+from trainables import image_data, shapes10
+from tuner.training.data_errors import DataUnavailable
+from tuner.training.fetching import fetched
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".gif")
+PARTS = ("train", "val", "test")
+
+GENERATED = {
+    "shapes5": (tuple(range(0, 10, 2)), {"train": 400, "val": 80, "test": 200}),
+    "shapes5_few": (tuple(range(1, 10, 2)), {"train": 30, "val": 80, "test": 200}),
+}
+"""The classes of each generated data set, by their numbers, and the images of a class in each part."""
+
+
+class Split(Dataset[tuple[Any, int]]):
+    """A part of a data set: files, or an array of images.
+
+    Attributes:
+        images: Paths of n files, or uint8 n x height x width x 3.
+        labels: int64 n.
+        transform: Makes of a `PIL.Image` in RGB what `[i]` gives; None for the image itself.
+    """
+
+    def __init__(self, images: Sequence[Path] | np.ndarray, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+        self.transform: Callable[[Image.Image], Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = self.images[index]
+        if isinstance(image, Path):
+            try:
+                picture = Image.open(image).convert("RGB")
+            except (OSError, UnidentifiedImageError) as error:
+                raise DataUnavailable(f"{image}: cannot be read as an image ({error}); remove it") from error
+        else:
+            picture = Image.fromarray(image)
+        return (picture if self.transform is None else self.transform(picture)), int(self.labels[index])
+
+    def transformed(self, transform: Callable[[Image.Image], Any]) -> Self:
+        """The same images, each through ``transform``."""
+        other = copy.copy(self)
+        other.transform = transform
+        return other
+
+    def as_tensors(self, side: int, augment: bool = False) -> Self:
+        """The same images as float 3 x side x side, about -2..2; if asked, shifted and mirrored at random."""
+        moves = [v2.RandomCrop(side, padding=side // 16, padding_mode="reflect"), v2.RandomHorizontalFlip()]
+        first = [v2.ToImage(), v2.Resize((side, side), antialias=True), *(moves if augment else ())]
+        scale = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)]
+        return self.transformed(v2.Compose([*first, *scale]))
+
+    def subset(self, ids: Tensor) -> Split:
+        """The images ``ids``."""
+        images = self.images[ids.numpy()] if isinstance(self.images, np.ndarray) else [self.images[i] for i in ids]
+        return Split(images, self.labels[ids])
+
+
+@dataclass(frozen=True)
+class ImageFolders:
+    """The names of the classes, in the order of their labels, and the three parts."""
+
+    classes: tuple[str, ...]
+    train: Split
+    val: Split
+    test: Split
+
+
+def load(data: str, data_dir: str = "", held_out: float = 0.15, seed: int = 0) -> ImageFolders:
+    """The data set that ``data`` names; of generated ones the first process of a node writes the files.
+
+    ``held_out`` is the share of the training images, of each class, that takes the place of a missing part; ``seed``
+    chooses these images. Raises `DataUnavailable` if the images cannot be read, a class has none, or the parts do not
+    have the same classes.
+    """
+    kind, _, path = data.partition(":")
+    if kind == "npz" and path:
+        arrays = image_data.load(data, data_dir)
+        train = Split(arrays.x_train, torch.from_numpy(arrays.y_train))
+        test = Split(arrays.x_test, torch.from_numpy(arrays.y_test))
+        train, val = _divided(train, held_out, seed)
+        return ImageFolders(tuple(map(str, range(arrays.classes))), train, val, test)
+    if data in GENERATED:
+        folder = image_data.data_folder(data_dir).resolve() / f"{data}-jpeg-v{shapes10.VERSION}"
+        fetched(folder, lambda empty: _generate(empty, data, data_dir))
+    else:
+        folder = Path(data).expanduser().resolve()
+    return _read(folder, data, held_out, seed)
+
+
+def prepare(data: str, data_dir: str = "") -> dict[str, object]:
+    """Checks the data set; returns the parameters that hold relative paths, as absolute ones."""
+    load(data, data_dir)
+    changed: dict[str, object] = {}
+    kind, _, path = data.partition(":")
+    if data not in GENERATED:
+        file = Path(path if kind == "npz" else data).expanduser().resolve()
+        changed["data"] = f"npz:{file}" if kind == "npz" else str(file)
+    if data_dir:
+        changed["data_dir"] = str(Path(data_dir).expanduser().resolve())
+    return changed
+
+
+def _read(folder: Path, data: str, held_out: float, seed: int) -> ImageFolders:
+    if not folder.is_dir():
+        raise DataUnavailable(
+            f"data: {data!r}, but {folder} is not a folder; allowed: {', '.join(GENERATED)}, npz:FILE"
+        )
+    present = [part for part in PARTS if (folder / part).is_dir()]
+    if present and "train" not in present:
+        raise DataUnavailable(f"{folder}: has {' and '.join(present)}, and no train; put the training images there")
+    parts = {part: folder / part for part in present} or {"train": folder}
+    classes = {part: tuple(sorted(child.name for child in parts[part].iterdir() if child.is_dir())) for part in parts}
+    for part, names in classes.items():
+        if len(names) < 2:
+            raise DataUnavailable(
+                f"{parts[part]}: has {len(names)} folders; each class needs one, and two are the least"
+            )
+        if set(names) != set(classes["train"]):
+            odd = sorted(set(names) ^ set(classes["train"]))
+            raise DataUnavailable(f"{folder}: train and {part} differ in the classes {', '.join(odd)}")
+    splits = {part: _split(parts[part], classes["train"]) for part in parts}
+    for number, part in enumerate(("test", "val")):
+        if part not in splits:
+            splits["train"], splits[part] = _divided(splits["train"], held_out, seed * 2 + number)
+    return ImageFolders(classes["train"], **splits)
+
+
+def _split(folder: Path, classes: Sequence[str]) -> Split:
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        own = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in SUFFIXES)
+        if not own:
+            raise DataUnavailable(f"{folder / name}: class {name!r} without images ({', '.join(SUFFIXES)})")
+        files += own
+        labels += [label] * len(own)
+    return Split(files, torch.tensor(labels))
+
+
+def _divided(split: Split, share: float, seed: int) -> tuple[Split, Split]:
+    """What stays of ``split``, and a ``share`` of the images of each class."""
+    generator = torch.Generator().manual_seed(seed)
+    kept, taken = [], []
+    for label in split.labels.unique():
+        ids = torch.nonzero(split.labels == label).flatten()
+        if len(ids) < 2:
+            raise DataUnavailable(f"class {int(label)} has one image: too few to hold some out")
+        ids = ids[torch.randperm(len(ids), generator=generator)]
+        count = max(1, round(share * len(ids)))
+        taken.append(ids[:count])
+        kept.append(ids[count:])
+    return split.subset(torch.cat(kept).sort().values), split.subset(torch.cat(taken).sort().values)
+
+
+def _generate(folder: Path, name: str, data_dir: str) -> None:
+    """Writes a generated data set as JPEG files."""
+    classes, counts = GENERATED[name]
+    arrays = image_data.load("shapes10", data_dir)
+    for label in classes:
+        training = arrays.x_train[arrays.y_train == label]
+        held_out = counts["train"] + counts["val"]
+        parts = {
+            "train": training[: counts["train"]],
+            "val": training[counts["train"] : held_out],
+            "test": arrays.x_test[arrays.y_test == label][: counts["test"]],
+        }
+        for part, images in parts.items():
+            (folder / part / shapes10.CLASSES[label]).mkdir(parents=True)
+            for number, image in enumerate(images):
+                file = folder / part / shapes10.CLASSES[label] / f"{number:04}.jpg"
+                Image.fromarray(np.asarray(image)).save(file, quality=95)
