@@ -108,8 +108,9 @@ def load(data: str, data_dir: str = "", held_out: float = 0.15, seed: int = 0) -
         arrays = image_data.load(data, data_dir)
         train = Split(arrays.x_train, torch.from_numpy(arrays.y_train))
         test = Split(arrays.x_test, torch.from_numpy(arrays.y_test))
-        train, val = _divided(train, held_out, seed)
-        return ImageFolders(tuple(map(str, range(arrays.classes))), train, val, test)
+        names = tuple(map(str, range(arrays.classes)))
+        train, val = _divided(train, held_out, seed, names)
+        return ImageFolders(names, train, val, test)
     if data in GENERATED:
         folder = image_data.data_folder(data_dir).resolve() / f"{data}-jpeg-v{shapes10.VERSION}"
         fetched(folder, lambda empty: _generate(empty, data, data_dir))
@@ -133,27 +134,25 @@ def prepare(data: str, data_dir: str = "") -> dict[str, object]:
 
 def _read(folder: Path, data: str, held_out: float, seed: int) -> ImageFolders:
     if not folder.is_dir():
-        raise DataUnavailable(
-            f"data: {data!r}, but {folder} is not a folder; allowed: {', '.join(GENERATED)}, npz:FILE"
-        )
+        choices = ", ".join(("a folder", "npz:FILE", *GENERATED))
+        raise DataUnavailable(f"data: {data!r}, but {folder} is not a folder; allowed: {choices}")
     present = [part for part in PARTS if (folder / part).is_dir()]
     if present and "train" not in present:
         raise DataUnavailable(f"{folder}: has {' and '.join(present)}, and no train; put the training images there")
     parts = {part: folder / part for part in present} or {"train": folder}
     classes = {part: tuple(sorted(child.name for child in parts[part].iterdir() if child.is_dir())) for part in parts}
-    for part, names in classes.items():
-        if len(names) < 2:
-            raise DataUnavailable(
-                f"{parts[part]}: has {len(names)} folders; each class needs one, and two are the least"
-            )
-        if set(names) != set(classes["train"]):
-            odd = sorted(set(names) ^ set(classes["train"]))
+    for part, own in classes.items():
+        if len(own) < 2:
+            raise DataUnavailable(f"{parts[part]}: folders of classes in it: {len(own)}; two are the least")
+        if set(own) != set(classes["train"]):
+            odd = sorted(set(own) ^ set(classes["train"]))
             raise DataUnavailable(f"{folder}: train and {part} differ in the classes {', '.join(odd)}")
-    splits = {part: _split(parts[part], classes["train"]) for part in parts}
+    names = classes["train"]
+    splits = {part: _split(parts[part], names) for part in parts}
     for number, part in enumerate(("test", "val")):
         if part not in splits:
-            splits["train"], splits[part] = _divided(splits["train"], held_out, seed * 2 + number)
-    return ImageFolders(classes["train"], **splits)
+            splits["train"], splits[part] = _divided(splits["train"], held_out, seed * 2 + number, names)
+    return ImageFolders(names, **splits)
 
 
 def _split(folder: Path, classes: Sequence[str]) -> Split:
@@ -168,14 +167,14 @@ def _split(folder: Path, classes: Sequence[str]) -> Split:
     return Split(files, torch.tensor(labels))
 
 
-def _divided(split: Split, share: float, seed: int) -> tuple[Split, Split]:
+def _divided(split: Split, share: float, seed: int, classes: Sequence[str]) -> tuple[Split, Split]:
     """What stays of ``split``, and a ``share`` of the images of each class."""
     generator = torch.Generator().manual_seed(seed)
     kept, taken = [], []
     for label in split.labels.unique():
         ids = torch.nonzero(split.labels == label).flatten()
         if len(ids) < 2:
-            raise DataUnavailable(f"class {int(label)} has one image: too few to hold some out")
+            raise DataUnavailable(f"class {classes[int(label)]!r} has too few images to hold some out for val and test")
         ids = ids[torch.randperm(len(ids), generator=generator)]
         count = max(1, round(share * len(ids)))
         taken.append(ids[:count])

@@ -31,6 +31,7 @@ from trainables import tiny_bert
 from trainables.image_data import data_folder as cache_folder
 from tuner.integrations.transformers import Report, batch_arguments, resume
 from tuner.training.data_errors import DataUnavailable
+from tuner.training.hub import model_source
 
 logging.set_verbosity_error()  # a new classifier is no news
 logging.disable_progress_bar()
@@ -126,7 +127,9 @@ def prepare(config: Config) -> dict[str, object]:
 
 def source(config: Config) -> str:
     """What `from_pretrained` reads: the name of a model on the hub, or a folder."""
-    return str(tiny_bert.folder(cache_folder(config.data_dir))) if config.model == "tiny" else config.model
+    if config.model == "tiny":
+        return str(tiny_bert.folder(cache_folder(config.data_dir)))
+    return model_source(config.model)
 
 
 def base_model(config: Config, classes: int) -> nn.Module:
@@ -134,10 +137,8 @@ def base_model(config: Config, classes: int) -> nn.Module:
     set_seed(config.seed)
     try:
         return AutoModelForSequenceClassification.from_pretrained(source(config), num_labels=classes)
-    except OSError as error:  # neither on disk nor to be downloaded
-        raise DataUnavailable(
-            f"model: {config.model!r} cannot be had ({error}); allowed offline: tiny, a folder"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise DataUnavailable(f"model: {config.model!r} is no language model that can be read ({error})") from error
 
 
 def build(config: Config, classes: int) -> nn.Module:
@@ -219,10 +220,7 @@ def read(file: Path) -> pd.DataFrame:
 
 def tokenizer_of(config: Config) -> Any:
     """The tokenizer of the model."""
-    try:
-        return AutoTokenizer.from_pretrained(source(config))
-    except OSError as error:
-        raise DataUnavailable(f"model: the tokenizer of {config.model!r} cannot be had ({error})") from error
+    return AutoTokenizer.from_pretrained(source(config))
 
 
 def encoded(rows: pd.DataFrame, tokenizer: Any, config: Config) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ A checkpoint is `DIR/checkpoint.pt`: one dictionary written by `torch.save`, rea
     epoch       number of finished epochs, 1 after the first
     rng         states of python, numpy, torch CPU, torch CUDA and of every generator passed in
     metrics     what was reported for this epoch: numbers and strings
+    others      state dicts of further objects, by name
 
 Hyperparameters (learning rate, momentum, weight decay, ...) are deliberately not restored: they
 belong to the configuration. With the same configuration nothing changes; with a perturbed one, as
@@ -58,6 +59,7 @@ def save(
     schedule: Stateful | None = None,
     scaler: Stateful | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
+    others: Mapping[str, Stateful] | None = None,
 ) -> Path:
     """Writes `directory/checkpoint.pt`.
 
@@ -73,6 +75,7 @@ def save(
         schedule: The learning-rate schedule, if any.
         scaler: The gradient scaler, if any.
         generators: Random number generators of your own, by name.
+        others: Further objects with a state, by name: averaged weights, early stopping.
 
     Returns:
         The path of the file.
@@ -100,6 +103,7 @@ def save(
         "epoch": epoch,
         "rng": rng_state(generators or {}),
         "metrics": dict(metrics),
+        "others": {name: part.state_dict() for name, part in (others or {}).items()},
     }
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -165,6 +169,7 @@ def restore(
     schedule: Stateful | None = None,
     scaler: Stateful | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
+    others: Mapping[str, Stateful] | None = None,
 ) -> int:
     """Puts everything that `save` recorded back in place.
 
@@ -175,6 +180,7 @@ def restore(
         schedule: The learning-rate schedule, if any.
         scaler: The gradient scaler, if any.
         generators: Random number generators of your own, by the names that `save` got.
+        others: Further objects with a state, by the names that `save` got. One that `save` did not get stays as it is.
 
     Returns:
         The number of finished epochs: the next one is one more.
@@ -208,6 +214,9 @@ def restore(
     for name, part in (("schedule", schedule), ("scaler", scaler)):
         if part is not None and content[name] is not None:
             part.load_state_dict(content[name])
+    for name, part in (others or {}).items():
+        if (state := content.get("others", {}).get(name)) is not None:
+            part.load_state_dict(state)
     set_rng_state(content["rng"], generators or {})
     return int(content["epoch"])
 

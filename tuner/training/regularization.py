@@ -187,6 +187,11 @@ class Ema:
             if not now.is_floating_point():
                 kept.copy_(now)
 
+    @property
+    def averaged(self) -> nn.Module:
+        """The averaged model."""
+        return self._averaged.module
+
     @contextlib.contextmanager
     def applied(self) -> Iterator[nn.Module]:
         """Exchanges the model's weights for their average, and changes them back at the end of the block.
@@ -213,9 +218,8 @@ class Ema:
         self._averaged.load_state_dict(state_dict)
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        average = self._averaged.module
-        yield from zip(average.parameters(), self.model.parameters(), strict=True)
-        yield from zip(average.buffers(), self.model.buffers(), strict=True)
+        yield from zip(self.averaged.parameters(), self.model.parameters(), strict=True)
+        yield from zip(self.averaged.buffers(), self.model.buffers(), strict=True)
 
     @torch.no_grad()
     def _exchange(self) -> None:
