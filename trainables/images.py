@@ -5,7 +5,7 @@ Through plain Ray Tune: python -m trainables.images
 
 The backbone is "small" (`trainables.small_resnet`), "torchvision:NAME" or "timm:NAME", which needs the extra "timm".
 Its weights are None, a file, or "hub": those that the library publishes. "shapes" are those beside this file, which
-`scripts/pretrain_shapes` made of five of the generated classes; the data set shapes5_few has the other five.
+`scripts/pretrain` made of five of the generated classes; the data set shapes5_few has the other five.
 """
 
 import dataclasses

@@ -11,6 +11,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.integrations.requirements import require
+
+require("tabular")
+
 import lightgbm
 import numpy as np
 import pandas as pd

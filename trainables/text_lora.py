@@ -12,6 +12,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.integrations.requirements import require
+
+require("peft")
+
 import pandas as pd
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from ray import tune
@@ -106,7 +110,7 @@ def load_model(config: Config, checkpoint: Path) -> nn.Module:
     """The model with the adapters of a checkpoint directory."""
     if isinstance(config, dict):
         config = Config(**config)
-    return PeftModel.from_pretrained(base_model(config, len(load(config)["classes"])), checkpoint).eval()
+    return PeftModel.from_pretrained(base_model(config, len(load(config)["classes"]))[0], checkpoint).eval()
 
 
 def prepare(config: Config) -> dict[str, object]:
@@ -132,28 +136,35 @@ def source(config: Config) -> str:
     return model_source(config.model)
 
 
-def base_model(config: Config, classes: int) -> nn.Module:
-    """The model without adapters, with a new classifier whose weights follow from the seed."""
+def base_model(config: Config, classes: int) -> tuple[nn.Module, list[str]]:
+    """The model without adapters, and the names of its layers that the pretraining does not have: they are new."""
+    folder = source(config)
     set_seed(config.seed)
     try:
-        return AutoModelForSequenceClassification.from_pretrained(source(config), num_labels=classes)
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=classes, output_loading_info=True
+        )
     except (OSError, ValueError) as error:
         raise DataUnavailable(f"model: {config.model!r} is no language model that can be read ({error})") from error
+    return model, sorted({key.rpartition(".")[0] for key in info["missing_keys"]})
 
 
 def build(config: Config, classes: int) -> nn.Module:
-    """The model with new adapters: only these and the classifier train."""
+    """The model with new adapters: these and the new layers train."""
     targets: Any = TARGETS[config.target_modules]
     if config.model != "tiny":  # PEFT knows the attention of most architectures
         targets = "all-linear" if config.target_modules == "all" else None
+    model, new = base_model(config, classes)
     adapters = LoraConfig(
         task_type=TaskType.SEQ_CLS,
         r=config.rank,
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
         target_modules=targets,
+        exclude_modules=new,
+        modules_to_save=new,
     )
-    return get_peft_model(base_model(config, classes), adapters)
+    return get_peft_model(model, adapters)
 
 
 def arguments(config: Config, eval_strategy: str = "epoch") -> TrainingArguments:

@@ -1,7 +1,7 @@
-"""A language model and texts for machines without a network: made by this file in ten seconds, once a node.
+"""A language model and texts for machines without a network.
 
-The model is a small BERT, pretrained by masked words (J. Devlin et al., "BERT", 2019) on sentences of one mood. The
-reviews are sentences of mixed opinions, some of them negated.
+The model is a small BERT. `scripts/pretrain` trained it by masked words (J. Devlin et al., "BERT", 2019) on sentences
+of one mood; its weights lie beside this file. The reviews are sentences of mixed opinions, some of them negated.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from torch import Tensor
-from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from tuner.training.fetching import fetched
 
+WEIGHTS = Path(__file__).with_name("tiny_bert.safetensors")
 VERSION = 1  # part of the cache's name: raise it if the model changes
 GOOD, BAD = ("great", "fine", "lovely", "strong", "clear"), ("poor", "dull", "weak", "awful", "vague")
 NOUNS = ("plot", "cast", "music", "script", "ending", "humour", "pace", "camera")
@@ -25,8 +25,8 @@ VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "was", "not", *GOOD,
 
 
 def folder(cache: Path) -> Path:
-    """The folder with the model and its tokenizer, for `from_pretrained`; the first process of a node makes it."""
-    return fetched(cache / f"tiny-bert-v{VERSION}", _pretrain)
+    """The folder with the model and its tokenizer, for `from_pretrained`; the first process of a node writes it."""
+    return fetched(cache / f"tiny-bert-v{VERSION}", _write)
 
 
 def reviews(count: int = 2000) -> pd.DataFrame:
@@ -52,7 +52,8 @@ def _sentence(rng: np.random.Generator, good: np.ndarray, negations: float) -> t
     return " ".join(words), balance
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> PreTrainedTokenizerFast:
+    """A token a word."""
     words = Tokenizer(models.WordLevel({word: k for k, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
     words.normalizer = normalizers.Lowercase()
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -62,26 +63,22 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, **names)
 
 
-def _pretrain(target: Path, sentences: int = 4000, epochs: int = 6) -> None:
-    """Trains the model on sentences whose opinions agree, and writes it with its tokenizer."""
+def corpus(count: int, negations: float = 0.15) -> list[str]:
+    """Sentences whose three opinions agree, for the pretraining."""
     rng = np.random.Generator(np.random.PCG64(3))
-    texts = [_sentence(rng, np.full(3, rng.random() < 0.5), negations=0.15)[0] for _ in range(sentences)]
-    tokenizer = _tokenizer()
-    tokens = tokenizer(texts)["input_ids"]
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.2, seed=0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-        model = BertForMaskedLM(BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=128, **sizes))
-        optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
-        steps = epochs * -(-sentences // 64)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps)
-        for _ in range(epochs):
-            for ids in torch.randperm(sentences).split(64):
-                batch: dict[str, Tensor] = collate([{"input_ids": tokens[i]} for i in ids])
-                model(**batch).loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                schedule.step()
+    return [_sentence(rng, np.full(3, rng.random() < 0.5), negations)[0] for _ in range(count)]
+
+
+def configuration() -> BertConfig:
+    """The configuration of the model."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    return BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=128, **sizes)
+
+
+def _write(target: Path) -> None:
+    """The configuration, the weights, and the tokenizer."""
+    model = BertForMaskedLM(configuration())
+    model.load_state_dict({name: value.float() for name, value in load_file(WEIGHTS).items()}, strict=False)
+    model.tie_weights()
     model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
+    tokenizer().save_pretrained(target)

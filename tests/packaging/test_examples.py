@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.packaging.test_shipped import marked
 from tuner import examples
 from tuner.errors import InputError
 from tuner.execution.process_reset import _forget_modules
@@ -25,7 +26,7 @@ def test_in_a_checkout_the_examples_are_at_its_top() -> None:
 
 
 @pytest.mark.usefixtures("user_folder")
-@pytest.mark.parametrize("name", examples.names())
+@pytest.mark.parametrize("name", marked(examples.names()))
 def test_each_is_found_by_name_from_an_empty_folder(name: str) -> None:
     experiment = load_experiment(name)
     assert experiment.file == ROOT / "experiments" / f"{name}.yaml"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -18,6 +20,17 @@ YAML = [
     if not {".venv", "runs", "build"} & set(path.relative_to(ROOT).parts) and not path.name.startswith(".")
 ]
 EXPERIMENTS = [path for path in YAML if path.is_relative_to(ROOT / "experiments")]
+NEED_AN_EXTRA = ("accelerate_images", "lightning_images", "tabular", "text_lora")
+
+
+def marked(experiments: Iterable[Any], *marks: pytest.MarkDecorator) -> list[Any]:
+    """Names or files of shipped experiments as parameters; those that need an extra are for `-m integrations` only."""
+    return [
+        pytest.param(
+            one, marks=[pytest.mark.integrations] if Path(one).stem in NEED_AN_EXTRA else marks, id=Path(one).name
+        )
+        for one in experiments
+    ]
 
 
 def test_there_are_some() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tests.packaging.test_shipped import EXPERIMENTS, ROOT
+from tests.packaging.test_shipped import EXPERIMENTS, ROOT, marked
 from tuner import validate
 from tuner.actions.run import prepare
 from tuner.plan.describe import description
@@ -288,6 +288,6 @@ def test_the_plan_says_so(user_folder: Path) -> None:
     assert (said, notices) == ([f"NOTICE: {told}"], [told])
 
 
-@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", marked(EXPERIMENTS))
 def test_the_shipped_trainables_read_all_their_parameters(file: Path) -> None:
     assert validate(file).notices == []

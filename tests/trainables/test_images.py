@@ -112,7 +112,7 @@ def test_a_plateau_ends_the_trial(trial: Any, folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_found_before_a_trial(folder: Path, options: dict[str, Any], text: str) -> None:
-    with pytest.raises((ValueError, DataUnavailable)) as caught:  # noqa: PT011
+    with pytest.raises((ValueError, DataUnavailable)) as caught:
         images.prepare(images.Config(**{"data": str(folder), **options}))
     assert text in str(caught.value)
 

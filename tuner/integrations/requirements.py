@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
@@ -14,15 +15,25 @@ def require(extra: str) -> None:
         ImportError: If a package is missing, or of a version that the extra does not allow.
     """
     remedy = f"pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
-    for requirement in map(Requirement, requires("tuner") or ()):
-        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
-            continue
+    for requirement in _requirements(extra):
         try:
             found = version(requirement.name)
         except PackageNotFoundError:
-            raise ImportError(f"tuner.integrations.{extra} needs {requirement.name}: {remedy}") from None
+            raise ImportError(f"{requirement.name} is missing, of tuner's extra {extra!r}: {remedy}") from None
         if not requirement.specifier.contains(found, prereleases=True):
             raise ImportError(
-                f"tuner.integrations.{extra} works with {requirement.name} {requirement.specifier}, and {found} is "
-                f"installed: {remedy}"
+                f"{requirement.name} {found} is installed; tuner's extra {extra!r} works with {requirement.name} "
+                f"{requirement.specifier}: {remedy}"
             )
+
+
+def _requirements(extra: str) -> Iterator[Requirement]:
+    """What the extra adds, and the extras that it names."""
+    for requirement in map(Requirement, requires("tuner") or ()):
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
+            continue
+        if requirement.name == "tuner":
+            for other in sorted(requirement.extras):
+                yield from _requirements(other)
+        else:
+            yield requirement

@@ -115,13 +115,27 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             message = f"no module {error.name!r}; looked in {', '.join(map(str, roots))} and in the installed packages"
             raise InputError(message) from None
-        raise InputError(f"{name} cannot be imported: {innermost(error)}") from None
+        raise InputError(f"{name} cannot be imported: {innermost(error)}{_remedy(error.name)}") from None
     except SyntaxError as error:
         raise InputError(
             f"{name} cannot be imported: SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
         ) from None
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything at import: it is shown, not hidden
         raise InputError(f"{name} cannot be imported: {innermost(error)}") from None
+
+
+def _remedy(module: str | None) -> str:
+    """How to install a missing module, if an extra of tuner brings it."""
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+
+    package = (module or "").partition(".")[0]
+    for requirement in map(Requirement, requires("tuner") or ()):
+        extra = requirement.name.replace("-", "_")  # as the extras of the frameworks are called
+        if extra == package and requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
+            return f"; pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
+    return ""
 
 
 def find_file(name: str, roots: tuple[Path, ...]) -> Path:
