@@ -59,13 +59,12 @@ def backbone(name: str, classes: int, weights: str | None = None) -> Backbone:
     if source not in SOURCES or not model_name:
         raise ValueError(f"backbone: {name!r}; allowed: torchvision:NAME, timm:NAME")
     model, file = _torchvision(model_name, weights) if source == "torchvision" else _timm(model_name, weights)
-    layers = [layer for layer, module in model.named_modules() if isinstance(module, nn.Linear)]
+    layers = {layer: module for layer, module in model.named_modules() if isinstance(module, nn.Linear)}
     if not layers:
         raise ValueError(f"backbone: {name!r} has no linear layer at its end; choose another one")
-    head = layers[-1]
+    head, old = list(layers.items())[-1]
     if file is not None:
         load_weights(model, file, head)
-    old = model.get_submodule(head)
     model.set_submodule(head, nn.Linear(old.in_features, classes, bias=old.bias is not None))
     return Backbone(model, head)
 

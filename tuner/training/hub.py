@@ -39,7 +39,7 @@ def model_source(name: str) -> str:
     if not problem:
         return name
     try:
-        return huggingface_hub.snapshot_download(name, local_files_only=True)
+        return str(huggingface_hub.snapshot_download(name, local_files_only=True))
     except (OSError, ValueError) as error:  # not in the cache; not a name
         raise DataUnavailable(
             f"model {name!r}: neither a folder nor in the cache of the Hugging Face hub, and {ENDPOINT} cannot be "
