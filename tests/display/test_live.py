@@ -21,10 +21,10 @@ from rich.console import Console
 from tests.runs.test_results import new_run, report, trial
 from tuner.display.choice import progress_on
 from tuner.display.dashboard import render
-from tuner.display.gpus import Gpu, Gpus
 from tuner.display.live import LiveProgress
 from tuner.display.plain import PlainProgress
 from tuner.display.terminal import TerminalCapture
+from tuner.execution.gpus import Gpu, Gpus
 from tuner.experiment.reader import load_experiment
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet, Used

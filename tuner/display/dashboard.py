@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from tuner.display.gpus import Gpu
+from tuner.execution.gpus import Gpu
 from tuner.printable import printable
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.live import Live
 
 from tuner.display.dashboard import render
-from tuner.display.gpus import Gpus
 from tuner.display.progress import Progress
 from tuner.display.terminal import TerminalCapture
+from tuner.execution.gpus import Gpus
 from tuner.experiment.spec import ExperimentSpec
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet

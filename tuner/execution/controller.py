@@ -45,6 +45,7 @@ from ray.tune.stopper import CombinedStopper
 
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.execution.budget import BudgetStopper
+from tuner.execution.consumption_meter import CONSUMED
 from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
 from tuner.execution.prestarted_actors import SameEnvironment
 from tuner.execution.recorder import Recorder
@@ -204,6 +205,7 @@ class Controller(RetryingController):
 
     def _process_trial_result(self, trial: RayTrial, result: dict[str, Any]) -> Any:
         trial.run_metadata.checkpoint_manager._checkpoint_results.clear()  # the latest, which is needed, stands apart
+        self.recorder.measured(trial.trial_id, result.pop(CONSUMED, None))
         notice = result.pop(NOTICE, "")
         if notice and not is_known(notice, self.recorder.results.notices):
             self.recorder.notify(notice)

@@ -13,6 +13,7 @@ from ray.tune.experiment import Trial as RayTrial
 from tuner.execution.actor_hosts import ActorHosts
 from tuner.execution.metrics import flat_metrics
 from tuner.experiment.spec import Checkpoints
+from tuner.runs.consumption import Consumption
 from tuner.runs.failure import Failure
 from tuner.runs.history import INTERRUPTED, EventApplier
 from tuner.runs.journal import JournalWriter
@@ -81,6 +82,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self._changed = False
         self._decisions: dict[str, Decision | Exploit] = {}
         """Of each trial: what its report that is being digested leads to."""
+        self._measured: dict[str, Consumption | None] = {}
+        """Of each trial: what it had consumed at its report that is being digested."""
         self._segments: dict[str, Segment] = {}
         """Of each trial that is being exploited: how it continues."""
 
@@ -127,11 +130,16 @@ class Recorder(Callback):  # type: ignore[misc]
         """Notes the decision on the next report of the trial."""
         self._decisions[trial_id] = decision
 
+    def measured(self, trial_id: str, consumption: Consumption | None) -> None:
+        """Notes what the trial had consumed at its next report."""
+        self._measured[trial_id] = consumption
+
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: dict[str, Any], **info: Any
     ) -> None:
         ours = self.results.trial(trial.trial_id)
         folder = result.get("checkpoint_dir_name")
+        measured = self._measured.pop(ours.id, None)
         report = Report(
             trial_id=ours.id,
             step=result["training_iteration"],
@@ -139,6 +147,7 @@ class Recorder(Callback):  # type: ignore[misc]
             timestamp=result["timestamp"],
             metrics=flat_metrics(result),
             checkpoint=f"{RAY}/{ours.id}/{folder}" if folder else None,
+            consumption=measured and measured.after(ours.consumption_before(result["training_iteration"])),
         )
         segment = self._segments.pop(ours.id, None)
         if ours.id not in self._decisions:  # without a scheduler of ours; or the trainable says that it is `done`

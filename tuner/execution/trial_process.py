@@ -19,6 +19,7 @@ from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
 from tuner.execution.attempt_storage import AttemptStorage
+from tuner.execution.consumption_meter import CONSUMED, ConsumptionMeter
 from tuner.execution.failure_classifier import (
     BadReport,
     DamagedCheckpoint,
@@ -67,6 +68,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     def setup(self, config: dict[str, Any]) -> None:
         answer_signal()
         self._process = ProcessState()
+        self._meter = ConsumptionMeter()
         self._place = get_current_placement_group()
         self._reports = 0
         self._raised: Exception | None = None
@@ -94,7 +96,8 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         log = storage.insist(self._log_file)
         with output_to(log):
             try:
-                self._call(config, session.report, log)
+                with self._meter.running():
+                    self._call(config, session.report, log)
                 self._saving.settle()
             except (UserError, RayError, StorageFails) as error:  # UserError and RayError: of another rank
                 print_traceback(error)
@@ -118,7 +121,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         def failed(error: BaseException) -> None:
             results.put(_TrainingResult(checkpoint=None, metrics={_RANK_FAILED: error}))
 
-        with ranks(self.task, config, self._place, shared, failed) as environment:
+        with ranks(self.task, config, self._place, shared, failed, self._meter) as environment:
             run_function(self._process, self.task, config, report, environment)
 
     def restore(self, checkpoint_result: Any) -> None:
@@ -187,6 +190,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             if self._reports == 1 and self.task.workers > 1:
                 check_formed(self.task.workers)
             metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them
+            metrics[CONSUMED] = self._meter.read()
         elif not self._reports and get_session().loaded_checkpoint is None:
             raise BadReport(NO_REPORT)
         if notice := news():

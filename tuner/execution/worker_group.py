@@ -20,7 +20,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from ray.util import get_node_ip_address
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from tuner.execution.consumption_meter import ConsumptionMeter
 from tuner.execution.failure_classifier import BadReport, UserError, print_traceback, user_error
 from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.stacks import answer_signal
@@ -38,7 +39,11 @@ from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
 from tuner.execution.storage_check import check_visible_here
 from tuner.execution.trial_context import TrialContext, run_function
 from tuner.plan.cluster import free_port
+from tuner.runs.consumption import Consumption
 from tuner.storage.folder import RunFolder
+
+ANSWER_S = 1.0
+"""How long the other ranks are waited for when they are asked what they consume."""
 
 PATIENCE_S = 10.0
 """How long a rank that lost the others waits for the one that can tell the reason."""
@@ -70,6 +75,12 @@ class Rank:
     def __init__(self) -> None:
         answer_signal()
         self._process = ProcessState()
+        self._meter = ConsumptionMeter()
+
+    def consumed(self) -> Consumption:
+        """What it has consumed by now; called while `run` runs, in another thread."""
+        self._meter.sample()
+        return self._meter.read()
 
     def place(self, log: Path | None) -> Place:
         """The place that it runs at. Raises StorageUnseen if that node does not see the run folder of ``log``."""
@@ -101,12 +112,14 @@ def ranks(
     place: PlacementGroup,
     log: Path | None,
     failed: Callable[[BaseException], None],
+    meter: ConsumptionMeter,
 ) -> Iterator[dict[str, str]]:
     """Within: the other ranks call the function of ``task`` too. Yields the variables that rank 0 finds.
 
     Rank n runs in bundle n of ``place``. ``log``: rank 0's file, beside which the others write theirs. ``failed`` is
     called, from another thread, if a rank has failed and rank 0 does not end by itself within `PATIENCE_S`: it may
     wait for that rank for ever. If rank 0 ends because another rank is gone, the error of that rank is raised.
+    ``meter``: rank 0's, which counts what the others consume.
     """
     actors = [_start(task, place, rank) for rank in range(1, task.workers)]
     over = threading.Event()
@@ -119,6 +132,7 @@ def ranks(
         ]
         threading.Thread(target=_await_calls, args=(calls, over, failed), name="ray_ranks", daemon=True).start()
         try:
+            meter.others = RanksConsumption(actors)
             yield first | interface()
         except Exception as error:
             reason = _reason(calls) if _LOST_THE_OTHERS.search(f"{type(error).__name__} {error}") else None
@@ -127,8 +141,42 @@ def ranks(
             raise reason from None
     finally:
         over.set()
+        meter.others = None
         for actor in actors:
             ray.kill(actor)
+
+
+class RanksConsumption:
+    """What the other ranks of a trial consume: one that computes without a pause answers late."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors = actors
+        self._lock = threading.Lock()
+        self._asked: dict[int, Any] = {}
+        """By rank: the question that it has not answered yet."""
+        self._known: dict[int, Consumption] = {}
+
+    def look(self) -> list[float]:
+        """Asks them, and waits `ANSWER_S` at most; what they told of the use of their GPUs."""
+        with self._lock:
+            for rank, actor in enumerate(self._actors):
+                if rank not in self._asked:
+                    self._asked[rank] = actor.consumed.remote()
+            calls = list(self._asked.values())
+            done, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
+            uses = []
+            for rank, call in list(self._asked.items()):
+                if call in done:
+                    del self._asked[rank]
+                    with contextlib.suppress(ray.exceptions.RayError):  # it is gone, which others find out
+                        told = ray.get(call)
+                        self._known[rank] = replace(told, gpu_use=None)
+                        uses += [told.gpu_use] if told.gpu_use is not None else []
+            return uses
+
+    def known(self) -> Sequence[Consumption] | None:
+        """What each consumed when it answered last; None while one has not answered yet."""
+        return list(self._known.values()) if len(self._known) == len(self._actors) else None
 
 
 def _session_of_others() -> StandInSession:
@@ -217,6 +265,7 @@ def _start(task: TrialContext, place: PlacementGroup, rank: int) -> Any:
             num_gpus=request.pop("GPU", 0),
             memory=request.pop("memory", None),
             resources=request,
+            max_concurrency=2,  # `consumed` is asked while `run` runs
             scheduling_strategy=PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=rank),
         )
         .remote()

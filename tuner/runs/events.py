@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from tuner.runs.consumption import consumption_of
 from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, is_id, is_spec
 from tuner.runs.trial import Status
 from tuner.spec.objective import read_objectives
@@ -55,6 +56,7 @@ _OPTIONAL: _Types = {
     "micro_batch": _WHOLE_OR_NONE,
     "elapsed": _NUMBER,
     "held": _NUMBER,
+    "consumed": dict,
 }
 """What an event may tell besides."""
 
@@ -63,7 +65,7 @@ _SEGMENT: _Types = {"after": int, "config": dict, "donor": _TEXT_OR_NONE, "donor
 _FAILURE: _Types = {"kind": str, "message": str, "step": int, "micro_batch": _WHOLE_OR_NONE, "final": bool}
 
 _REPORT: _Types = {name: kinds for name, kinds in _FIELDS["reported"].items() if name != "trial"}
-"""In the order in which the event "trial" has them."""
+"""In the order in which the event "trial" has them; what was consumed may follow."""
 
 _STATE: _Types = {
     "number": int,
@@ -117,7 +119,7 @@ class Compared:
             case "reported":
                 return not self.wrong(event["metrics"])
             case "trial":
-                reports = [dict(zip(_REPORT, report, strict=True)) for report in event["state"]["reports"]]
+                reports = [dict(zip(_REPORT, report, strict=False)) for report in event["state"]["reports"]]
                 return not any(self.wrong(report["metrics"]) for report in reports)
         return True
 
@@ -152,6 +154,8 @@ def is_event(value: Any) -> bool:
         return False
     if value["what"] == "reported" and not _is_timed(value):
         return False
+    if "consumed" in value and not _is_consumption(value["consumed"]):
+        return False
     if "trial" in value and not (isinstance(value["trial"], str) and is_id(value["trial"])):
         return False
     return _is_checkpoint(value.get("checkpoint")) and (
@@ -170,10 +174,23 @@ def _is_state(state: Event) -> bool:
 
 
 def _is_report(values: Any) -> bool:
-    if not isinstance(values, list) or len(values) != len(_REPORT):
+    if not isinstance(values, list) or not len(_REPORT) <= len(values) <= len(_REPORT) + 1:
         return False
-    report = dict(zip(_REPORT, values, strict=True))
-    return _tells(report, _REPORT) and _is_timed(report) and _is_checkpoint(report["checkpoint"])
+    *consumed, report = values[len(_REPORT) :], dict(zip(_REPORT, values, strict=False))
+    return (
+        _tells(report, _REPORT)
+        and _is_timed(report)
+        and _is_checkpoint(report["checkpoint"])
+        and all(map(_is_consumption, *consumed))
+    )
+
+
+def _is_consumption(value: Any) -> bool:
+    try:
+        consumption_of(value)
+    except (ValueError, AttributeError):
+        return False
+    return True
 
 
 def _is_timed(report: Event) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tuner.redaction import recorded
+from tuner.runs.consumption import consumption_of
 from tuner.runs.events import Event
 from tuner.runs.failure import Failure
 from tuner.runs.file_shapes import Provenance, usable
@@ -139,9 +140,19 @@ class EventApplier:
         return True
 
     def _report(self, event: Event) -> None:
-        trial_id = self.results.trial(event["trial"]).id  # what all reports have in common is kept once
+        trial = self.results.trial(event["trial"])
+        trial_id = trial.id  # what all reports have in common is kept once
         metrics = {sys.intern(name): value for name, value in event["metrics"].items()}
-        report = Report(trial_id, event["step"], event["seconds"], event["timestamp"], metrics, event["checkpoint"])
+        told = consumption_of(event["consumed"]) if "consumed" in event else None
+        report = Report(
+            trial_id,
+            event["step"],
+            event["seconds"],
+            event["timestamp"],
+            metrics,
+            event["checkpoint"],
+            told and told.after(trial.consumption_before(event["step"])),
+        )
         self.reported(report, Segment(**event["segment"]) if "segment" in event else None)
 
     def _restore(self, event: Event) -> bool:
@@ -168,17 +179,35 @@ _SIMPLE = ("number", "config", "status", "reason", "rung", "micro_batch", "host"
 def state_of(trial: Trial) -> dict[str, Any]:
     """All that is known of ``trial``, for the event "trial" of a journal that begins again."""
     return {name: getattr(trial, name) for name in _SIMPLE} | {
-        "reports": [[r.step, r.seconds, r.timestamp, r.metrics, r.checkpoint] for r in trial.reports],
+        "reports": [_values(report) for report in trial.reports],
         "segments": [asdict(segment) for segment in trial.segments],
         "failures": [asdict(failure) for failure in trial.failures],
     }
+
+
+def _values(report: Report) -> list[Any]:
+    told = [report.step, report.seconds, report.timestamp, report.metrics, report.checkpoint]
+    return told if report.consumption is None else [*told, report.consumption.named()]
+
+
+def _report(
+    trial_id: str,
+    step: int,
+    seconds: float,
+    timestamp: float,
+    metrics: dict[str, Any],
+    checkpoint: str | None,
+    consumed: dict[str, Any] | None = None,
+) -> Report:
+    told = None if consumed is None else consumption_of(consumed)
+    return Report(trial_id, step, seconds, timestamp, metrics, checkpoint, told)
 
 
 def trial_of(event: Event) -> Trial | None:
     """The trial of an event "trial", but for which of its reports is the best; None if the event is damaged."""
     state = event["state"]
     try:
-        reports = [Report(event["trial"], *values) for values in state["reports"]]
+        reports = [_report(event["trial"], *values) for values in state["reports"]]
         segments = [Segment(**segment) for segment in state["segments"]]
         failures = [Failure(**failure) for failure in state["failures"]]
         simple = {name: state[name] for name in _SIMPLE}

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tuner.runs.csv_codec import encode, to_series
+from tuner.runs.csv_codec import encode
+from tuner.runs.reports_frame import reports_frame
 from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
@@ -235,25 +236,11 @@ class ResultSet:
         return sum(trial.status == status for trial in self.trials)
 
     def frame(self) -> pd.DataFrame:
-        """One row a report: trial_id, training_iteration, time_total_s, timestamp, checkpoint and the metrics."""
-        import pandas as pd
+        """One row a report: trial_id, training_iteration, time_total_s, timestamp, checkpoint, metrics, ``system/*``.
 
-        rows = [
-            {
-                "trial_id": r.trial_id,
-                "training_iteration": r.step,
-                "time_total_s": r.seconds,
-                "timestamp": r.timestamp,
-                "checkpoint": r.checkpoint,
-                **{k: v for k, v in r.metrics.items() if isinstance(v, (bool, int, float, str)) or v is None},
-            }
-            for trial in self.trials
-            for r in trial.reports
-        ]
-        fixed = ["trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint"]
-        fixed += [objective.metric for objective in self.objectives]
-        names = list(dict.fromkeys([*fixed, *(name for row in rows for name in row)]))
-        return pd.DataFrame({name: to_series([row.get(name) for row in rows]) for name in names})
+        The last are what was measured of `tuner.runs.consumption.Consumption`, over all attempts of the trial.
+        """
+        return reports_frame(self.trials, [objective.metric for objective in self.objectives])
 
     def trials_frame(self) -> pd.DataFrame:
         """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint."""

@@ -8,10 +8,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
+from tuner.runs.consumption import COLUMNS, Consumption, consumption_of
 from tuner.runs.csv_codec import decode
 from tuner.runs.events import Compared
 from tuner.runs.failure import Failure
 from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, Failures, Segments, checked, inside, is_id
+from tuner.runs.reports_frame import FIXED
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Segment, Status, Trial
 
@@ -29,8 +31,6 @@ _FREE_BYTES = 2**26
 
 _COLUMNS = ("id", "number", "status", "reason", "rung", "best_step", "seconds", "checkpoint")
 """Of trials.csv."""
-
-_FIXED = ("trial_id", "training_iteration", "time_total_s", "timestamp", "checkpoint")
 
 
 def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
@@ -123,9 +123,10 @@ def read_reports(results: ResultSet, data: bytes) -> None:
         return
     compared = Compared.by(results.spec)
     _check_columns(compared, table)
-    metrics = [name for name in table.column_names if name not in _FIXED]
-    columns = [_values(table[name]) for name in (*_FIXED, *metrics)]
-    for trial_id, step, seconds, timestamp, checkpoint, *values in zip(*columns, strict=True):
+    metrics = [name for name in table.column_names if name not in FIXED and name not in COLUMNS]
+    columns = [_values(table[name]) for name in (*FIXED, *metrics)]
+    consumed = _consumed(table)
+    for i, (trial_id, step, seconds, timestamp, checkpoint, *values) in enumerate(zip(*columns, strict=True)):
         trial = results.get(trial_id)
         if trial is None:
             continue
@@ -140,7 +141,19 @@ def read_reports(results: ResultSet, data: bytes) -> None:
             told = f"{known[wrong]!r} as {wrong}" if wrong in known else f"no {wrong}"
             raise ValueError(f"report {step} of trial {trial_id!r} has {told}, by which reports are compared")
         kept = None if checkpoint is None else inside(checkpoint)
-        trial.reports.append(Report(trial_id, step, seconds, timestamp, known, kept))
+        trial.reports.append(Report(trial_id, step, seconds, timestamp, known, kept, consumed[i] if consumed else None))
+
+
+def _consumed(table: pa.Table) -> list[Consumption | None]:
+    """What was consumed up to each report; empty if the table has no such columns. Raises ValueError."""
+    columns = [name for name in COLUMNS if name in table.column_names]
+    found: list[Consumption | None] = []
+    for row in zip(*(table[name].to_pylist() for name in columns), strict=True):
+        values = zip(columns, row, strict=True)
+        told = {COLUMNS[column]: value for column, value in values if value is not None and value == value}
+        consumed = consumption_of(told) if told else None
+        found.append(found[-1] if found and found[-1] == consumed else consumed)  # many have it in common
+    return found
 
 
 def _unpacked(data: bytes) -> pa.Table:
@@ -179,13 +192,13 @@ def _check_columns(compared: Compared, table: pa.Table) -> None:
     kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
     if len(kinds) < table.num_columns:
         raise ValueError("two columns have the same name")
-    if missing := [name for name in _FIXED if name not in kinds]:
+    if missing := [name for name in FIXED if name not in kinds]:
         raise ValueError(f"it has no column {missing[0]}")
-    numbers = ["training_iteration", "time_total_s", "timestamp", *compared.objectives]
+    numbers = ["training_iteration", "time_total_s", "timestamp", *compared.objectives, *COLUMNS]
     for name, kind in kinds.items():
         if name in ("trial_id", "checkpoint") and not _is_text(kind):
             raise ValueError(f"the column {name} holds {kind}, not text")
-        if name in numbers and not (_is_number(kind) or (name not in _FIXED and pa.types.is_boolean(kind))):
+        if name in numbers and not (_is_number(kind) or (name not in FIXED and pa.types.is_boolean(kind))):
             raise ValueError(f"the column {name} holds {kind}, not numbers")
         if not (_is_text(kind) or _is_number(kind) or pa.types.is_boolean(kind)):
             raise ValueError(f"the column {name} holds {kind}, which is not a metric")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tuner.runs.consumption import Consumption, of_trial
 from tuner.runs.failure import Failure
 from tuner.spec.quantities import counted
 
@@ -32,6 +33,8 @@ class Report:
     metrics: dict[str, Any]
     checkpoint: str | None = None
     """Folder of the checkpoint reported with it, below the run folder; None if there was none."""
+    consumption: Consumption | None = None
+    """What the trial's processes consumed up to it; None if it was not measured."""
 
     def number(self, metric: str) -> float:
         """The value of ``metric``; NaN if it was not reported, or is not a number that a float can hold."""
@@ -108,6 +111,17 @@ class Trial:
     def config_at(self, step: int) -> dict[str, Any]:
         """The configuration in force at report ``step``."""
         return next((s.config for s in reversed(self.segments) if s.after < step), self.config)
+
+    def consumption_before(self, step: int) -> Consumption | None:
+        """What it had consumed when report ``step`` came, with the peaks of reports that this one replaces."""
+        if self.steps >= step:  # it was taken back to a checkpoint
+            return self.consumption
+        return self.reports[-1].consumption if self.reports else None
+
+    @property
+    def consumption(self) -> Consumption:
+        """Of the whole trial: peaks over all its attempts, up to the last report of each."""
+        return of_trial((report.seconds, report.consumption) for report in self.reports)
 
     @property
     def why(self) -> str:

@@ -43,6 +43,8 @@ def reported(report: Report, decision: Decision | Exploit, segment: Segment | No
     what = "exploit" if isinstance(decision, Exploit) else decision.value
     fields = {"trial": report.trial_id, "step": report.step, "seconds": report.seconds, "timestamp": report.timestamp}
     fields |= {"metrics": kept, "checkpoint": report.checkpoint, "decision": what}
+    if report.consumption is not None:
+        fields["consumed"] = report.consumption.named()
     if segment is not None:
         fields["segment"] = {
             "after": segment.after,

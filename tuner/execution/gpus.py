@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -60,3 +61,30 @@ def _read(handles: list[Any]) -> tuple[Gpu, ...]:
             continue
         found.append(Gpu(number, use, memory.used, memory.total))
     return tuple(found)
+
+
+def use_of(uuid: str) -> int | None:
+    """Share of the time in which the GPU of that UUID computed lately, in per cent; None if it does not say."""
+    handle = _handle_of(uuid)
+    if handle is None:
+        return None
+    from ray._private.thirdparty import pynvml
+
+    try:
+        return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except pynvml.NVMLError:  # split with MIG, or lost
+        return None
+
+
+@functools.cache
+def _handle_of(uuid: str) -> Any:
+    """None if there is no such GPU, or no driver."""
+    try:
+        from ray._private.thirdparty import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+    except pynvml.NVMLError:
+        return None

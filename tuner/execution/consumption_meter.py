@@ -1,0 +1,160 @@
+"""Measures what a trial consumes, in its own process: host memory, GPU memory, and the use of its GPUs.
+
+Peaks are those that the kernel and torch keep, and begin anew with each trial, as a process is handed from trial to
+trial. What nobody keeps is looked at every `SAMPLE_S`: processes that the trial started, and the use of the GPUs.
+Numbers of GPUs are torch's: a trial that uses none with torch has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tuner.execution import host_memory
+from tuner.execution.gpus import use_of
+from tuner.runs.consumption import Consumption, gib, of_ranks
+
+CONSUMED = "tuner/consumed"
+"""Key under which a trial's process tells the driver, in a report."""
+
+SAMPLE_S = 1.0
+"""Seconds between two looks. NVML gives a GPU's use over the last second, or less of it."""
+
+
+class OtherRanks(Protocol):
+    """The other processes of a trial."""
+
+    def look(self) -> list[float]:
+        """Asks them; what they told of the use of their GPUs."""
+
+    def known(self) -> Sequence[Consumption] | None:
+        """What each consumed when it was asked last; None while one has not answered yet."""
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """One that this process uses, in bytes."""
+
+    number: int
+    allocated: int
+    peak: int
+    reserved_peak: int
+
+
+class ConsumptionMeter:
+    """Of one process, for one trial after the other."""
+
+    def __init__(self, use: Callable[[str], int | None] = use_of) -> None:
+        self._use = use
+        self._lock = threading.Lock()
+        self.others: OtherRanks | None = None
+        """Where the trial has several processes."""
+        self._begin()
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._knows_peak = host_memory.reset_peak()
+            for gpu in _gpus():
+                sys.modules["torch.cuda"].reset_peak_memory_stats(gpu.number)
+            self._peak = self._gpu_peak = self._reserved_peak = 0
+            self._children = 0
+            self._uses: list[float] = []
+            self.others = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Within, a trial runs in this process."""
+        self._begin()
+        over = threading.Event()
+        # threads of that name may stay when a trial ends: it ends with its next look
+        threading.Thread(target=self._watch, args=(over,), name="ray_consumption", daemon=True).start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                over.set()
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(SAMPLE_S):
+            others = self.others
+            uses = others.look() if others else []
+            self.sample(uses, over)
+
+    def sample(self, uses: Sequence[float] = (), over: threading.Event | None = None) -> None:
+        """Looks at what nobody keeps, unless the trial is ``over``; ``uses`` of GPUs are those of other ranks."""
+        children = host_memory.memory_of_children()
+        own = [use for gpu in _gpus() if (use := self._use(_uuid(gpu.number))) is not None]
+        with self._lock:
+            if over and over.is_set():
+                return
+            self._children = children
+            self._uses += [*own, *uses]
+            self._look()
+
+    def read(self) -> Consumption:
+        """What the trial has consumed by now. The use is that since the last call."""
+        with self._lock:
+            if not host_memory.has_children():
+                self._children = 0
+            own, allocated = self._look()
+            use = round(sum(self._uses) / len(self._uses), 1) if self._uses else None
+            self._uses = []
+            on_gpu = allocated is not None
+            found = Consumption(
+                host_gib=gib(own + self._children),
+                peak_host_gib=gib(self._peak),
+                gpu_gib=gib(allocated) if allocated is not None else None,
+                peak_gpu_gib=gib(self._gpu_peak) if on_gpu else None,
+                peak_gpu_reserved_gib=gib(self._reserved_peak) if on_gpu else None,
+                gpu_use=use,
+            )
+        return self._with_others(found)
+
+    def _with_others(self, own: Consumption) -> Consumption:
+        """Of all ranks; nothing while one of them is not known, as a sum that lacks one is none."""
+        others = self.others
+        if others is None:
+            return own
+        known = others.known()
+        if known is None:
+            others.look()
+            known = others.known()
+        return Consumption() if known is None else of_ranks([own, *known])
+
+    def _look(self) -> tuple[int, int | None]:
+        """Brings the peaks up to date. Returns the bytes of host memory, and those on the GPU that has most."""
+        memory, gpus = host_memory.own_memory(), _gpus()
+        self._peak = max(self._peak, memory.peak if self._knows_peak else 0, memory.resident + self._children)
+        if not gpus:
+            return memory.held, None
+        self._gpu_peak = max(self._gpu_peak, *(gpu.peak for gpu in gpus))  # the trial may reset torch's own
+        self._reserved_peak = max(self._reserved_peak, *(gpu.reserved_peak for gpu in gpus))
+        return memory.held, max(gpu.allocated for gpu in gpus)
+
+
+def _gpus() -> list[_Gpu]:
+    """Those on which this process has had memory since the trial began. Never makes torch start up a GPU."""
+    cuda: Any = sys.modules.get("torch.cuda")
+    is_initialized = getattr(cuda, "is_initialized", None)  # another thread may be importing it
+    if is_initialized is None or not is_initialized():
+        return []
+    found = []
+    for number in range(cuda.device_count()):
+        told = cuda.memory_stats(number)
+        gpu = _Gpu(
+            number,
+            told.get("allocated_bytes.all.current", 0),
+            told.get("allocated_bytes.all.peak", 0),
+            told.get("reserved_bytes.all.peak", 0),
+        )
+        if gpu.peak:
+            found.append(gpu)
+    return found
+
+
+def _uuid(number: int) -> str:
+    return str(sys.modules["torch.cuda"].get_device_properties(number).uuid)

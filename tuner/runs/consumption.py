@@ -1,0 +1,114 @@
+"""What the processes of a trial consumed: host memory, GPU memory, and the use of their GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+GIB = 2**30
+DIGITS = 3
+"""Of a number of GiB, that is about one MiB: what many reports have in common is then kept once."""
+
+PREFIX = "system/"
+"""Of their columns, which no metric of the user's is meant by. MLflow shows such metrics on a tab of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """Of all processes of a trial, up to one of its reports. None: it was not measured, as without a GPU.
+
+    Example:
+        >>> from tuner.runs.consumption import Consumption
+        >>> Consumption(host_gib=1.0, peak_host_gib=2.0).after(Consumption(peak_host_gib=3.0)).peak_host_gib
+        3.0
+    """
+
+    host_gib: float | None = None
+    """Host memory at the report, over all its processes: without pages of files, which the kernel takes back."""
+    peak_host_gib: float | None = None
+    """Most resident host memory in all attempts so far, over all its processes."""
+    gpu_gib: float | None = None
+    """Allocated by torch at the report, on that of its GPUs where it is most."""
+    peak_gpu_gib: float | None = None
+    """Most memory that torch had allocated on one GPU, in all attempts so far."""
+    peak_gpu_reserved_gib: float | None = None
+    """Most memory that torch held on one GPU, its cache included, in all attempts so far."""
+    gpu_use: float | None = None
+    """Mean share of the time since the report before in which its GPUs computed, in per cent, whoever used them."""
+
+    def named(self) -> dict[str, float]:
+        """What was measured, by name."""
+        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+
+    def after(self, before: Consumption | None) -> Consumption:
+        """This one, with the peaks of ``before`` where they are higher; ``before`` itself if it is the same."""
+        if before is None:
+            return self
+        peaks = {name: _most((getattr(self, name), getattr(before, name))) for name in _PEAKS}
+        merged = Consumption(**{name: getattr(self, name) for name in NAMES} | peaks)
+        return before if merged == before else merged
+
+
+NAMES = tuple(field.name for field in fields(Consumption))
+COLUMNS = {f"{PREFIX}{name}": name for name in NAMES}
+"""Of results.parquet, each with its name here."""
+
+_PEAKS = tuple(name for name in NAMES if name.startswith("peak_"))
+
+
+def consumption_of(values: Mapping[str, Any]) -> Consumption:
+    """What a file tells under these names. Raises ValueError if one is not a finite number from 0 on."""
+    for name, value in values.items():
+        if name not in NAMES or type(value) not in (int, float) or not 0 <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}, not what a trial consumed")
+    return Consumption(**{name: float(value) for name, value in values.items()})
+
+
+def of_ranks(ranks: Sequence[Consumption]) -> Consumption:
+    """Of all processes of a trial together, each of which is a rank.
+
+    Host memory is the sum, as the ranks of a node share it. GPU memory is that of the rank that has most, as each has
+    its own GPU. The use is the mean.
+    """
+    found: dict[str, float | None] = {}
+    for name in NAMES:
+        values = [value for rank in ranks if (value := getattr(rank, name)) is not None]
+        if name == "gpu_use":
+            found[name] = round(sum(values) / len(values), 1) if values else None
+        elif "gpu" in name:
+            found[name] = max(values, default=None)
+        else:
+            found[name] = round(sum(values), DIGITS) if values else None
+    return Consumption(**found)
+
+
+def of_trial(reports: Iterable[tuple[float, Consumption | None]]) -> Consumption:
+    """Of a whole trial, from its reports in order, each with the seconds that the trial had run.
+
+    Memory is that at the last report; peaks are over all of them; the use is the mean over the time.
+    """
+    last, before, weighted, time = None, 0.0, 0.0, 0.0
+    for seconds, told in reports:
+        if told is not None:
+            last = told.after(last)
+            if told.gpu_use is not None:
+                weighted += told.gpu_use * max(seconds - before, 0.0)
+                time += max(seconds - before, 0.0)
+        before = seconds
+    if last is None:
+        return Consumption()
+    return Consumption(
+        **{name: getattr(last, name) for name in NAMES if name != "gpu_use"},
+        gpu_use=round(weighted / time, 1) if time else None,
+    )
+
+
+def gib(size: float) -> float:
+    """Bytes in GiB, rounded."""
+    return round(size / GIB, DIGITS)
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
