@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner import run
+from tuner import load_run, run
 from tuner.errors import InputError
 from tuner.runs.results import ResultSet
 
@@ -51,6 +51,19 @@ def test_a_trainable_that_trains_alone_is_told_how_to_use_workers(tmp_path: Path
         search(tmp_path, "alone", {"x": {"grid_search": [1, 2]}})
     assert str(caught.value).startswith("resources.workers: 2 processes called the trainable, and it trained in each")
     assert "distributed.group()" in str(caught.value)
+
+
+@pytest.mark.pairings
+def test_what_a_trial_consumes_is_that_of_all_its_processes(tmp_path: Path) -> None:
+    space = {"how": {"grid_search": ["not at all"]}}
+    for workers in (1, 2):
+        resources = {"workers": workers}
+        params = {"marks": str(tmp_path), "fails": -1}
+        search(tmp_path, "adds", space, f"of {workers}", params=params, resources=resources)
+    one, two = (load_run(tmp_path / f"of {workers}").trials[0] for workers in (1, 2))
+    for together, alone in zip(two.reports, one.reports, strict=True):
+        assert together.consumption.peak_host_gib > 1.7 * alone.consumption.peak_host_gib
+        assert together.consumption.host_gib > 1.7 * alone.consumption.host_gib
 
 
 @pytest.mark.faults

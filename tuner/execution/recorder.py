@@ -23,6 +23,7 @@ from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.search.checkpoint_retention import CheckpointRetention, copy_name
 from tuner.search.control import SearchControl
 from tuner.search.emitted_events import ending, failed_attempt, reported
+from tuner.search.memory_growth import MemoryGrowth
 from tuner.search.recovery import RecoveredSearch
 from tuner.search.snapshot import Snapshot, write_snapshot
 from tuner.search.storage_patience import probe
@@ -84,6 +85,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Of each trial: what its report that is being digested leads to."""
         self._measured: dict[str, Consumption | None] = {}
         """Of each trial: what it had consumed at its report that is being digested."""
+        self._growth = MemoryGrowth(results.section("scheduler").get("time_attr", ""), results.notices)
         self._segments: dict[str, Segment] = {}
         """Of each trial that is being exploited: how it continues."""
 
@@ -125,6 +127,7 @@ class Recorder(Callback):  # type: ignore[misc]
         host = self.hosts.of(trial.temporary_state.ray_actor._actor_id.hex())
         self._write("started", trial=trial.trial_id, host=host)
         self._history.started(trial.trial_id, host)
+        self._growth.started(trial.trial_id)
 
     def set_decision(self, trial_id: str, decision: Decision | Exploit) -> None:
         """Notes the decision on the next report of the trial."""
@@ -160,6 +163,8 @@ class Recorder(Callback):  # type: ignore[misc]
         if segment is not None:
             self.retention.exploited(ours)
         self._make_room()
+        if notice := self._growth.reported(ours, report):
+            self.notify(notice)
         for listener in self._listeners:
             listener.reported(ours, report)
 
@@ -248,6 +253,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self._write("ended", trial=trial.id, status=status, reason=reason, rung=rung)
         self._history.ended(trial.id, status, reason, rung)
         self.state.end(trial.id, status == "failed")
+        self._growth.ended(trial.id)
         self.retention.ended(trial)
         self._make_room()
         for listener in self._listeners:
