@@ -59,8 +59,8 @@ def test_what_a_trial_consumes_is_that_of_all_its_processes(tmp_path: Path) -> N
     for workers in (1, 2):
         resources = {"workers": workers}
         params = {"marks": str(tmp_path), "fails": -1}
-        search(tmp_path, "adds", space, f"of {workers}", params=params, resources=resources)
-    one, two = (load_run(tmp_path / f"of {workers}").trials[0] for workers in (1, 2))
+        search(tmp_path, "adds", space, f"of-{workers}", params=params, resources=resources)
+    one, two = (load_run(tmp_path / f"of-{workers}").trials[0] for workers in (1, 2))
     for together, alone in zip(two.reports, one.reports, strict=True):
         assert together.consumption.peak_host_gib > 1.7 * alone.consumption.peak_host_gib
         assert together.consumption.host_gib > 1.7 * alone.consumption.host_gib

@@ -129,6 +129,20 @@ def test_the_table_of_reports_has_a_column_for_what_was_measured_and_no_other(tm
     assert [name for name in results.frame() if "/" in name] == ["system/host_gib", "system/peak_host_gib"]
 
 
+def test_trials_csv_has_the_peaks_and_the_use_of_each_trial_where_they_are_known(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "run")
+    for told in (Consumption(1.0, 2.0), None, ON_GPU):
+        made = trial(results, 0.5)
+        made.reports[0] = Report(**fields_of(made.reports[0]) | {"consumption": told})
+    results.save()
+    written = pd.read_csv(tmp_path / "run/trials.csv", dtype=str, keep_default_na=False)
+    assert list(written)[-3:] == ["peak_host_gib", "peak_gpu_gib", "gpu_use"]
+    assert written.iloc[:, -3:].to_numpy().tolist() == [["2.0", "", ""], ["", "", ""], ["2.0", "1.0", "80.0"]]
+    assert list(results.trials_frame()["gpu_use"].fillna(-1)) == [-1, -1, 80.0]
+    del results.trials[2]
+    assert list(results.trials_frame())[-2:] == ["checkpoint", "peak_host_gib"]
+
+
 def fields_of(told: Report) -> dict[str, Any]:
     return {name: getattr(told, name) for name in Report.__dataclass_fields__}
 

@@ -9,6 +9,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from tuner.runs.consumption import PREFIX
 from tuner.runs.results import ResultSet
 from tuner.tracking.backends.base import step_of
 
@@ -39,12 +40,13 @@ def children(uri: str) -> dict[str, Run]:
 
 
 def held(uri: str) -> Rows:
-    """All metrics of all trials."""
+    """All metrics of all trials that these reported themselves."""
     client = MlflowClient(uri)
     return Counter(
         (trial, metric.step, name, _cell(metric.value))
         for trial, run in children(uri).items()
         for name in run.data.metrics
+        if not name.startswith(PREFIX)
         for metric in client.get_metric_history(run.info.run_id, name)
     )
 

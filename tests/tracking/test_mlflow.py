@@ -15,6 +15,7 @@ from tests.tracking.held import children, held, parent, recorded, runs
 from tests.tracking.made_up import made_up_run, made_up_trial, report
 from tuner.errors import EnvironmentFailure
 from tuner.experiment.tracking import MlflowTracking
+from tuner.runs.consumption import Consumption
 from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Segment
@@ -52,6 +53,32 @@ def test_a_trial_is_a_nested_run_with_its_configuration_and_metrics(results: Res
     assert child.data.tags["best_acc"] == "0.3"
     assert parent(database).data.metrics == {"best_acc": 0.3}
     assert parent(database).info.run_name == "run"
+
+
+def test_what_a_trial_consumed_is_there_where_it_changed(
+    results: ResultSet, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.tracking.backends.mlflow._METRICS", 3)  # so that a trial takes several calls
+    trial = made_up_trial(results, 0.1, 0.2, 0.3, 0.4)
+    consumed = [None, Consumption(1.0, 2.0), Consumption(1.5, 2.0), Consumption(1.5, 2.5, gpu_use=40.0)]
+    trial.reports = [replace(r, consumption=told) for r, told in zip(trial.reports, consumed, strict=True)]
+    for _ in range(2):
+        send(results)
+        (child,) = children(database).values()
+        found = {
+            name.removeprefix("system/"): [
+                (metric.step, metric.value)
+                for metric in MlflowClient(database).get_metric_history(child.info.run_id, name)
+            ]
+            for name in child.data.metrics
+            if name.startswith("system/")
+        }
+        assert found == {
+            "host_gib": [(2, 1.0), (3, 1.5)],
+            "peak_host_gib": [(2, 2.0), (4, 2.5)],
+            "gpu_use": [(4, 40.0)],
+        }
+    assert held(database) == recorded(results)
 
 
 def test_what_is_there_is_not_sent_again_by_another_process(results: ResultSet, database: str) -> None:

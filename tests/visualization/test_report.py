@@ -8,6 +8,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from tests.benchmarks.made_up_run import SPEC, made_up_run
 from tuner.cli import cli
 from tuner.errors import TunerError
+from tuner.runs.consumption import Consumption
 from tuner.runs.failure import Failure
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import load_latest
@@ -74,6 +76,36 @@ def section(text: str, name: str) -> str:
     found = re.search(rf'<section data-part="{name}">.*?</section>', text, re.S)
     assert found, name
     return found[0]
+
+
+def test_what_trials_consumed_is_in_the_summary_and_in_the_table_of_trials(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r")
+    told = [Consumption(1.0, 2.0), Consumption(1.0, 3.5, 0.5, 1.5, 1.75, 80.0), None]
+    for i, consumed in enumerate(told):
+        made = add(results, 0.5 + 0.1 * i)
+        made.reports[0] = replace(made.reports[0], consumption=consumed)
+    text = page(results)
+    summary = section(text, "summary")
+    assert "host memory: at most 3.5 GiB, trial #2 (id2)" in summary
+    assert "GPU memory: at most 1.5 GiB, trial #2 (id2); with torch&#x27;s cache at most 1.75 GiB" in summary
+    assert "GPU use: 80% of trial time" in summary
+    head, *rows = re.findall(r"<tr>.*?</tr>", section(text, "trials"), re.S)
+    titles = re.findall(r"<button>(.*?)</button>", head)
+    where = titles.index("peak_host_gib")
+    assert titles[where - 1 : where + 3] == ["seconds", "peak_host_gib", "peak_gpu_gib", "gpu_use"]
+    cells = [re.findall(r"<td.*?>(.*?)</td>", row)[where : where + 3] for row in rows]
+    assert cells == [["", "", ""], ["3.5", "1.5", "80"], ["2", "", ""]]
+
+
+def test_what_was_not_measured_is_not_in_the_page(tmp_path: Path) -> None:
+    results = new_run(tmp_path / "r")
+    made = add(results, 0.5)
+    assert "GiB" not in section(page(results), "summary")
+    made.reports[0] = replace(made.reports[0], consumption=Consumption(1.0, 2.0))
+    text = page(results)
+    assert "host memory: at most 2 GiB" in section(text, "summary")
+    assert "GPU" not in section(text, "summary")
+    assert "gpu_use" not in section(text, "trials")
 
 
 @pytest.fixture(scope="module")

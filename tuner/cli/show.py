@@ -43,6 +43,7 @@ def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
                 "host": t.host,
                 "failures": [asdict(failure) for failure in t.failures],
                 "micro_batch": t.micro_batch,
+                "consumption": t.consumption.named(),
                 "config": t.config,
             }
             for t in results.trials

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +24,8 @@ CONSUMED = "tuner/consumed"
 
 SAMPLE_S = 1.0
 """Seconds between two looks. NVML gives a GPU's use over the last second, or less of it."""
+SAMPLE_SHARE = 0.01
+"""Of a core that looks may take: the kernel goes through all pages of the processes that a trial started."""
 
 
 class OtherRanks(Protocol):
@@ -79,10 +82,13 @@ class ConsumptionMeter:
                 over.set()
 
     def _watch(self, over: threading.Event) -> None:
-        while not over.wait(SAMPLE_S):
+        pause = SAMPLE_S
+        while not over.wait(pause):
             others = self.others
             uses = others.look() if others else []
+            began = time.thread_time()
             self.sample(uses, over)
+            pause = max(SAMPLE_S, (time.thread_time() - began) / SAMPLE_SHARE)
 
     def sample(self, uses: Sequence[float] = (), over: threading.Event | None = None) -> None:
         """Looks at what nobody keeps, unless the trial is ``over``; ``uses`` of GPUs are those of other ranks."""

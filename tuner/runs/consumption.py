@@ -55,6 +55,9 @@ NAMES = tuple(field.name for field in fields(Consumption))
 COLUMNS = {f"{PREFIX}{name}": name for name in NAMES}
 """Of results.parquet, each with its name here."""
 
+OF_TRIAL = ("peak_host_gib", "peak_gpu_gib", "gpu_use")
+"""What trials.csv and the report have of each trial."""
+
 _PEAKS = tuple(name for name in NAMES if name.startswith("peak_"))
 
 
@@ -89,18 +92,24 @@ def of_trial(reports: Iterable[tuple[float, Consumption | None]]) -> Consumption
 
     Memory is that at the last report; peaks are over all of them; the use is the mean over the time.
     """
-    last, before, weighted, time = None, 0.0, 0.0, 0.0
+    found: list[Consumption] = []
+    before, weighted, time = 0.0, 0.0, 0.0
     for seconds, told in reports:
         if told is not None:
-            last = told.after(last)
+            if not found or told is not found[-1]:
+                found.append(told)
             if told.gpu_use is not None:
                 weighted += told.gpu_use * max(seconds - before, 0.0)
                 time += max(seconds - before, 0.0)
         before = seconds
-    if last is None:
+    if not found:
         return Consumption()
     return Consumption(
-        **{name: getattr(last, name) for name in NAMES if name != "gpu_use"},
+        host_gib=found[-1].host_gib,
+        peak_host_gib=_most(told.peak_host_gib for told in found),
+        gpu_gib=found[-1].gpu_gib,
+        peak_gpu_gib=_most(told.peak_gpu_gib for told in found),
+        peak_gpu_reserved_gib=_most(told.peak_gpu_reserved_gib for told in found),
         gpu_use=round(weighted / time, 1) if time else None,
     )
 

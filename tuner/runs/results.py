@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tuner.runs.consumption import OF_TRIAL
 from tuner.runs.csv_codec import encode
 from tuner.runs.reports_frame import reports_frame
 from tuner.runs.trial import Report, Segment, Status, Trial
@@ -243,15 +244,20 @@ class ResultSet:
         return reports_frame(self.trials, [objective.metric for objective in self.objectives])
 
     def trials_frame(self) -> pd.DataFrame:
-        """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint."""
+        """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint.
+
+        And `OF_TRIAL`, where it was measured of any.
+        """
         import pandas as pd
 
-        left_out = ("rung", "log", "failures", "micro_batch")
         rows = [self._row(trial) for trial in self.trials]
+        left_out = ["rung", "log", "failures", "micro_batch"]
+        left_out += [name for name in OF_TRIAL if all(row[name] is None for row in rows)]
         return pd.DataFrame([{name: row[name] for name in row if name not in left_out} for row in rows])
 
     def _row(self, trial: Trial) -> dict[str, Any]:
         """What trials.csv says of a trial, as values."""
+        consumed = trial.consumption
         best = self.values(trial.best) if trial.best else {}
         return {
             "id": trial.id,
@@ -269,6 +275,7 @@ class ResultSet:
             "log": f"{RAY}/{trial.id}/{TRIAL_LOG}",
             "failures": len(trial.failures),
             "micro_batch": trial.micro_batch,
+            **{name: getattr(consumed, name) for name in OF_TRIAL},
         }
 
     def save(self) -> None:
@@ -290,10 +297,11 @@ class ResultSet:
         tail = ["best_step", "steps", "seconds", "host", "checkpoint", "log"]
         tail += ["failures"] * any(t.failures for t in self.trials)
         tail += ["micro_batch"] * any(t.micro_batch for t in self.trials)
+        rows = [self._row(t) for t in self.trials]
+        tail += [name for name in OF_TRIAL if any(row[name] is not None for row in rows)]
         writer = csv.DictWriter(text, [*head, *best, *tail], lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
-        for t in self.trials:
-            row = self._row(t)
+        for t, row in zip(self.trials, rows, strict=True):
             row |= {name: encode(value) for name, value in row.items() if name.startswith("config.")}
             row |= {"reason": encode(t.reason) if t.reason else "", "seconds": round(t.seconds, 3)}
             writer.writerow(row)

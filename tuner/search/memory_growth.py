@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tuner.runs.trial import Report, Trial
 
@@ -56,7 +57,7 @@ class _Course:
         if len(self.latest) <= RISES:
             return False
         values = [held for _, held in self.latest]
-        rises = [after - before for before, after in zip(values, values[1:], strict=False)]
+        rises = [after - before for before, after in pairwise(values)]
         mean, grown = sum(rises) / RISES, values[-1] - self.first
         since_warm_up = grown / (self.number - WARM_UP - 1)
         return (

@@ -8,6 +8,7 @@ from html import escape
 
 from tuner.plan.cluster import format_resources
 from tuner.redaction import redacted_argv
+from tuner.runs.consumption import OF_TRIAL
 from tuner.runs.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
@@ -22,6 +23,7 @@ from tuner.visualization.summary import ranked, state, summarize
 from tuner.visualization.text_tables import (
     best_command,
     config_lines,
+    consumption_lines,
     failed_attempts,
     first_rung_line,
     objectives_line,
@@ -79,7 +81,7 @@ def _summary(results: ResultSet, told: Timeline) -> Section:
     first, *rest = summarize(results)
     learned = [_saved(results), first_rung_line(results)] if told.is_whole else []
     counts = [status_line(results), failed_attempts(results), *learned]
-    lines = [state(results, elapsed), *filter(None, counts)]
+    lines = [state(results, elapsed), *filter(None, counts), *consumption_lines(results)]
     return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))
 
 
@@ -231,13 +233,17 @@ def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
     metrics = [objective.metric for objective in results.objectives]
     shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
     where = ["host"] if len({trial.host for trial in trials if trial.host}) > 1 else []
-    rows: list[list[object]] = [["#", "trial", "status", *shown, "steps", "seconds", *where, *names, "why it ended"]]
+    consumed = {trial.id: trial.consumption.named() for trial in trials}
+    measured = [name for name in OF_TRIAL if any(name in told for told in consumed.values())]
+    middle = ["steps", "seconds", *measured, *where, *names]
+    rows: list[list[object]] = [["#", "trial", "status", *shown, *middle, "why it ended"]]
     for trial in trials:
         values = results.values(trial.best) if trial.best else {}
         cells = [_plain(configs[trial.id].get(name)) for name in names]
         fixed = [trial.number, trial.id, trial.status, *(values.get(metric) for metric in metrics)]
         host = [trial.host for _ in where]
-        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *host, *cells, trial.why])
+        told = [consumed[trial.id].get(name) for name in measured]
+        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *told, *host, *cells, trial.why])
     return rows
 
 

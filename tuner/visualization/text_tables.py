@@ -177,6 +177,29 @@ def failed_attempts(results: ResultSet) -> str:
     return f"failed attempts: {kinds.total()} ({', '.join(f'{n} {k}' for k, n in kinds.most_common())})"
 
 
+def consumption_lines(results: ResultSet) -> list[str]:
+    """What trials needed at most, and how much GPUs computed; a line for each that was measured."""
+    told = [(trial, trial.consumption) for trial in results.trials]
+    lines = []
+    host = max(((c.peak_host_gib, t) for t, c in told if c.peak_host_gib is not None), key=_first, default=None)
+    if host:
+        lines.append(f"host memory: at most {host[0]:.3g} GiB, trial {host[1].label}")
+    gpu = max(((c.peak_gpu_gib, t) for t, c in told if c.peak_gpu_gib is not None), key=_first, default=None)
+    if gpu:
+        held = max(c.peak_gpu_reserved_gib or 0.0 for _, c in told)
+        lines.append(
+            f"GPU memory: at most {gpu[0]:.3g} GiB, trial {gpu[1].label}; with torch's cache at most {held:.3g} GiB"
+        )
+    uses = [(t.seconds, c.gpu_use) for t, c in told if c.gpu_use is not None]
+    if time := sum(seconds for seconds, _ in uses):
+        lines.append(f"GPU use: {sum(seconds * use for seconds, use in uses) / time:.0f}% of trial time")
+    return lines
+
+
+def _first(pair: tuple[float, Trial]) -> float:
+    return pair[0]
+
+
 def _reached(results: ResultSet, trial: Trial) -> str:
     assert trial.best is not None
     values = ", ".join(f"{metric} {value:.6g}" for metric, value in results.values(trial.best).items())

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import redacted, with_password
+from tuner.runs.consumption import PREFIX, Consumption
 from tuner.runs.results import BEST, EXPERIMENT, REPORT, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat, merge
@@ -165,13 +166,16 @@ class MlflowBackend(TrackingBackend):
         while held.reports < len(trial.reports):
             batch: list[Metric] = []
             upto = held.reports
+            before = trial.reports[upto - 1].consumption if upto else None
             for report in trial.reports[held.reports :]:
                 at, step = int(1000 * report.timestamp), step_of(results, report)
-                new = [Metric(_plain(name), value, at, step) for name, value in numbers(report).items()]
+                values = numbers(report) | _changed(before, report.consumption)
+                new = [Metric(_plain(name), value, at, step) for name, value in values.items()]
                 if batch and len(batch) + len(new) > _METRICS:
                     break
                 batch += new
                 upto += 1
+                before = report.consumption
             told = digest(trial.reports[:upto])
             for start in range(0, len(batch) - _METRICS, _METRICS):  # one report with more than a call takes
                 self._client.log_batch(held.run, metrics=batch[start : start + _METRICS])
@@ -322,6 +326,12 @@ def _trial_tags(results: ResultSet, trial: Trial) -> dict[str, str]:
         told = [{"trial": t.id, "after": s.after, "until": end, "config": s.config} for t, s, end in schedule]
         tags["schedule"] = json.dumps(told, default=repr)
     return tags
+
+
+def _changed(before: Consumption | None, now: Consumption | None) -> dict[str, float]:
+    """What was consumed, where it is not as at the report before; MLflow has a tab for metrics of these names."""
+    known, told = before.named() if before else {}, now.named() if now else {}
+    return {f"{PREFIX}{name}": value for name, value in told.items() if known.get(name) != value}
 
 
 def _params(config: dict[str, Any]) -> dict[str, str]:
