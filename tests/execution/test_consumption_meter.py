@@ -208,8 +208,10 @@ def test_with_other_ranks_it_is_all_of_them_or_nothing() -> None:
         assert ranks.asked == 1  # the first report does not wait for the next look
         assert told.host_gib == pytest.approx(own.host_gib + 1.0, abs=0.05)
         assert told.peak_host_gib == pytest.approx(own.peak_host_gib + 2.0, abs=0.05)
-        meter.others = FakeRanks(None)
-        assert meter.read() == Consumption()
+    with meter.running():
+        meter.others = silent = FakeRanks(None)
+        assert [meter.read() for _ in range(3)] == [Consumption()] * 3
+        assert silent.asked == 1
 
 
 def test_it_looks_while_the_trial_runs_and_not_after(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> None:

@@ -1,7 +1,8 @@
 """Measures what a trial consumes, in its own process: host memory, GPU memory, and the use of its GPUs.
 
 Peaks are those that the kernel and torch keep, and begin anew with each trial, as a process is handed from trial to
-trial. What nobody keeps is looked at every `SAMPLE_S`: processes that the trial started, and the use of the GPUs.
+trial. Nobody keeps the memory of processes that the trial started, nor the use of GPUs: they are read every
+`SAMPLE_S`.
 Numbers of GPUs are torch's: a trial that uses none with torch has none.
 """
 
@@ -55,7 +56,7 @@ class ConsumptionMeter:
         self._use = use
         self._lock = threading.Lock()
         self.others: OtherRanks | None = None
-        """Where the trial has several processes."""
+        """None if the trial has one process."""
         self._begin()
 
     def _begin(self) -> None:
@@ -67,6 +68,7 @@ class ConsumptionMeter:
             self._children = 0
             self._uses: list[float] = []
             self.others = None
+            self._has_waited = False
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -126,7 +128,8 @@ class ConsumptionMeter:
         if others is None:
             return own
         known = others.known()
-        if known is None:
+        if known is None and not self._has_waited:
+            self._has_waited = True  # once: a report must not wait for a rank that never answers
             others.look()
             known = others.known()
         return Consumption() if known is None else of_ranks([own, *known])

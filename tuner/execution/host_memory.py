@@ -1,8 +1,8 @@
-"""Host memory of this process and of those that it started, from Linux's ``/proc``; elsewhere what psutil knows.
+"""Host memory of this process and of its child processes, from Linux's ``/proc``; elsewhere what psutil knows.
 
 The peak is the kernel's own (VmHWM), so that nothing is missed between two looks. It counts from the start of the
-process, which may have run other trials: `reset_peak` begins it anew (``clear_refs``, which a process may write of
-itself, in a container too).
+process, which may have run other trials: `reset_peak` begins it anew. It writes the process's own ``clear_refs``, which
+needs no privilege and works in a container.
 """
 
 from __future__ import annotations

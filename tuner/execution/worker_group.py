@@ -78,7 +78,7 @@ class Rank:
         self._meter = ConsumptionMeter()
 
     def consumed(self) -> Consumption:
-        """What it has consumed by now; called while `run` runs, in another thread."""
+        """Its consumption by now; called while `run` runs, in another thread."""
         self._meter.sample()
         return self._meter.read()
 

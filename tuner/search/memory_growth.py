@@ -29,8 +29,8 @@ GROWS = " memory grows by "
 """In the notice, by which a resumed search knows that it was given."""
 
 _KEPT = (
-    "if training does not need more with time, look for tensors that are kept from step to step, such as a loss that "
-    "is added up or put in a list with its graph (use loss.item()), or outputs that are collected without .detach()"
+    "look for tensors that are kept from step to step: a loss that is added up or listed with its graph (use "
+    "loss.item()), or outputs that are collected without .detach()"
 )
 
 

@@ -329,7 +329,7 @@ def _trial_tags(results: ResultSet, trial: Trial) -> dict[str, str]:
 
 
 def _changed(before: Consumption | None, now: Consumption | None) -> dict[str, float]:
-    """What was consumed, where it is not as at the report before; MLflow has a tab for metrics of these names."""
+    """The consumption that differs from that at the report before; MLflow has a tab for metrics of these names."""
     known, told = before.named() if before else {}, now.named() if now else {}
     return {f"{PREFIX}{name}": value for name, value in told.items() if known.get(name) != value}
 
