@@ -23,9 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tuner.display.gpus import READ_EVERY_S, Gpus  # noqa: E402
-
 from tuner import run  # noqa: E402
+from tuner.execution.gpus import READ_EVERY_S, Gpus  # noqa: E402
 
 SHARES = (1.0, 0.25)
 

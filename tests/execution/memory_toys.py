@@ -21,13 +21,12 @@ def needs(config: dict) -> None:
     """Ten epochs; ``what`` says how they use memory."""
     what, kept = config["what"], []
     for epoch in range(resumed_step() + 1, 11):
-        if what == "keeps":
-            kept.append(block(32))
-        elif what == "peaks once, then fails" and epoch == 1:
-            block(300)
-        elif what == "peaks once, then fails" and epoch == 3 and not Path(config["mark"]).exists():
-            Path(config["mark"]).touch()
+        mark = Path(f"{config['mark']} {what}")
+        if "fails" in what and epoch == 3 and not mark.exists():
+            mark.touch()
             os._exit(1)
-        else:
-            block(32)
+        made = block(300 if "peaks" in what and epoch == 1 else 32)
+        if "keeps" in what:
+            kept.append(made)
+        del made
         report({"epoch": epoch, "score": float(epoch), "pid_": os.getpid()}, epoch)

@@ -12,6 +12,7 @@ from tests.execution.test_run import search
 from tuner import load_run
 from tuner.runs.consumption import COLUMNS
 from tuner.runs.results import ResultSet
+from tuner.search.memory_growth import RISES, WARM_UP
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -54,8 +55,17 @@ def test_each_trial_has_its_own_peak_and_one_that_keeps_memory_is_named(tmp_path
 
 
 @pytest.mark.pairings
+def test_growth_counts_from_the_start_of_each_attempt(tmp_path: Path) -> None:
+    results = one_after_the_other(tmp_path, "keeps, and fails")
+    (trial,) = results.trials
+    assert (trial.steps, len(trial.failures)) == (10, 1)
+    assert WARM_UP + RISES == 10 - 2  # the second attempt has one report too few, all ten would do
+    assert not results.notices
+
+
+@pytest.mark.pairings
 def test_a_peak_is_over_all_attempts_of_a_trial(tmp_path: Path) -> None:
-    results = one_after_the_other(tmp_path, "drops", "peaks once, then fails")
+    results = one_after_the_other(tmp_path, "drops", "peaks, and fails")
     drops, fails = results.trials
     assert len(fails.failures) == 1
     assert len({report.metrics["pid_"] for report in fails.reports}) == 2

@@ -65,6 +65,7 @@ COURSES: dict[str, Callable[[int], float]] = {
     "a jump": lambda k: 4.0 + 3.0 * (k > 12),
     "small in comparison": lambda k: 40.0 + 0.01 * k,
     "a few MiB": lambda k: 0.1 + 0.001 * k,
+    "fast at first, then hardly": lambda k: 4.0 + 0.5 * min(k, 5) + 0.001 * k,
     "falls": lambda k: 9.0 - 0.1 * k,
 }
 
