@@ -14,6 +14,7 @@ import tuner
 from tests.one_trial import run_trial
 from tuner.errors import InputError
 from tuner.trainable.arguments import argv, of_argparse
+from tuner.trainable.constants import constants
 from tuner.trainable.script import ScriptError
 from tuner.trainable.trainable import Trainable, load_trainable
 
@@ -360,3 +361,106 @@ def test_a_search_from_python_takes_a_script(user_folder: Path) -> None:
     assert "train.py" in str(search.plan())
     with pytest.raises(InputError, match="has no such argument"):
         tuner.Search("train.py", {"lrr": {"uniform": [0, 1]}}, objective=tuner.minimize("loss")).plan()
+
+
+# --- constants ---------------------------------------------------------------------------------------------------
+
+
+CONSTANTS = """
+import argparse
+
+import tuner
+
+LEARNING_RATE = 0.1
+HIDDEN: int = 64
+OPTIMIZER = "sgd"
+NESTEROV = False
+STEPS = HIDDEN * 2
+TWICE = 1
+TWICE = 2
+LAYERS = [1, 2]
+lower = 3
+if HIDDEN:
+    BRANCH = 1
+
+
+def change():
+    global CHANGED
+    CHANGED = 2
+
+
+CHANGED = 1
+print(LEARNING_RATE, HIDDEN, OPTIMIZER, NESTEROV, STEPS, CHANGED)
+"""
+
+
+def test_a_parameter_in_capitals_sets_a_constant_of_the_script(
+    user_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainable = script(user_folder, CONSTANTS)
+    config = {"LEARNING_RATE": 1, "HIDDEN": 16, "OPTIMIZER": None, "NESTEROV": True}
+    assert call(trainable, config, capsys) == "1.0 16 sgd True 32 1"
+    assert call(trainable, {}, capsys) == "0.1 64 sgd False 128 1"
+    assert (user_folder / "train.py").read_text() == CONSTANTS
+
+
+def test_only_a_constant_with_one_literal_value_can_be_set() -> None:
+    assert list(constants(CONSTANTS)) == ["LEARNING_RATE", "HIDDEN", "OPTIMIZER", "NESTEROV"]
+    found = constants("A = -0.5\nB = A = 1\nC: int\nD = 1\nimport x as D\nE = 1\nE += 1\nF, G = 1, 2\nH = None\nI = 2")
+    assert list(found) == ["I"]
+    assert constants("A = -0.5")["A"].value == -0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"LEARNING_RATE": "x"}, "must be a finite number, not 'x': train.py has LEARNING_RATE = 0.1 (line 6)"),
+        ({"LEARNING_RATE": float("nan")}, "must be a finite number, not nan: "),
+        ({"HIDDEN": 0.5}, "must be an integer, not 0.5: train.py has HIDDEN = 64 (line 7); write HIDDEN = 64.0 there"),
+        ({"HIDDEN": True}, "must be an integer, not True: "),
+        ({"NESTEROV": 1}, "must be true or false, not 1: "),
+        ({"OPTIMIZER": 3}, "must be a text, not 3: "),
+        ({"LEARNING_RAT": 0.1}, "train.py has no such constant; allowed: LEARNING_RATE, HIDDEN,"),
+        ({"STEPS": 3}, "train.py has no such constant; "),
+        ({"lr": 0.1}, ""),  # an argument, which the script may read itself
+    ],
+)
+def test_a_wrong_constant_is_found_without_running_the_script(
+    user_folder: Path, given: dict[str, Any], message: str
+) -> None:
+    trainable = script(user_folder, "raise SystemExit('it ran')\n" + CONSTANTS.lstrip())
+    found = config_problems(trainable, **given)
+    assert [text.startswith(message) for text in found.values()] == [True] * bool(message)
+
+
+def test_arguments_and_constants_of_one_script(user_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    import argparse
+    WIDTH = 8
+    DEPTH = 2
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--WIDTH", type=int, default=WIDTH)
+    arguments = parser.parse_args()
+    print(arguments.lr, arguments.WIDTH, WIDTH, DEPTH)
+    """
+    trainable = script(user_folder, text)
+    config = {"lr": 0.5, "WIDTH": 16, "DEPTH": 3}
+    assert config_problems(trainable, **config) == {}
+    assert call(trainable, config, capsys) == "0.5 16 8 3"
+    found = config_problems(trainable, DEPHT=3)
+    assert found["DEPHT"].startswith("train.py has no such argument or constant; allowed: lr, WIDTH, DEPTH")
+    assert found["DEPHT"].endswith("did you mean 'DEPTH'?")
+
+
+def test_an_error_in_a_script_with_constants_names_its_line(user_folder: Path) -> None:
+    trainable = script(user_folder, "RATE = 1.0\n\n1 / (RATE - 0.5)")
+    with pytest.raises(ZeroDivisionError) as raised:
+        trainable.train({"RATE": 0.5})
+    assert (raised.traceback[-1].path, raised.traceback[-1].lineno + 1) == (user_folder / "train.py", 3)
+
+
+def test_constants_are_set_in_a_trial(user_folder: Path) -> None:
+    (user_folder / "train.py").write_text("import tuner\nRATE = 0.5\ntuner.report(loss=RATE)\n")
+    reports, failure = run_trial(user_folder, "train.py", {"RATE": 0.25})
+    assert (reports, failure) == ([{"loss": 0.25}], "")

@@ -1,4 +1,4 @@
-"""A plain script as a trainable: the configuration becomes its command-line arguments."""
+"""A plain script as a trainable: the configuration becomes its command-line arguments, and constants of the script."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import ast
 import contextlib
 import functools
-import runpy
 import sys
 import tokenize
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from tuner.errors import InputError, did_you_mean
 from tuner.spec.configuration import flat
 from tuner.spec.user_imports import find_file
 from tuner.trainable.arguments import Argument, argv, find, of_argparse, of_click
+from tuner.trainable.constants import compiled, constants
 from tuner.trainable.declared import Declared, Rejected, declared
 
 
@@ -60,14 +61,22 @@ class Script:
         Raises what the script raises, and ScriptError if it exits with another status than 0.
         """
         values, last = list(flat(config)), list[str]()
-        with _as_main(self.file, argv(values)), _arguments(values, last):
+        set_here = {name: value for name, value in values if self._is_constant(name)}
+        values = [(name, value) for name, value in values if name not in set_here]
+        code = compiled(self.source, self.file, set_here)
+        with _as_main(self.file, argv(values)) as main, _arguments(values, last):
             try:
-                runpy.run_path(str(self.file), run_name="__main__")
+                exec(code, vars(main))
             except SystemExit as end:
                 if _is_of_the_trial(end):
                     raise
                 if problem := self._problem(end.code, last):
                     raise ScriptError(problem) from None
+
+    def _is_constant(self, name: str) -> bool:
+        """Whether the parameter ``name`` sets a constant. An argument of that very name comes first."""
+        parser = declared(self.source) if name in constants(self.source) else None
+        return name in constants(self.source) and not (parser and find(name, of_argparse(parser)))
 
     def _problem(self, code: object, last: Sequence[str]) -> str:
         """Why the script exited; empty if all is well."""
@@ -79,33 +88,37 @@ class Script:
 
     def config_problems(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
         """Reasons in the script's text to refuse ``config``: (path of the parameter, message)."""
-        parser = declared(self.source)
-        if parser is None:
-            return []
-        arguments, found, given = of_argparse(parser), [], set()
+        parser, found, given = declared(self.source), [], set()
+        arguments = of_argparse(parser) if parser else []
         for name, value in flat(config):
             argument = find(name, arguments)
             given.add(argument.shown if argument else "")
-            if message := _complaint(self.file.name, parser, arguments, argument, name, value):
+            if message := self._complaint(parser, arguments, argument, name, value):
                 found.append((tuple(name.split(".")), message))
         found += [
             ((name,), f"required by {self.file.name}, but neither in params nor in search_space")
-            for name in parser.required
+            for name in (parser.required if parser else ())
             if name not in given
         ]
         return found
 
-
-def _complaint(
-    script: str, parser: Declared, arguments: list[Argument], argument: Argument | None, name: str, value: Any
-) -> str:
-    if argument is None:
-        return f"{script} has no such argument; {did_you_mean(name, [known.shown for known in arguments])}"
-    try:
-        parser.parse_args(argv([(name, value)], arguments))
-    except Rejected as error:
-        return f"{script} refuses it: {error}"
-    return ""
+    def _complaint(
+        self, parser: Declared | None, arguments: list[Argument], argument: Argument | None, name: str, value: Any
+    ) -> str:
+        known, script = constants(self.source), self.file.name
+        if argument is None and name in known:
+            return known[name].complaint(script, value)
+        if parser is None:  # its arguments are not known; but one in capitals is rather a constant that is misspelled
+            return f"{script} has no such constant; {did_you_mean(name, [*known])}" if known and name.isupper() else ""
+        if argument is None:
+            kind = "argument or constant" if known else "argument"
+            allowed = [*dict.fromkeys([*(one.shown for one in arguments), *known])]
+            return f"{script} has no such {kind}; {did_you_mean(name, allowed)}"
+        try:
+            parser.parse_args(argv([(name, value)], arguments))
+        except Rejected as error:
+            return f"{script} refuses it: {error}"
+        return ""
 
 
 def _is_of_the_trial(end: SystemExit) -> bool:
@@ -118,15 +131,18 @@ def _is_of_the_trial(end: SystemExit) -> bool:
 
 
 @contextlib.contextmanager
-def _as_main(file: Path, arguments: list[str]) -> Iterator[None]:
-    """Within, the command line is that of the script ``file``, and Python looks for modules in its folder first."""
-    path, before = list(sys.path), list(sys.argv)
+def _as_main(file: Path, arguments: list[str]) -> Iterator[types.ModuleType]:
+    """Within, a new ``__main__`` is the script ``file``, with its command line; Python looks in its folder first."""
+    path, before, known = list(sys.path), list(sys.argv), sys.modules["__main__"]
+    main = types.ModuleType("__main__")
+    main.__file__ = str(file)
     sys.path.insert(0, str(file.parent))
     sys.argv[:] = [str(file), *arguments]
+    sys.modules["__main__"] = main
     try:
-        yield
+        yield main
     finally:
-        sys.path[:], sys.argv[:] = path, before
+        sys.path[:], sys.argv[:], sys.modules["__main__"] = path, before, known
 
 
 @contextlib.contextmanager
