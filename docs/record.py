@@ -44,6 +44,9 @@ resources: {cpu: 1, gpu: 0}
 """
 
 
+_PAGE_WITH_SCRIPT = ROOT / "docs" / "how-to" / "start-a-project.md"
+
+
 @dataclass(frozen=True)
 class Command:
     """A command line, and how much of what it prints is kept."""
@@ -68,6 +71,13 @@ def _write_flaky(folder: Path) -> None:
 
 def _write_missing(folder: Path) -> None:
     (folder / "train.txt").write_text("1")
+
+
+def _write_script(folder: Path) -> None:
+    """The script that the page shows."""
+    found = re.search(r"^```python\n(# train\.py\n.*?)^```", _PAGE_WITH_SCRIPT.read_text(), re.M | re.S)
+    assert found is not None
+    (folder / "train.py").write_text(found[1])
 
 
 _QUICKSTART = Command("tuner run experiments/quickstart.yaml --name q", head=6, tail=8)
@@ -110,6 +120,14 @@ SESSIONS: dict[str, list[list[Step]]] = {
         [Command("tuner run flaky.yaml --name f", head=0, tail=6)],
         [_write_missing],
         [Command("tuner retry f", head=0, tail=5)],
+    ],
+    "init_script": [
+        [_write_script],
+        [
+            Command("tuner init --from train.py"),
+            Command("cat search.yaml"),
+            Command("tuner run search.yaml --name s", head=2, tail=4),
+        ],
     ],
     "objectives": [
         [

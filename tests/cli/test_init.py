@@ -47,6 +47,97 @@ def test_a_folder_that_cannot_be_made(user_folder: Path) -> None:
     assert "file/below: cannot be written: Not a directory" in str(done.exception)
 
 
+SCRIPT = """
+import argparse
+import tuner
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--hidden", type=int, default=64)
+parser.add_argument("--clip", type=float, default=1.0)
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--epochs", type=int, default=9)
+arguments = parser.parse_args()
+for epoch in range(1, arguments.epochs + 1):
+    tuner.report(epoch=epoch, val_loss=(arguments.lr - 0.3) ** 2)
+"""
+
+
+def test_an_experiment_for_a_script(user_folder: Path) -> None:
+    Path("code").mkdir()
+    Path("code/my.py").write_text(SCRIPT)
+    done = CliRunner().invoke(cli, ["init", "--from", "code/my.py"], catch_exceptions=False, prog_name="tuner")
+    assert done.stdout == "code/search.yaml\n"
+    assert done.stderr.splitlines() == [
+        "code/my.py: 5 arguments of argparse",
+        "  lr: {loguniform: [0.01, 1.0]}  (a learning rate)",
+        "  hidden: {choice: [16, 32, 64, 128]}  (a size, in powers of two)",
+        "  clip: {loguniform: [0.1, 10.0]}  in a comment: a guess from the default",
+        "  fixed in params: epochs",
+        "  left alone: device",
+        "  objective: min val_loss  (reported in line 13)",
+        "to check:  tuner validate code/search.yaml",
+        "to search: tuner run code/search.yaml",
+    ]
+    assert validate("code/search.yaml").spec.params == {"epochs": 9}
+
+
+def test_an_experiment_for_a_script_in_another_folder(user_folder: Path) -> None:
+    Path("my.py").write_text(SCRIPT.replace("val_loss=", "result="))
+    arguments = ["init", "--from", "my.py", "new/deep", "--json"]
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False, prog_name="tuner")
+    found = json.loads(done.stdout)
+    assert found["files"] == ["new/deep/search.yaml"]
+    assert found["trainable"] == "../../my.py"
+    assert found["commands"] == ["tuner validate new/deep/search.yaml", "tuner run new/deep/search.yaml"]
+    assert found["unsure"] == {"clip": {"loguniform": [0.1, 10.0]}}
+    assert found["objective"] is None
+    with pytest.raises(InputError, match="write max if large values are good"):
+        validate("new/deep/search.yaml")
+
+
+@pytest.mark.parametrize(
+    ("script", "present", "message"),
+    [
+        ("nowhere.py", "", "--from nowhere.py: there is no such file"),
+        ("broken.py", "", "broken.py is not Python: "),
+        ("empty.py", "", "--from empty.py: no hyperparameters found"),
+        ("my.py", "new/search.yaml", "new/search.yaml: already there, and not overwritten"),
+    ],
+)
+def test_a_script_for_which_nothing_is_written(user_folder: Path, script: str, present: str, message: str) -> None:
+    for name, text in {"my.py": SCRIPT, "broken.py": "def (:", "empty.py": ""}.items():
+        Path(name).write_text(text)
+    if present:
+        Path(present).parent.mkdir()
+        Path(present).write_text("mine")
+    done = CliRunner().invoke(cli, ["init", "--from", script, "new"])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.exit_status == 2
+    assert str(done.exception).startswith(message)
+    assert "\n" not in str(done.exception)
+    assert [path.read_text() for path in Path().rglob("*.yaml")] == ["mine"] * bool(present)
+
+
+def test_neither_a_template_nor_a_script(user_folder: Path) -> None:
+    done = CliRunner().invoke(cli, ["init", "--from", "quickstrat"])
+    assert done.exit_code == 2
+    assert "'quickstrat' is neither a template nor a script (SCRIPT.py)" in done.stderr
+    assert "did you mean 'quickstart'?" in done.stderr
+    assert list(user_folder.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_the_experiment_for_a_script_runs(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text(SCRIPT)
+    assert tuner("init", "--from", "my.py", cwd=tmp_path).returncode == 0
+    done = tuner("run", "search.yaml", "--set", "budget.trials=3", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sum(found["trials"].values()) == 3
+    assert found["best"]["value"] == (found["best"]["config"]["lr"] - 0.3) ** 2
+
+
 @pytest.mark.processes
 def test_it_runs_and_is_stopped_by_nothing(tmp_path: Path) -> None:
     """On real Ray: the search, and its best model on the test images."""
