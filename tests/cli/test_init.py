@@ -47,6 +47,41 @@ def test_a_folder_that_cannot_be_made(user_folder: Path) -> None:
     assert "file/below: cannot be written: Not a directory" in str(done.exception)
 
 
+def test_a_project(user_folder: Path) -> None:
+    done = CliRunner().invoke(
+        cli, ["init", "my_project", "--from", "images"], catch_exceptions=False, prog_name="tuner"
+    )
+    names = done.stdout.splitlines()
+    assert {"my_project/train.py", "my_project/.github/workflows/ci.yml", "my_project/runs/.gitkeep"} <= set(names)
+    assert all(Path(name).is_file() for name in names)
+    assert done.stderr.splitlines() == [
+        "to test:   python -m pytest my_project",
+        "to search: tuner run my_project/search.yaml --storage my_project/runs",
+    ]
+    again = CliRunner().invoke(cli, ["init", "my_project", "--from", "images"])
+    assert isinstance(again.exception, InputError)
+    assert "my_project/train.py" in str(again.exception)
+
+
+def test_a_project_here_and_one_beside_another_train_py(user_folder: Path) -> None:
+    done = CliRunner().invoke(cli, ["init", "--from", "images", "--json"], catch_exceptions=False, prog_name="tuner")
+    found = json.loads(done.stdout)
+    assert "train.py" in found["files"]
+    assert (found["commands"], found["install"]) == (["python -m pytest .", "tuner run search.yaml"], None)
+    done = CliRunner().invoke(cli, ["init", "other", "--from", "images", "--json"], prog_name="tuner")
+    commands = json.loads(done.stdout)["commands"]  # here, search.yaml would name the other train.py
+    assert commands == ["cd other && python -m pytest", "cd other && tuner run search.yaml"]
+
+
+def test_a_project_whose_extra_is_missing_is_written_all_the_same(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.scaffold.project.missing", lambda template: "images needs torch")
+    done = CliRunner().invoke(cli, ["init", "mine", "--from", "images"], catch_exceptions=False)
+    assert Path("mine/train.py").is_file()
+    assert done.stderr.splitlines()[:2] == ["images needs torch", "to install: pip install -r mine/requirements.txt"]
+
+
 SCRIPT = """
 import argparse
 import tuner

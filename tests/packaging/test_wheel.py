@@ -71,6 +71,8 @@ def test_the_wheel_has_the_examples_and_only_one_package(built: Built) -> None:
         if file.is_file()
     ]
     assert {f"tuner/examples/{file.relative_to(ROOT)}" for file in tracked} <= names
+    templates = [path for path in (ROOT / "tuner/cli/templates").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert {str(path.relative_to(ROOT)) for path in templates} <= names
     sources = {str(file.relative_to(ROOT)) for file in (ROOT / "tuner").rglob("*.py")}
     assert sources | {"tuner/py.typed", "tuner/visualization/page.css", "tuner/visualization/page.js"} <= names
 

@@ -1,4 +1,4 @@
-"""``init [DIR]``: a training and its experiment file, or an experiment for a script that is there."""
+"""``init [DIR]``: a small training and its experiment, a project, or an experiment for a script that is there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from click.shell_completion import CompletionItem
 
 from tuner.cli import complete, options
 from tuner.cli.output import echo, print_json
+from tuner.scaffold.project import TEMPLATES as PROJECTS
 
 if TYPE_CHECKING:
     from tuner.scaffold.script import ScriptProposal
 
 QUICKSTART = "quickstart"
-TEMPLATES = (QUICKSTART,)
+TEMPLATES = (QUICKSTART, *PROJECTS)
 
 
 class Source(click.ParamType[str]):
@@ -57,6 +58,8 @@ class Source(click.ParamType[str]):
 def command(folder: str | None, source: str, as_json: bool) -> None:
     """Write train.py and search.yaml into DIR, by default here: a search that runs as it is. No file is overwritten.
 
+    From another template, it writes a project to keep: also a search space, a test, a CI job, README, .gitignore.
+
     From a script, it writes search.yaml only, by default beside the script: a search over its hyperparameters, which it
     finds in the script's text (argparse, a dataclass, constants in capitals).
 
@@ -64,9 +67,12 @@ def command(folder: str | None, source: str, as_json: bool) -> None:
     Example:
       tuner init my_search
       tuner run my_search/search.yaml
+      tuner init my_project --from images
       tuner init --from train.py
     """
-    if source.endswith(".py"):
+    if source in PROJECTS:
+        _project(source, Path(folder or "."), as_json)
+    elif source.endswith(".py"):
         _for_script(Path(source), Path(source).parent if folder is None else Path(folder), as_json)
     else:
         _quickstart(Path(folder or "."), as_json)
@@ -84,6 +90,30 @@ def _quickstart(folder: Path, as_json: bool) -> None:
     for name in sorted(map(str, files)):
         echo(name)
     echo(f"to search: {_program()} run {shlex.quote(str(folder / 'search.yaml'))}", err=True)
+
+
+def _project(template: str, folder: Path, as_json: bool) -> None:
+    from tuner.scaffold.files import write_new
+    from tuner.scaffold.project import missing, project_files
+
+    name = folder.resolve().name
+    files = {folder / path: content for path, content in project_files(PROJECTS[template], name).items()}
+    write_new(folder, files)
+    lacking, place = missing(PROJECTS[template]), shlex.quote(str(folder))
+    install = f"pip install -r {shlex.quote(str(folder / 'requirements.txt'))}" if lacking else None
+    commands = [f"python -m pytest {place}", f"{_program()} run {shlex.quote(str(folder / 'search.yaml'))}"]
+    if folder.resolve() != Path.cwd():
+        commands[1] += f" --storage {shlex.quote(str(folder / 'runs'))}"
+        if Path("train.py").exists():  # an experiment's trainable is looked for here first
+            commands = [f"cd {place} && python -m pytest", f"cd {place} && {_program()} run search.yaml"]
+    if as_json:
+        print_json({"files": sorted(map(str, files)), "commands": commands, "install": install})
+        return
+    for file in sorted(map(str, files)):
+        echo(file)
+    if install:
+        echo(f"{lacking}\nto install: {install}", err=True)
+    echo(f"to test:   {commands[0]}\nto search: {commands[1]}", err=True)
 
 
 def _program() -> str:
