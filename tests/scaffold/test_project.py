@@ -91,27 +91,29 @@ def test_a_project_passes_its_own_test(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_trial_logs_its_configuration_and_its_reports(name: str) -> None:
     lines = project_files(ALL[name], "mine")["train.py"].decode().splitlines()
-    assert "log = logging.getLogger(__name__)" in lines
+    assert "log = getLogger(__name__)" in lines
     assert '    log.info("%s", config)' in lines
 
 
 def test_a_log_is_added_beside_the_lines_that_are_there() -> None:
     before = (
-        'import json\nimport os\nfrom ray import tune\n\n\ndef train(settings):\n    """Trains."""\n'
+        "import json\nfrom typing import Any\n\nfrom ray import tune\nfrom transformers import logging\n\n\n"
+        'def train(settings):\n    """Trains."""\n'
         "    for i in range(3):\n        tune.report(m, checkpoint=c)\n\n\nclass A:\n    def train(self): ...\n"
     )
     after = with_log(before)
     added = [line for line in after.splitlines() if line not in before.splitlines()]
     assert added == [
-        "import logging",
-        "log = logging.getLogger(__name__)",
-        '    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")  # to the trial\'s output.log',
+        "from logging import INFO, basicConfig, getLogger",
+        "log = getLogger(__name__)",
+        '    basicConfig(level=INFO, format="%(asctime)s %(message)s")  # to the output.log of the trial',
         '    log.info("%s", settings)',
         '        log.info("%s", m)',
     ]
     assert [line for line in after.splitlines() if line and line not in added] == [*filter(None, before.splitlines())]
-    assert after.index("import json") < after.index("import logging") < after.index("import os")
+    assert after.startswith("import json\nfrom logging import INFO, basicConfig, getLogger\nfrom typing import Any\n")
     assert with_log(after) == after
+    assert "logger = getLogger(__name__)" in with_log(before.replace("settings", "log").replace("m,", "log,"))
 
 
 def test_names_and_paths_of_the_examples_become_those_of_the_project() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 
 PACKAGE = "trainables"
@@ -49,35 +50,49 @@ def _as_imports(found: re.Match[str]) -> str:
 def with_log(source: str) -> str:
     """A trainable that also writes its configuration, and each report of a variable, to the log of the trial.
 
-    One that imports ``logging`` already is returned as it is.
+    One that has a log already is returned as it is.
     """
     tree, lines = ast.parse(source), source.splitlines()
-    if any(isinstance(node, ast.Import) and node.names[0].name == "logging" for node in ast.walk(tree)):
+    taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if "getLogger" in taken | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}:
         return source
-    for place, text in sorted(_log_lines(tree), reverse=True):
+    log = next(name for name in ("log", "logger", "trial_log") if name not in taken)
+    for place, text in sorted(_log_lines(tree, log), reverse=True):
         lines[place:place] = text.splitlines()
     return "\n".join(lines) + "\n"
 
 
-_SET_UP = """    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")  # to the trial's output.log
-    log.info("%s", {config})"""
-
-
-def _log_lines(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Lines to add, each with the number of lines before it."""
+def _log_lines(tree: ast.Module, log: str) -> Iterator[tuple[int, str]]:
+    """Lines to add, each with the number of lines before it. They bind no name ``logging``: a library may have one."""
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    plain = [node for node in imports if isinstance(node, ast.Import)]
-    later = next((node for node in plain if node.names[0].name > "logging"), imports[-1])
-    yield later.lineno - 1, "import logging"
-    yield imports[-1].end_lineno or 0, "\nlog = logging.getLogger(__name__)"
+    before = [node for node in imports if _root(node) in sys.stdlib_module_names and _comes_first(node)]
+    yield (
+        before[-1].end_lineno or 0 if before else imports[0].lineno - 1,
+        "from logging import INFO, basicConfig, getLogger",
+    )
+    yield imports[-1].end_lineno or 0, f"\n{log} = getLogger(__name__)"
     for node in tree.body:
         match node:
             case ast.FunctionDef(name="train", args=ast.arguments(args=[ast.arg(arg=config), *_]), body=[first, *_]):
                 is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
                 place = (first.end_lineno or 0) if is_docstring else first.lineno - 1
-                yield place, _SET_UP.replace("{config}", config)
+                yield place, f'{_SET_UP}\n    {log}.info("%s", {config})'
     for call in ast.walk(tree):
         match call:
             case ast.Expr(value=ast.Call(func=function, args=[ast.Name(id=metrics), *_])):
                 if ast.unparse(function) in ("tune.report", "tuner.report"):
-                    yield call.lineno - 1, f'{" " * call.col_offset}log.info("%s", {metrics})'
+                    yield call.lineno - 1, f'{" " * call.col_offset}{log}.info("%s", {metrics})'
+
+
+_SET_UP = '    basicConfig(level=INFO, format="%(asctime)s %(message)s")  # to the output.log of the trial'
+
+
+def _root(node: ast.Import | ast.ImportFrom) -> str:
+    """The package that is imported."""
+    name = node.names[0].name if isinstance(node, ast.Import) else node.module or ""
+    return name.partition(".")[0]
+
+
+def _comes_first(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether it stands before ``from logging import``, where imports are sorted as isort does."""
+    return isinstance(node, ast.Import) or _root(node) < "logging"
