@@ -121,6 +121,12 @@ SESSIONS: dict[str, list[list[Step]]] = {
         [_write_missing],
         [Command("tuner retry f", head=0, tail=5)],
     ],
+    "init_project": [
+        [
+            Command("tuner init my_project --from images"),
+            Command("python -m pytest -q -p no:cacheprovider my_project", head=0, tail=1),
+        ]
+    ],
     "init_script": [
         [_write_script],
         [

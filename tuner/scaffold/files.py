@@ -1,4 +1,4 @@
-"""New files, all of them or none, and never in the place of one that is there."""
+"""New files, all of them or none. A file that is there is never replaced."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _rank(name: str) -> int:
 def reported(tree: ast.AST) -> Reported:
     """What the calls of ``tuner.report``, ``tune.report`` and ``session.report`` in a script report.
 
-    Where a framework reports (``callbacks=[Report()]``), the metrics are those that ``self.log`` names.
+    If a framework reports (``callbacks=[Report()]``), the metrics are those that ``self.log`` names.
     """
     calls = list(calls_named(tree, "report"))
     names = [name for call in calls for name in _names(tree, call)]
@@ -92,7 +92,7 @@ def _names(tree: ast.AST, call: ast.Call) -> Iterator[str]:
 
 
 def _keys(tree: ast.AST, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The keys of a dict, also of one that a variable holds; ``seen``: the variables on the way to it."""
+    """The keys of a dict, also if a variable holds it; ``seen``: the variables on the way to it."""
     match node:
         case ast.Dict(keys=keys, values=values):
             for key, value in zip(keys, values, strict=True):

@@ -143,7 +143,7 @@ def _tree(folder: Traversable, before: str = "") -> Iterator[tuple[str, str]]:
 
 
 def missing(template: Template) -> str:
-    """What the project needs and this Python lacks, in words; empty if there is nothing."""
+    """The package that the project needs and this Python lacks, in words; empty if there is none."""
     from importlib.util import find_spec
 
     from tuner.integrations.requirements import require
