@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tuner.spec.objective import Objective
     from tuner.tracking.backends.base import TrackingBackend
     from tuner.trainable.optuna_space import space_from_objective
-    from tuner.trainable.reporting import get_checkpoint, report
+    from tuner.training.reporting import get_checkpoint, report
 
 __all__ = [
     "AskTell",
@@ -123,9 +123,9 @@ _HOMES = {
     "retry": "tuner.actions.resume",
     "validate": "tuner.actions.run",
     "load_run": "tuner.runs.loading",
-    "report": "tuner.trainable.reporting",
+    "report": "tuner.training.reporting",
     "space_from_objective": "tuner.trainable.optuna_space",
-    "get_checkpoint": "tuner.trainable.reporting",
+    "get_checkpoint": "tuner.training.reporting",
     "restore_best": "tuner.runs.restore",
     "ResultSet": "tuner.runs.results",
     "Trial": "tuner.runs.trial",

@@ -23,9 +23,9 @@ from tuner.execution.process_reset import ProcessState, seed_all, seed_of
 from tuner.execution.retry_policy import MICRO_BATCH
 from tuner.spec.configuration import merge
 from tuner.storage.pickled import Pickled
+from tuner.trainable.adapter import Adapter
 from tuner.trainable.bound_parameters import parameters_released
 from tuner.trainable.old_interfaces import understood
-from tuner.trainable.optuna_objective import Objective
 from tuner.trainable.trainable import load_trainable
 
 NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once"
@@ -73,7 +73,7 @@ def run_function(
         process.loaded()
         seed_all(seed)
         train = trainable.train
-        if isinstance(train, Objective):
+        if isinstance(train, Adapter):
             train = train.reporting(task.required)
         output = train(trainable.make_config(merge(task.params, config)))
         for value in output if inspect.isgenerator(output) else [output]:

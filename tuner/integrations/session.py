@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.trainable.reporting import get_checkpoint, in_trial, to_number
+from tuner.training.reporting import get_checkpoint, in_trial, to_number
 
 
 def active() -> bool:

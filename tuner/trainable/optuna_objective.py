@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.configuration import flat
+from tuner.trainable.adapter import Adapter, KeyPath
 from tuner.trainable.optuna_domains import as_text, contains
 from tuner.trainable.optuna_space import suggestions
 from tuner.trainable.optuna_trial import trial_class
+from tuner.trainable.returned import objective_names
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -35,7 +37,7 @@ def is_objective(function: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(Adapter):
     """A function that takes an Optuna trial, called with a configuration."""
 
     function: Callable[[Any], Any]
@@ -61,9 +63,9 @@ class Objective:
 
     def reporting(self, required: Sequence[tuple[str, str]]) -> Objective:
         """The same, where every report must hold the ``required`` metrics, each with its key in the experiment."""
-        return replace(self, metrics=tuple(name for name, key in required if key.startswith("objective")))
+        return replace(self, metrics=objective_names(required))
 
-    def config_problems(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    def config_problems(self, config: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
         """Reasons in its source to refuse ``config``: (path of the parameter, message)."""
         if self._suggestions is None:
             return []

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuner.trainable.optuna_domains import as_text, contains
-from tuner.trainable.reporting import report, trial_number
+from tuner.trainable.returned import ObjectiveError, named
+from tuner.training.reporting import report, trial_number
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 STEP = "step"
 """The metric that holds the ``step`` of ``trial.report``."""
-
-
-class ObjectiveError(Exception):
-    """The objective asks for something that the experiment does not give."""
 
 
 @functools.cache
@@ -61,11 +58,7 @@ def trial_class() -> type[Any]:
 
         def finish(self, value: Any) -> None:
             """Reports what the objective returned, unless the latest report says the same."""
-            values = list(value) if isinstance(value, Sequence) else [value]
-            if len(values) != len(self._metrics):
-                expected = f"{len(self._metrics)}: {', '.join(self._metrics)}"
-                raise ObjectiveError(f"the objective returns {len(values)} values, but the experiment has {expected}")
-            found = {name: float(one) for name, one in zip(self._metrics, values, strict=True)}
+            found = named(value, self._metrics, "the objective")
             if any(self.reported.get(name) != one for name, one in {**self._attributes(), **found}.items()):
                 self._send(found)
 

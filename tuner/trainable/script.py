@@ -12,11 +12,13 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.configuration import flat
 from tuner.spec.user_imports import find_file
+from tuner.trainable.adapter import FileAdapter, KeyPath
 from tuner.trainable.arguments import Argument, argv, find, of_argparse, of_click
 from tuner.trainable.constants import compiled, constants
 from tuner.trainable.declared import Declared, Rejected, declared
@@ -49,7 +51,7 @@ def read_script(reference: str, roots: tuple[Path, ...]) -> Script:
 
 
 @dataclass(frozen=True)
-class Script:
+class Script(FileAdapter):
     """A script, called with a configuration."""
 
     file: Path
@@ -86,7 +88,14 @@ class Script:
             return last[-1] if last else f"{self.file.name} exited with status {code}"
         return f"{self.file.name} exited: {code}"
 
-    def config_problems(self, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    @property
+    def module(self) -> ModuleType:
+        """Of the file; it has no functions, as a script is not imported."""
+        module = ModuleType(self.file.stem)
+        module.__file__ = str(self.file)
+        return module
+
+    def config_problems(self, config: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
         """Reasons in the script's text to refuse ``config``: (path of the parameter, message)."""
         parser, found, given = declared(self.source), [], set()
         arguments = of_argparse(parser) if parser else []

@@ -23,15 +23,14 @@ from tuner.spec.configuration import Configuration
 from tuner.spec.user_imports import import_attribute, no_exit, text_of, user_code
 from tuner.spec.values import represented
 from tuner.storage.pickled import Pickled
+from tuner.trainable.adapter import Adapter, KeyPath
 from tuner.trainable.bound_parameters import reducers
 from tuner.trainable.kinds import as_function
 from tuner.trainable.optuna_objective import Objective, is_objective
-from tuner.trainable.script import Script, is_script, read_script
+from tuner.trainable.references import adapter_of
 from tuner.trainable.source import function_of, inside_partials
 from tuner.trainable.unread import never_given, never_read
 from tuner.trainable.unsuitable import unsuitable
-
-KeyPath = tuple[str, ...]
 
 _SHOWN = 200
 """Characters of a wrong value that a message shows."""
@@ -141,7 +140,7 @@ class Trainable:
 
     def config_problems(self, values: Configuration) -> list[tuple[KeyPath, str]]:
         """Why ``values`` do not fit ``config_type``: (path of the key, message); empty if they do."""
-        if isinstance(self.train, (Script, Objective)):
+        if isinstance(self.train, Adapter):
             return self.train.config_problems(values)
         if self.config_type is None:
             return []
@@ -205,11 +204,12 @@ def _unknown_names(type_: Any, values: Mapping[str, Any], path: KeyPath) -> Iter
 def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pickled] = ()) -> Trainable:
     """Imports ``reference`` (``module:function`` or ``file.py:function``), or opens it, and reads its signature.
 
-    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.trainable.kinds`), its ``train`` is a
-    function of the configuration. Raises InputError when it cannot be imported, or is not a function of one argument.
+    A script (``file.py``) is not imported. Of whatever kind it is (`tuner.trainable.references`,
+    `tuner.trainable.kinds`), its ``train`` is a function of the configuration. Raises InputError when it cannot be
+    imported, or is not a function of one argument.
     """
-    if is_script(reference):
-        return _of_script(reference, roots)
+    if adapter := adapter_of(reference, roots):
+        return Trainable(reference, roots, adapter, None, adapter.module)
     train = import_attribute(reference, roots, pickles=pickles)
     pickled = train if isinstance(train, PickledFunction) else None
     train = pickled.function if pickled else train
@@ -238,13 +238,6 @@ def load_trainable(reference: str, roots: tuple[Path, ...], pickles: Sequence[Pi
         names = ", ".join(p.name for p in parameters)
         raise InputError(f"{reference} takes ({names}); a trainable takes one argument, its config: def train(config)")
     return Trainable(reference, roots, Objective(train) if takes_trial else train, config_type, module)
-
-
-def _of_script(reference: str, roots: tuple[Path, ...]) -> Trainable:
-    script = read_script(reference, roots)
-    module = ModuleType(script.file.stem)
-    module.__file__ = str(script.file)
-    return Trainable(reference, roots, script, None, module)
 
 
 @dataclass(frozen=True)
