@@ -21,7 +21,8 @@ def write_files(page: str, folder: Path) -> list[str]:
     names = []
     for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
         first = block.partition("\n")[0]
-        if found := re.fullmatch(r"# ([\w.-]+\.(?:py|yaml))", first):
+        if found := re.fullmatch(r"# ([\w./-]+\.(?:py|yaml))", first):
+            (folder / found[1]).parent.mkdir(parents=True, exist_ok=True)
             (folder / found[1]).write_text(block)
             names.append(found[1])
         elif found := re.fullmatch(r"# ([\w.-]+), continued", first):

@@ -6,9 +6,11 @@ have imported it. MLflow needs none: its active run belongs to the thread, and e
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 
 def reset_libraries() -> None:
@@ -30,4 +32,33 @@ def _reset_wandb(wandb: ModuleType) -> None:
         wandb.finish(quiet=True)
 
 
-_RESETS: dict[str, Callable[[ModuleType], None]] = {"accelerate.state": _reset_accelerate, "wandb": _reset_wandb}
+def _reset_hydra(hydra: ModuleType) -> None:
+    """A second ``hydra.initialize`` raises ValueError, and `HydraConfig` would be that of an earlier trial."""
+    hydra.GlobalHydra.instance().clear()
+    sys.modules["hydra.core.hydra_config"].HydraConfig.instance().cfg = None
+
+
+def _reset_omegaconf(omegaconf: ModuleType) -> None:
+    """A resolver may be registered once; the user's module, which does it, is imported anew for each trial.
+
+    Those that are there stay, as some are of installed packages, which are not imported anew.
+    """
+    register = getattr(
+        omegaconf.OmegaConf.register_new_resolver, "__wrapped__", omegaconf.OmegaConf.register_new_resolver
+    )
+    earlier = set(omegaconf.basecontainer.BaseContainer._resolvers)
+
+    @functools.wraps(register)
+    def registering(name: str, resolver: Any, *, replace: bool = False, **options: Any) -> None:
+        register(name, resolver, replace=replace or name in earlier, **options)
+        earlier.discard(name)
+
+    omegaconf.OmegaConf.register_new_resolver = staticmethod(registering)
+
+
+_RESETS: dict[str, Callable[[ModuleType], None]] = {
+    "accelerate.state": _reset_accelerate,
+    "hydra.core.global_hydra": _reset_hydra,
+    "omegaconf": _reset_omegaconf,
+    "wandb": _reset_wandb,
+}

@@ -116,6 +116,9 @@ def check_name(name: str) -> str:
 Name = Annotated[str, AfterValidator(check_name), Field(max_length=100)]
 
 
+_TRAINABLE = r"^[^:]+(:[^:\\/]+)*:[A-Za-z_]\w*$|^[^:]+\.py$|^hydra:[^:]+\.ya?ml(:[^:]+:[A-Za-z_]\w*)?$"
+
+
 class _AlreadyRead:
     """The space is read by `tuner.spec.space`, which knows places; pydantic only checks that it is one."""
 
@@ -128,9 +131,10 @@ class ExperimentSpec(Model):
 
     name: Name
     """Name of the search; absent: the name of the file."""
-    trainable: Annotated[str, Field(pattern=r"^[^:]+(:[^:\\/]+)*:[A-Za-z_]\w*$|^[^:]+\.py$")]
+    trainable: Annotated[str, Field(pattern=_TRAINABLE)]
     """``module:function``, ``path/to/file.py:function``, or a script ``path/to/file.py``, which gets the parameters as
-    its arguments."""
+    its arguments; or ``hydra:path/to/config.yaml``, with ``:file.py:function`` if Hydra's function is not the only one,
+    which gets them as overrides."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Fixed arguments of the trainable."""
     search_space: Annotated[Space, _AlreadyRead(), WithJsonSchema({})]

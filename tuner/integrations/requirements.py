@@ -8,22 +8,22 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
 
 
-def require(extra: str) -> None:
-    """Checks what the extra of that name of this package requires (setup.cfg).
+def require(extra: str, whose: str = "") -> None:
+    """Checks what the extra of that name of this package requires (setup.cfg), for ``whose``: by default its module.
 
     Raises:
         ImportError: If a package is missing, or of a version that the extra does not allow.
     """
+    whose = whose or f"tuner.integrations.{extra}"
     remedy = f"pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
     for requirement in _requirements(extra):
         try:
             found = version(requirement.name)
         except PackageNotFoundError:
-            raise ImportError(f"{requirement.name} is missing, of tuner's extra {extra!r}: {remedy}") from None
+            raise ImportError(f"{whose} needs {requirement.name}: {remedy}") from None
         if not requirement.specifier.contains(found, prereleases=True):
             raise ImportError(
-                f"{requirement.name} {found} is installed; tuner's extra {extra!r} works with {requirement.name} "
-                f"{requirement.specifier}: {remedy}"
+                f"{whose} works with {requirement.name} {requirement.specifier}, and {found} is installed: {remedy}"
             )
 
 

@@ -1,4 +1,4 @@
-"""What all trainables have in common that are not a function ``train(config)``: scripts, objectives, configurations."""
+"""The base of trainables that are not a function ``train(config)``: scripts, objectives, configurations."""
 
 from __future__ import annotations
 

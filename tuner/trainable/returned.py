@@ -18,7 +18,7 @@ def objective_names(required: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 def named(value: Any, metrics: Sequence[str], whose: str) -> dict[str, float]:
     """A returned number, or one for each of the ``metrics``, by their names.
 
-    Raises ObjectiveError if there are more or fewer, TypeError and ValueError if they are no numbers.
+    Raises ObjectiveError if there are more or fewer, TypeError and ValueError if one is not a number.
     """
     values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if len(values) != len(metrics):

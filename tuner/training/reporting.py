@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,45 @@ def trial_number() -> int:
         return 0
 
 
+def trial_folder() -> Path:
+    """The folder of the running trial, for files other than checkpoints; call it within one.
+
+    It is in the run folder, beside the trial's log, if that is on a file system of this node; else a temporary one.
+    """
+    from pyarrow.fs import LocalFileSystem
+
+    session = sys.modules[_SESSION].get_session()
+    storage: Any = getattr(session, "storage", None)
+    if storage is not None and isinstance(storage.storage_filesystem, LocalFileSystem):
+        return Path(storage.trial_fs_path)
+    return Path(session.trial_dir)
+
+
 def in_trial() -> bool:
     """Whether this process runs a trial of Ray Tune, or is one of several that train the model of one."""
     session = sys.modules.get(_SESSION)
     return session is not None and session.get_session() is not None
+
+
+@contextlib.contextmanager
+def counted_reports() -> Iterator[Callable[[], int]]:
+    """Yields what tells how many reports the trial has made within, by whatever name the code calls the function."""
+    if not in_trial():
+        yield lambda: 0
+        return
+    session, count = sys.modules[_SESSION].get_session(), 0
+    original = session.report
+
+    def counted(*args: Any, **options: Any) -> None:
+        nonlocal count
+        count += 1
+        original(*args, **options)
+
+    session.report = counted
+    try:
+        yield lambda: count
+    finally:
+        session.report = original
 
 
 def to_number(value: Any) -> Any:
