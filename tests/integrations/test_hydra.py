@@ -275,7 +275,10 @@ def test_a_function_that_is_named_needs_no_decorator(project: Path) -> None:
     [
         ("hydra:conf/confg.yaml", "no file 'conf/confg.yaml'; looked in "),
         ("hydra:conf/config.yaml:train.py:fit", "has no 'fit'"),
-        ("hydra:conf/config.yaml:train.py:hydra", "train.py:hydra is not a function of one argument, the configuration"),
+        (
+            "hydra:conf/config.yaml:train.py:hydra",
+            "train.py:hydra is not a function of one argument, the configuration",
+        ),
         ("hydra:conf/config.yaml:other.py:main", "no file 'other.py'"),
         ("hydra:a.yml", "Hydra reads files that end with .yaml: rename a.yml"),
     ],
