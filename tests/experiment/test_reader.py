@@ -452,8 +452,8 @@ def test_what_is_missing_is_said_with_what_to_write(folder: Path) -> None:
     assert problems(folder, "{}") == [
         "e.yaml:1:1: objective: required, but missing; write {metric: NAME, mode: max} or mode: min",
         "e.yaml:1:1: search_space: required, but missing; write domains, the path of a YAML file, or module:attribute",
-        "e.yaml:1:1: trainable: required, but missing; write module:function, file.py:function, script.py or "
-        "hydra:config.yaml",
+        "e.yaml:1:1: trainable: required, but missing; write module:function, file.py:function, script.py, "
+        "hydra:config.yaml or lightning:config.yaml",
     ]
 
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("default")]
 PAGE = "use-hydra-or-lightningcli.md"
 
 
-@pytest.mark.parametrize(("name", "count"), [("search.yaml", 9), ("both.yaml", 3)])
+@pytest.mark.parametrize(("name", "count"), [("search.yaml", 9), ("both.yaml", 3), ("lightning_search.yaml", 9)])
 def test_an_experiment_of_the_page_is_valid_and_trains(name: str, count: int, user_folder: Path) -> None:
     write_files(PAGE, user_folder)
     spec = validate(name).spec

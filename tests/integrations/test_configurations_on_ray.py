@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import tuner
-from tests.integrations import hydra_toy
+from tests.integrations import hydra_toy, lightning_cli_toy
 from tuner.actions.replay import replay
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
@@ -95,3 +95,54 @@ def test_a_search_from_python_is_extended(hydra_project: Path) -> None:
     )
     done = made.run(storage=hydra_project / "runs", name="run")
     assert len(done.extend(trials=1).trials) == 2
+
+
+# --- LightningCLI ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lightning_project(user_folder: Path) -> Path:
+    lightning_cli_toy.write_project(user_folder)
+    return user_folder
+
+
+def test_a_killed_trial_of_lightning_continues_to_the_bit(lightning_project: Path) -> None:
+    space = {"model": {"init_args": {"kill": {"grid_search": [None, str(lightning_project / "killed")]}}}}
+    results = search(lightning_project, "lightning:config.yaml", space, "val_loss")
+    whole, killed = results.trials
+    assert (lightning_project / "killed").exists()
+    assert [failure.kind for failure in killed.failures] == ["process died"]
+    assert [report["epoch"] for report in reported(whole)] == [1, 2, 3, 4]
+    assert reported(killed) == reported(whole)
+
+
+def test_paused_trials_of_lightning_continue_and_the_best_is_tested_and_replayed(lightning_project: Path) -> None:
+    results = search(
+        lightning_project,
+        "lightning:config.yaml",
+        {"model": {"init_args": {"lr": {"grid_search": [0.001, 0.01, 0.05, 0.2]}}}},
+        "val_loss",
+        scheduler={"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
+    )
+    assert [trial.failures for trial in results.trials] == [[]] * 4
+    assert {trial.status for trial in results.trials} == {"completed", "stopped"}
+    assert results.best is not None
+    best = tuner.restore_best(results, test=True)
+    assert best.test is not None
+    assert list(best.test) == ["test_accuracy"]
+    assert best.validation == {"val_loss": pytest.approx(best.recorded["val_loss"], abs=1e-6)}
+    outcome = replay(results, results.best)
+    assert (outcome.ending, outcome.failure, outcome.differences) == ("", "", ())
+
+
+def test_two_processes_train_one_model_of_lightning(lightning_project: Path) -> None:
+    results = search(
+        lightning_project,
+        "lightning:config.yaml",
+        {"model": {"init_args": {"lr": {"grid_search": [0.01]}}}},
+        "val_loss",
+        params={"trainer": {"max_epochs": 2}},
+        resources={"gpu": 0, "workers": 2},
+    )
+    assert [trial.status for trial in results.trials] == ["completed"]
+    assert [report["step"] for report in reported(results.trials[0])] == [5, 10]  # 300 of 600 examples each

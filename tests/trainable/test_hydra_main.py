@@ -132,17 +132,26 @@ def read(trainable: str) -> ExperimentSpec:
 
 
 @pytest.mark.parametrize(
-    "name", ["hydra:conf/config.yaml", "hydra:a.yml", "hydra:a.yaml:b/c.py:main", "hydra:a.yaml:m:f"]
+    "name",
+    ["hydra:conf/config.yaml", "hydra:a.yml", "hydra:a.yaml:b/c.py:main", "hydra:a.yaml:m:f", "lightning:a/b.yml"],
 )
 def test_an_experiment_may_name_a_configuration(name: str) -> None:
     assert read(name).trainable == name
 
 
 @pytest.mark.parametrize(
-    "name", ["hydra:conf/config", "hydra:a.yaml:b/main.py", "hydra:a/b.yaml:c/d.py:1", "conf/config.yaml"]
+    "name",
+    [
+        "hydra:conf/config",
+        "hydra:a.yaml:b/main.py",
+        "hydra:a/b.yaml:c/d.py:1",
+        "conf/config.yaml",
+        "lightning:a/b.yaml:m:f.g",
+    ],
 )
 def test_what_names_no_configuration_is_refused_with_the_forms(name: str) -> None:
-    with pytest.raises(InputError, match=r"trainable: .* is not module:function, .* or hydra:config.yaml"):
+    forms = "module:function, .* hydra:config.yaml or lightning:config.yaml"
+    with pytest.raises(InputError, match=f"trainable: .* is not {forms}"):
         read(name)
 
 

@@ -116,7 +116,10 @@ def check_name(name: str) -> str:
 Name = Annotated[str, AfterValidator(check_name), Field(max_length=100)]
 
 
-_TRAINABLE = r"^[^:]+(:[^:\\/]+)*:[A-Za-z_]\w*$|^[^:]+\.py$|^hydra:[^:]+\.ya?ml(:[^:]+:[A-Za-z_]\w*)?$"
+_TRAINABLE = (
+    r"^[^:]+(:[^:\\/]+)*:[A-Za-z_]\w*$|^[^:]+\.py$"
+    r"|^hydra:[^:]+\.ya?ml(:[^:]+:[A-Za-z_]\w*)?$|^lightning:[^:]+\.ya?ml$"
+)
 
 
 class _AlreadyRead:
@@ -134,7 +137,7 @@ class ExperimentSpec(Model):
     trainable: Annotated[str, Field(pattern=_TRAINABLE)]
     """``module:function``, ``path/to/file.py:function``, or a script ``path/to/file.py``, which gets the parameters as
     its arguments; or ``hydra:path/to/config.yaml``, with ``:file.py:function`` if Hydra's function is not the only one,
-    which gets them as overrides."""
+    or ``lightning:path/to/config.yaml`` of LightningCLI, which get them as overrides."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Fixed arguments of the trainable."""
     search_space: Annotated[Space, _AlreadyRead(), WithJsonSchema({})]

@@ -16,14 +16,14 @@ from tuner.spec.document import Path as KeyPath
 from tuner.spec.model import OptionError
 
 _REQUIRED = {
-    "trainable": "write module:function, file.py:function, script.py or hydra:config.yaml",
+    "trainable": "write module:function, file.py:function, script.py, hydra:config.yaml or lightning:config.yaml",
     "search_space": "write domains, the path of a YAML file, or module:attribute",
     "objective": "write {metric: NAME, mode: max} or mode: min",
     "objective.mode": "write max if large values are good, min if small ones are",
 }
 
 _FORMS = {
-    "trainable": "module:function, file.py:function, script.py or hydra:config.yaml",
+    "trainable": "module:function, file.py:function, script.py, hydra:config.yaml or lightning:config.yaml",
     "class_path": "module:Class",
     "accelerator": "the name of a kind of GPU, such as H100",
 }

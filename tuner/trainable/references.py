@@ -1,4 +1,4 @@
-"""What ``trainable`` may name besides a function, told by its form: a script, or a configuration of Hydra."""
+"""What ``trainable`` may name besides a function, told by its form: a script, a configuration of Hydra or Lightning."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tuner.integrations.requirements import require
 from tuner.trainable.adapter import FileAdapter
 from tuner.trainable.script import is_script, read_script
 
-_CONFIGURATION = re.compile(r"(?P<kind>hydra):(?P<file>[^:]+\.ya?ml)(:(?P<function>[^:]+:[A-Za-z_]\w*))?")
-"""A configuration file, and a function that it is for."""
+_CONFIGURATION = re.compile(r"(?P<kind>hydra|lightning):(?P<file>[^:]+\.ya?ml)(:(?P<function>[^:]+:[A-Za-z_]\w*))?")
+"""A configuration file, and a function of Hydra that it is for."""
+
+_EXTRAS = {"hydra": "hydra", "lightning": "lightning_cli"}
 
 
 def adapter_of(reference: str, roots: tuple[Path, ...]) -> FileAdapter | None:
@@ -24,9 +26,17 @@ def adapter_of(reference: str, roots: tuple[Path, ...]) -> FileAdapter | None:
     named = _CONFIGURATION.fullmatch(reference)
     if named is None:
         return None
+    trainable = f"trainable {reference}"
     try:
-        require(named["kind"], f"trainable {reference}")
-        from tuner.trainable.hydra_config import read_hydra
+        require(_EXTRAS[named["kind"]], trainable)
     except ImportError as error:
         raise InputError(str(error)) from None
+    try:
+        if named["kind"] == "lightning":
+            from tuner.trainable.lightning_config import read_lightning
+
+            return read_lightning(reference, named["file"], roots)
+        from tuner.trainable.hydra_config import read_hydra
+    except ImportError as error:
+        raise InputError(f"{trainable}: {error}") from None
     return read_hydra(reference, named["file"], named["function"] or "", roots)
