@@ -27,6 +27,7 @@ from tuner.storage.folder import RunFolder
 from tuner.storage.pickled import Pickled, is_pickled
 from tuner.trainable.optuna_objective import is_objective
 from tuner.trainable.optuna_space import space_from_objective
+from tuner.trainable.references import own_space
 
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -219,7 +220,7 @@ def _space(
     """The search space, read from its file or attribute where the document names one."""
     path: KeyPath = ("search_space",)
     value = document.value.get("search_space")
-    if "search_space" not in document.value:
+    if "search_space" not in document.value and not _set_own_space(document, roots, problems):
         return None, None
     place = document.place(path)
     if isinstance(value, str) and (value.endswith(YAML_SUFFIXES) or ":" not in value):
@@ -259,6 +260,21 @@ def _space(
     for key, item in overrides:
         _override(document, key, item)
     return read_space(document, path, problems), None
+
+
+def _set_own_space(document: Document, roots: tuple[Path, ...], problems: list[Problem]) -> bool:
+    """Writes the search space that the trainable itself has, if it has one; the document has none."""
+    place, reference = document.place(("trainable",)), document.value.get("trainable")
+    try:
+        space = own_space(reference, roots)
+    except InputError as error:
+        problems.extend(Problem(place, "trainable", problem.message) for problem in error.problems)
+        document.value["search_space"] = {}  # else it would be told besides that there is none
+        return False
+    if space is None:
+        return False
+    document.set_at(("search_space",), Document(plain(space, str(reference)), str(reference), {(): place}))
+    return True
 
 
 def _constrained(document: Document, space: Space | None, problems: list[Problem]) -> Space | None:

@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 import hydra
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.configuration import flat
@@ -25,6 +27,7 @@ from tuner.trainable.adapter import FileAdapter, KeyPath
 from tuner.trainable.hydra_compose import COMPOSING, MISSING, REFUSALS, Source, plain, reason, without_hydra
 from tuner.trainable.hydra_main import main_of, mains_in, not_found
 from tuner.trainable.hydra_overrides import Groups, Override, as_text
+from tuner.trainable.hydra_sweep import space_of_sweep
 from tuner.trainable.returned import ObjectiveError, named, objective_names
 from tuner.training.reporting import counted_reports, get_checkpoint, in_trial, trial_folder, trial_number
 
@@ -149,6 +152,19 @@ class HydraConfiguration(FileAdapter):
         with self.source.opened():
             found = self._compose(())
         return isinstance(found, str) or _TARGET in found  # an error is told when it is composed with parameters
+
+    def own_space(self) -> dict[str, Any] | None:
+        """The search space of ``hydra.sweeper.params``; None if there is none. Raises InputError."""
+        with self.source.opened() as opened:
+            try:
+                composed = opened.compose_config(self.source.name, [], RunMode.MULTIRUN, with_log_configuration=False)
+                params = OmegaConf.select(composed, "hydra.sweeper.params")
+            except REFUSALS as error:
+                raise InputError(f"{self.file.name}: {reason(error)}") from None
+            if not params:
+                return None
+            groups = {name for name in params if opened.config_loader.get_group_options(str(name).partition("@")[0])}
+            return space_of_sweep(dict(params), groups, f"{self.file.name}: ")
 
     def config_problems(self, config: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
         """Reasons to refuse ``config``, found by composing the configuration: (path of the parameter, message)."""

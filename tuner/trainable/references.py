@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import InputError
 from tuner.integrations.requirements import require
@@ -24,8 +25,23 @@ def adapter_of(reference: str, roots: tuple[Path, ...]) -> FileAdapter | None:
     if is_script(reference):
         return read_script(reference, roots)
     named = _CONFIGURATION.fullmatch(reference)
-    if named is None:
+    return None if named is None else _configuration(reference, named, roots)
+
+
+def own_space(reference: Any, roots: tuple[Path, ...]) -> dict[str, Any] | None:
+    """The search space that the trainable itself has: ``hydra.sweeper.params`` of a Hydra configuration.
+
+    As ``search_space`` of an experiment; None if it has none. Raises InputError if it cannot be read.
+    """
+    named = _CONFIGURATION.fullmatch(reference) if isinstance(reference, str) else None
+    if named is None or named["kind"] != "hydra":
         return None
+    from_sweeper: Any = _configuration(reference, named, roots)
+    space: dict[str, Any] | None = from_sweeper.own_space()
+    return space
+
+
+def _configuration(reference: str, named: re.Match[str], roots: tuple[Path, ...]) -> FileAdapter:
     trainable = f"trainable {reference}"
     try:
         require(_EXTRAS[named["kind"]], trainable)
