@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tuner.integrations.requirements import require
 
-require("tabular")
+require("tabular", __name__)
 
 import lightgbm
 import numpy as np

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tuner.integrations.requirements import require
 
-require("peft")
+require("peft", __name__)
 
 import pandas as pd
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
@@ -36,10 +36,20 @@ class Template:
 
 TEMPLATES = {
     "images": Template(
-        "cifar_asha",
-        "A residual network on 32x32 colour images: CIFAR-10, or your own in an .npz file.",
-        short={"params.epochs": 1, "params.dataset": "shapes10", "search_space.width.choice": [4]},
+        "images",
+        "A pretrained network on a folder of images, with schedules, samplers and freezing as hyperparameters.",
     ),
+    "text": Template(
+        "text_lora", "A language model of Transformers, tuned by LoRA adapters on texts in classes.", "peft"
+    ),
+    "tabular": Template(
+        "tabular",
+        "Boosted trees and a random forest on a table, cross-validated fold by fold.",
+        "tabular",
+        {"params.folds": 2, "search_space.trees.choice": [10]},
+    ),
+    "lightning": Template("lightning_images", "A Lightning module on a folder of images.", "lightning"),
+    "accelerate": Template("accelerate_images", "A loop with Accelerate on a folder of images.", "accelerate"),
 }
 """The templates by their name. To add one is to add one entry."""
 
@@ -54,7 +64,14 @@ def project_files(template: Template, name: str) -> dict[str, bytes]:
     files["search.yaml"] = _named(moved(experiment, trainable), template.experiment, name)
     files["search_space.yaml"] = moved(_shipped("search_spaces", _space_of(experiment)), trainable)
     files |= _common(template, name, list(files))
-    return {path: text.encode() for path, text in files.items()}
+    return {path: text.encode() for path, text in files.items()} | dict(_data(sources.values()))
+
+
+def _data(sources: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """The files beside the shipped trainables that ``sources`` name, such as pretrained weights."""
+    for file in sorted((examples.FOLDER / PACKAGE).glob("*.safetensors")):
+        if any(file.name in text for text in sources):
+            yield file.name, file.read_bytes()
 
 
 def _shipped(kind: str, file: str) -> str:
