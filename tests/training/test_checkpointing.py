@@ -28,7 +28,7 @@ def test_one_file_with_the_promised_keys(tmp_path: Path) -> None:
     assert saved(tmp_path) == tmp_path / "checkpoint.pt"
     assert os.listdir(tmp_path) == ["checkpoint.pt"]
     content = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    keys = {"model", "optimizer", "schedule", "scaler", "epoch", "rng", "metrics"}
+    keys = {"model", "optimizer", "schedule", "scaler", "epoch", "rng", "metrics", "others"}
     assert content.keys() == keys
     assert content["model"].keys() == {"weight", "bias"}
     assert content["metrics"] == {"loss": 0.5}

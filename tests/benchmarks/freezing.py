@@ -1,0 +1,56 @@
+"""What to train of a pretrained network with little data: 150 images of five shapes that it has not seen.
+
+    python tests/benchmarks/freezing.py [--seeds 5]
+
+Trains `trainables.images` for 9 epochs from scratch, and from the pretrained weights with nothing, the stem, or all but
+the last layer frozen, with three learning rates each. The best of these by validation accuracy counts. Prints its
+median and range over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+
+import tuner
+
+MODES = {
+    "from scratch": {"weights": None, "freeze": "none"},
+    "pretrained, all trains": {"weights": "shapes", "freeze": "none"},
+    "pretrained, stem frozen": {"weights": "shapes", "freeze": "stem"},
+    "pretrained, all but the last layer frozen": {"weights": "shapes", "freeze": "all_but_head"},
+}
+RATES = [1e-3, 3e-3, 1e-2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    print("| start | validation accuracy |\n|---|---|")
+    for name, mode in MODES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            results = tuner.run(
+                {
+                    "trainable": "trainables.images:train",
+                    "params": {"data": "shapes5_few", "epochs": 9, "schedule": "one_cycle", **mode},
+                    "search_space": {
+                        "lr": {"grid_search": RATES},
+                        "seed": {"grid_search": list(range(options.seeds))},
+                    },
+                    "objective": {"metric": "val_accuracy", "mode": "max"},
+                    "search": {"kind": "grid"},
+                    "resources": {"cpu": 1, "gpu": 0},
+                },
+                storage=folder,
+                say=lambda text: None,
+            )
+            frame = results.frame()
+            frame["seed"] = frame["trial_id"].map({trial.id: trial.first_config["seed"] for trial in results.trials})
+        last = frame[frame["epoch"] == 9]
+        best = last.groupby("seed")["val_accuracy"].max()
+        print(f"| {name} | {best.median():.3f} ({best.min():.3f} to {best.max():.3f}) |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
