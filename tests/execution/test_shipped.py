@@ -15,6 +15,7 @@ from tuner.spec.document import read_yaml
 TINY: dict[str, dict[str, object]] = {
     "shapes10": {"search_space.width.choice": [4]},
     "cifar10": {"params.dataset": "shapes10", "search_space.width.choice": [4]},
+    "shapes5": {"params.data": "shapes5_few"},
     "mixture": {"params.folds": 2, "search_space.trees.choice": [5]},
 }
 """Changes that make a data set, or what is trained on it, small."""

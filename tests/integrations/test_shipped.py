@@ -24,7 +24,11 @@ NETWORKS = {
     "lightning_images": "val_loss",
     "text_lora": "eval_loss",
 }
-SMALL = {"epochs": 2, "batch_size": 100}
+SMALL: dict[str, dict[str, Any]] = {
+    "accelerate_images": {"epochs": 2, "batch_size": 50, "data": "shapes5_few"},
+    "lightning_images": {"epochs": 2, "batch_size": 50, "data": "shapes5_few"},
+    "text_lora": {"epochs": 2, "batch_size": 100},
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +47,7 @@ def test_two_processes_train_the_model_of_one(name: str, data: str, tmp_path: Pa
         results = tuner.run(
             {
                 "trainable": f"trainables.{name}:train",
-                "params": {"data_dir": data, "dropout": 0.0, **SMALL}
-                if name == "text_lora"
-                else {"data_dir": data, **SMALL},
+                "params": {"data_dir": data, **SMALL[name], **({"dropout": 0.0} if name == "text_lora" else {})},
                 "search_space": {"lr": {"choice": [0.003]}},
                 "objective": {"metric": metric, "mode": "min"},
                 "search": {"kind": "random", "seed": 0},
@@ -71,7 +73,7 @@ def test_evaluate_repeats_the_report(name: str, data: str, tmp_path: Path, monke
     from ray import tune
 
     module = importlib.import_module(f"trainables.{name}")
-    config = module.Config(data_dir=data, **SMALL)
+    config = module.Config(data_dir=data, **SMALL[name])
     reports: list[dict[str, Any]] = []
 
     def take(metrics: dict[str, Any], checkpoint: tune.Checkpoint) -> None:

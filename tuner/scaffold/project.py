@@ -34,6 +34,8 @@ class Template:
     """Overrides with which one trial takes seconds, for the project's test."""
 
 
+FEW = {"params.epochs": 1, "params.data": "shapes5_few"}
+
 TEMPLATES = {
     "images": Template(
         "images",
@@ -48,8 +50,8 @@ TEMPLATES = {
         "tabular",
         {"params.folds": 2, "search_space.trees.choice": [10]},
     ),
-    "lightning": Template("lightning_images", "A Lightning module on a folder of images.", "lightning"),
-    "accelerate": Template("accelerate_images", "A loop with Accelerate on a folder of images.", "accelerate"),
+    "lightning": Template("lightning_images", "A Lightning module on a folder of images.", "lightning", FEW),
+    "accelerate": Template("accelerate_images", "A loop with Accelerate on a folder of images.", "accelerate", FEW),
 }
 """The templates by their name. To add one is to add one entry."""
 
