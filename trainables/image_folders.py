@@ -85,6 +85,11 @@ class Split(Dataset[tuple[Any, int]]):
         images = self.images[ids.numpy()] if isinstance(self.images, np.ndarray) else [self.images[i] for i in ids]
         return Split(images, self.labels[ids])
 
+    def first(self, count: int) -> Split:
+        """The first ``count`` images of each class."""
+        ids = [torch.nonzero(self.labels == label).flatten()[:count] for label in self.labels.unique()]
+        return self.subset(torch.cat(ids).sort().values)
+
 
 @dataclass(frozen=True)
 class ImageFolders:

@@ -45,6 +45,7 @@ class Config:
     data: str = "shapes5_few"  # a folder of images, npz:FILE, or generated: see trainables/image_folders.py
     data_dir: str = ""  # where generated images are kept; "" is $TUNER_DATA, else ~/.cache/tuner
     side: int = 32  # images are resized to side x side pixels
+    per_class: int | None = None  # training images of each class; None: all
     workers: int | Literal["auto"] = "auto"  # processes that load images; auto: measured on a GPU, none on a CPU
     # the network
     backbone: str = "small"  # or torchvision:NAME, timm:NAME
@@ -87,7 +88,8 @@ def train(config: Config) -> None:
     check(config)
     device = fastest_device()
     images = image_folders.load(config.data, config.data_dir)
-    steps = math.ceil(len(images.train) / config.batch_size)
+    training = images.train if config.per_class is None else images.train.first(config.per_class)
+    steps = math.ceil(len(training) / config.batch_size)
     parts = accumulation(config.batch_size, config.micro_batch)
     model, head = build(config, len(images.classes))
     model.to(device)
@@ -98,7 +100,7 @@ def train(config: Config) -> None:
         checkpointing.restore(saved, **state)
     validation = DataLoader(images.val.as_tensors(config.side), EVAL_BATCH)
     stop = state["others"].get("stop")
-    with batches_of(config, images.train, device) as batches:
+    with batches_of(config, training, device) as batches:
         while epoch < config.epochs:
             epoch += 1
             if epoch == config.thaw_epoch:  # a new optimizer, and a schedule for the epochs that are left
@@ -193,6 +195,7 @@ def check(config: Config) -> None:
     rules = {
         "epochs": (config.epochs >= 1, "at least 1"),
         "side": (config.side >= 16, "at least 16 pixels"),
+        "per_class": (config.per_class is None or config.per_class >= 1, "at least 1, or None"),
         "lr": (0 < config.lr < math.inf, "above 0"),
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
         "label_smoothing": (0 <= config.label_smoothing < 1, "in [0, 1)"),

@@ -1,4 +1,4 @@
-"""What to train of a pretrained network with little data: 150 images of five shapes that it has not seen.
+"""What to train of a pretrained network with little data: a few images of five shapes that it has not seen.
 
     python tests/benchmarks/freezing.py [--seeds 5]
 
@@ -10,6 +10,7 @@ median and range over the seeds.
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 
 import tuner
@@ -27,13 +28,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    print("| start | validation accuracy |\n|---|---|")
-    for name, mode in MODES.items():
+    print("| images a class | start | validation accuracy |\n|---|---|---|")
+    for per_class, (name, mode) in itertools.product((5, 30), MODES.items()):
         with tempfile.TemporaryDirectory() as folder:
             results = tuner.run(
                 {
                     "trainable": "trainables.images:train",
-                    "params": {"data": "shapes5_few", "epochs": 9, "schedule": "one_cycle", **mode},
+                    "params": {
+                        "data": "shapes5_few",
+                        "epochs": 9,
+                        "schedule": "one_cycle",
+                        "per_class": per_class,
+                        **mode,
+                    },
                     "search_space": {
                         "lr": {"grid_search": RATES},
                         "seed": {"grid_search": list(range(options.seeds))},
@@ -49,7 +56,7 @@ def main() -> None:
             frame["seed"] = frame["trial_id"].map({trial.id: trial.first_config["seed"] for trial in results.trials})
         last = frame[frame["epoch"] == 9]
         best = last.groupby("seed")["val_accuracy"].max()
-        print(f"| {name} | {best.median():.3f} ({best.min():.3f} to {best.max():.3f}) |", flush=True)
+        print(f"| {per_class} | {name} | {best.median():.3f} ({best.min():.3f} to {best.max():.3f}) |", flush=True)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,11 @@ def test_missing_parts_are_taken_from_the_training_images_class_by_class(folder:
     assert [len(part) for part in (flat.train, flat.val, flat.test)] == [32, 8, 10]
 
 
+def test_fewer_images_of_each_class(folder: Path) -> None:
+    loaded = image_folders.load(str(folder))
+    assert loaded.train.first(12).labels.bincount().tolist() == [12, 12, 8]
+
+
 def test_an_npz_file_is_a_data_set(small_npz: Path, tmp_path: Path) -> None:
     loaded = image_folders.load(f"npz:{small_npz}", str(tmp_path))
     assert [len(part) for part in (loaded.train, loaded.val, loaded.test)] == [204, 36, 60]
