@@ -9,6 +9,7 @@ E. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021).
 """
 
 import dataclasses
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,7 +79,7 @@ def train(config: Config) -> None:
     tokenizer = tokenizer_of(config)
     trainer = Trainer(
         build(config, len(data["classes"])),
-        arguments(config),
+        arguments(config, "unused"),  # in a trial the Trainer saves in a temporary folder
         train_dataset=encoded(data["train"], tokenizer, config),
         eval_dataset=encoded(data["val"], tokenizer, config),
         data_collator=DataCollatorWithPadding(tokenizer),
@@ -94,14 +95,15 @@ def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str,
     if isinstance(config, dict):
         config = Config(**config)
     tokenizer = tokenizer_of(config)
-    trainer = Trainer(
-        load_model(config, checkpoint),
-        arguments(config, eval_strategy="no"),
-        data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=accuracy,
-        compute_loss_func=cross_entropy,
-    )
-    found = trainer.evaluate(encoded(load(config)[split], tokenizer, config), metric_key_prefix=split)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            load_model(config, checkpoint),
+            arguments(config, folder, eval_strategy="no"),
+            data_collator=DataCollatorWithPadding(tokenizer),
+            compute_metrics=accuracy,
+            compute_loss_func=cross_entropy,
+        )
+        found = trainer.evaluate(encoded(load(config)[split], tokenizer, config), metric_key_prefix=split)
     prefix = "eval" if split == "val" else split
     return {f"{prefix}_{name}": found[f"{split}_{name}"] for name in ("accuracy", "loss")}
 
@@ -167,10 +169,10 @@ def build(config: Config, classes: int) -> nn.Module:
     return get_peft_model(model, adapters)
 
 
-def arguments(config: Config, eval_strategy: str = "epoch") -> TrainingArguments:
+def arguments(config: Config, folder: str, eval_strategy: str = "epoch") -> TrainingArguments:
     """What the `Trainer` needs; the search keeps the checkpoints and records the metrics."""
     return TrainingArguments(
-        "unused",
+        folder,
         num_train_epochs=config.epochs,
         learning_rate=config.lr,
         weight_decay=config.weight_decay,

@@ -195,8 +195,8 @@ def their_text_lora(seed: int, folder: Path) -> float:
             self.args.per_device_train_batch_size = chosen.batch_size
 
     set_seed(0)
-    arguments = text_lora.arguments(own)
-    arguments.output_dir, arguments.save_strategy = str(folder / "out"), "epoch"
+    arguments = text_lora.arguments(own, str(folder / "out"))
+    arguments.save_strategy = "epoch"
     trainer = Own(
         None,
         arguments,

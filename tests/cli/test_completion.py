@@ -168,8 +168,8 @@ def test_in_a_real_shell(command: list[str], storage: Path) -> None:
     installed(command[0])
     terminal = Terminal(storage, command)
     try:
-        terminal.type(f"eval \"$(tuner completion {command[0]})\" && echo rea''dy\n")
-        terminal.until("ready")
+        terminal.type(f"eval \"$(tuner completion {command[0]})\" && PS1='rea''dy> '\n")
+        terminal.until("ready>")  # from the prompt on the shell reads a tab as a key
         for typed, completed in (
             ("tuner sta\t!", "tuner status !"),
             ("tuner show asha-20260101\t!", "tuner show asha-20260101-120000 !"),

@@ -25,10 +25,9 @@ def network(dropout: float = 0.2) -> nn.Module:
 def train(config: dict[str, Any]) -> None:
     torch.manual_seed(0)
     training, (x, y) = data()[0], data()[1].tensors
-    first = Accelerator(cpu=True, mixed_precision=config.get("precision", "no"))
+    first = Accelerator(mixed_precision=config.get("precision", "no"))
     parts = accumulation(config.get("batch_size", 60), config.get("micro_batch"), first.num_processes)
     accelerator = Accelerator(
-        cpu=True,
         gradient_accumulation_steps=parts.steps,
         mixed_precision=config.get("precision", "no"),
         dataloader_config=DataLoaderConfiguration(use_seedable_sampler=config.get("seedable", False)),

@@ -99,7 +99,7 @@ def test_two_processes_train_one_model_and_continue_to_the_bit(framework: Framew
         framework,
         tmp_path,
         {"killed": {"grid_search": [False, True]}},
-        params={"epochs": 3, "processes": 2},
+        params={"epochs": 3},
         resources={"workers": 2},
     )
     whole, killed = results.trials

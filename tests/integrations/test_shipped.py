@@ -12,6 +12,7 @@ import tuner
 from tests.integrations.frameworks import timeless
 from tests.one_trial import run_trial
 from tuner.errors import InputError
+from tuner.runs.results import ResultSet
 from tuner.spec.user_imports import import_module
 
 pytestmark = [
@@ -66,6 +67,41 @@ def test_two_processes_train_the_model_of_one(name: str, data: str, tmp_path: Pa
     assert [report["epoch"] for report in two] == [report["epoch"] for report in one] == [1, 2]
     assert [report.get("step") for report in two] == [report.get("step") for report in one]
     assert two[-1][metric] == pytest.approx(one[-1][metric], rel=0.1)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_divided_model_is_paused_continued_and_put_together(tmp_path: Path) -> None:
+    """FSDP2 in two processes: each has its part of the weights and of the optimizer, in the checkpoint too."""
+
+    def search(name: str, **scheduler: Any) -> ResultSet:
+        return tuner.run(
+            {
+                "trainable": "trainables.accelerate_fsdp:train",
+                "params": {"epochs": 4},
+                "search_space": {"lr": {"grid_search": [0.001, 0.003]}},
+                "objective": {"metric": "val_loss", "mode": "min"},
+                "search": {"kind": "grid"},
+                "scheduler": scheduler,
+                "resources": {"workers": 2, "cpu": 0.5, "gpu": 0},
+            },
+            storage=tmp_path,
+            name=name,
+            say=lambda text: None,
+        )
+
+    whole = search("whole", kind="fifo")
+    paused = search(
+        "paused", kind="asha", variant="promotion", time_attr="epoch", max_t=4, grace_period=2, reduction_factor=2
+    )
+    assert [trial.failures for trial in (*whole.trials, *paused.trials)] == [[]] * 4
+    assert [trial.steps for trial in paused.trials] == [2, 4]
+    for before, after in zip(whole.trials, paused.trials, strict=True):
+        reports = [timeless(report.metrics) for report in after.reports]
+        assert reports == [timeless(report.metrics) for report in before.reports][: after.steps]
+    best = tuner.restore_best(paused, test=True)
+    folder = tmp_path / "paused" / "best" / "checkpoint" / "pytorch_model_fsdp_0"
+    assert [file.name for file in sorted(folder.glob("*.distcp"))] == ["__0_0.distcp", "__1_0.distcp"]
+    assert best.validation["val_loss"] == pytest.approx(paused.value(paused.best.best), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

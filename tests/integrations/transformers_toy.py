@@ -56,7 +56,7 @@ def train(config: dict[str, Any]) -> None:
         save_strategy="epoch",
         report_to="none",
         disable_tqdm=True,
-        **batch_arguments(config.get("batch_size", 32), config.get("micro_batch"), config.get("processes", 1)),
+        **batch_arguments(config.get("batch_size", 32), config.get("micro_batch")),
     )
     trainer = Trainer(
         model(config.get("dropout", 0.1)),

@@ -20,7 +20,7 @@ YAML = [
     if not {".venv", "runs", "build"} & set(path.relative_to(ROOT).parts) and not path.name.startswith(".")
 ]
 EXPERIMENTS = [path for path in YAML if path.is_relative_to(ROOT / "experiments")]
-NEED_AN_EXTRA = ("accelerate_images", "lightning_images", "tabular", "text_lora")
+NEED_AN_EXTRA = ("accelerate_fsdp", "accelerate_images", "lightning_images", "tabular", "text_lora")
 
 
 def marked(experiments: Iterable[Any], *marks: pytest.MarkDecorator) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tuner.trainable.trainable
+from tests.packaging.test_shipped import marked
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType
@@ -472,7 +473,7 @@ def test_params_and_space_may_share_a_group(folder: Path) -> None:
 SHIPPED = sorted((ROOT / "experiments").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda f: str(f.relative_to(ROOT)))
+@pytest.mark.parametrize("file", marked(SHIPPED))
 def test_every_shipped_experiment_is_valid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     relative = file.relative_to(ROOT)

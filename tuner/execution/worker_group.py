@@ -215,7 +215,7 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
 
     Ray shows each process its own GPUs only, while Lightning and Accelerate take the GPU with the number LOCAL_RANK. So
     the ranks of a node see the GPUs of all of them, each at its own number. Lightning knows torchrun by
-    TORCHELASTIC_RUN_ID.
+    TORCHELASTIC_RUN_ID. Without ACCELERATE_USE_CPU, Accelerate forms the group on CPUs and trains in each rank alone.
     """
     on_node: dict[str, list[Place]] = {}
     found = []
@@ -238,6 +238,8 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
         variables["LOCAL_WORLD_SIZE"] = str(len(beside))
         if gpus := _seen_by_all(beside):
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        elif not any(place.gpus for place in beside):
+            variables["ACCELERATE_USE_CPU"] = "true"
     return found
 
 

@@ -11,6 +11,7 @@ TRL's trainers are subclasses of `Trainer` and take the same callback. A PEFT mo
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import weakref
@@ -150,7 +151,7 @@ def resume() -> str | None:
     return None if folder is None else str(folder)
 
 
-def batch_arguments(batch_size: int, micro_batch: int | None = None, processes: int = 1) -> dict[str, int]:
+def batch_arguments(batch_size: int, micro_batch: int | None = None, processes: int | None = None) -> dict[str, int]:
     """The arguments of `TrainingArguments` that train with ``batch_size``, by parts of at most ``micro_batch``.
 
     With a parameter `micro_batch` in the configuration, `failures: {on_oom: reduce_batch}` can retry a trial that ran
@@ -159,7 +160,7 @@ def batch_arguments(batch_size: int, micro_batch: int | None = None, processes: 
     Args:
         batch_size: Examples a step of the optimizer, over all processes.
         micro_batch: Examples in memory at once in a process; None for no limit.
-        processes: How many processes train the model, the `workers` of the trial.
+        processes: How many processes train the model; None for the `workers` of the trial, as `WORLD_SIZE` tells.
 
     Returns:
         `per_device_train_batch_size` and `gradient_accumulation_steps`.
@@ -172,5 +173,5 @@ def batch_arguments(batch_size: int, micro_batch: int | None = None, processes: 
         >>> batch_arguments(64, micro_batch=20)
         {'per_device_train_batch_size': 16, 'gradient_accumulation_steps': 4}
     """
-    parts = accumulation(batch_size, micro_batch, processes)
+    parts = accumulation(batch_size, micro_batch, processes or int(os.environ.get("WORLD_SIZE", "1")))
     return {"per_device_train_batch_size": parts.micro_batch, "gradient_accumulation_steps": parts.steps}

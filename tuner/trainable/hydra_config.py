@@ -29,7 +29,7 @@ from tuner.trainable.hydra_main import main_of, mains_in, not_found
 from tuner.trainable.hydra_overrides import Groups, Override, as_text
 from tuner.trainable.hydra_sweep import space_of_sweep
 from tuner.trainable.returned import ObjectiveError, named, objective_names
-from tuner.training.reporting import counted_reports, get_checkpoint, in_trial, trial_folder, trial_number
+from tuner.training.reporting import counted_reports, get_checkpoint, in_trial, trial_folder, trial_id, trial_number
 
 _TARGET = "_target_"
 
@@ -214,11 +214,8 @@ def _of_trial() -> list[str]:
     """The overrides that tie Hydra to the trial: its folder, and its number."""
     overrides = ["hydra.mode=RUN"]
     if in_trial():
-        from ray import tune
-
-        context = tune.get_context()
         overrides.append(f"hydra.run.dir={as_text(str(trial_folder()))}")
-        overrides += [f"hydra.job.id={as_text(context.get_trial_id())}", f"hydra.job.num={trial_number()}"]
+        overrides += [f"hydra.job.id={as_text(trial_id())}", f"hydra.job.num={trial_number()}"]
     if os.environ.get("RANK", "0") != "0":  # the first process of the trial writes them
         overrides.append("hydra.output_subdir=null")
     return overrides

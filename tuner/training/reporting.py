@@ -84,6 +84,13 @@ def trial_number() -> int:
         return 0
 
 
+def trial_id() -> str:
+    """The id of the trial, inside of a trial."""
+    from ray import tune
+
+    return str(tune.get_context().get_trial_id())
+
+
 def trial_folder() -> Path:
     """The folder of the running trial, for files other than checkpoints; call it within one.
 

@@ -1,0 +1,12 @@
+"""These files import frameworks that the everyday environment lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves them out if their tests would be left out all the same."""
+    return True if "not integrations" in config.option.markexpr else None
