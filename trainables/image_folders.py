@@ -145,7 +145,7 @@ def _read(folder: Path, data: str, held_out: float, seed: int) -> ImageFolders:
     if present and "train" not in present:
         raise DataUnavailable(f"{folder}: has {' and '.join(present)}, and no train; put the training images there")
     parts = {part: folder / part for part in present} or {"train": folder}
-    classes = {part: tuple(sorted(child.name for child in parts[part].iterdir() if child.is_dir())) for part in parts}
+    classes = {part: _folders(place) for part, place in parts.items()}
     for part, own in classes.items():
         if len(own) < 2:
             raise DataUnavailable(f"{parts[part]}: folders of classes in it: {len(own)}; two are the least")
@@ -158,6 +158,11 @@ def _read(folder: Path, data: str, held_out: float, seed: int) -> ImageFolders:
         if part not in splits:
             splits["train"], splits[part] = _divided(splits["train"], held_out, seed * 2 + number, names)
     return ImageFolders(names, **splits)
+
+
+def _folders(place: Path) -> tuple[str, ...]:
+    """The folders in ``place``, but for hidden ones, such as those of notebooks."""
+    return tuple(sorted(one.name for one in place.iterdir() if one.is_dir() and not one.name.startswith(".")))
 
 
 def _split(folder: Path, classes: Sequence[str]) -> Split:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,12 @@ def test_missing_parts_are_taken_from_the_training_images_class_by_class(folder:
     assert not set(loaded.train.images) & set(loaded.test.images)
     flat = image_folders.load(str(folder / "train"), held_out=0.2)
     assert [len(part) for part in (flat.train, flat.val, flat.test)] == [32, 8, 10]
+
+
+def test_a_hidden_folder_is_not_a_class(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "train", tmp_path, dirs_exist_ok=True)
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    assert image_folders.load(str(tmp_path)).classes == ("disc", "square", "triangle")
 
 
 def test_fewer_images_of_each_class(folder: Path) -> None:
