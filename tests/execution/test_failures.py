@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,9 @@ def test_what_cannot_go_well_is_not_tried_again_and_the_searcher_hears_of_it_onc
     ends = [event["trial"] for event in events if event["what"] == "ended"]
     assert len(ends) == len(set(ends)) == 5
     assert events[-1]["held"] > sum(trial.seconds for trial in trials.values())  # attempts that failed, and starts
-    csv = (tmp_path / "run/trials.csv").read_text().splitlines()
-    assert csv[0].endswith(",log,failures")
-    assert sorted(line.rsplit(",", 1)[1] for line in csv[1:]) == ["0", "1", "2", "3", "3"]
+    rows = list(csv.DictReader((tmp_path / "run/trials.csv").read_text().splitlines()))
+    assert sorted(row["failures"] for row in rows) == ["0", "1", "2", "3", "3"]
+    assert "micro_batch" not in rows[0]
 
 
 def test_a_trial_that_hangs_is_killed_with_its_stack_in_its_log_and_tried_again_once(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_out_of_memory_halves_the_micro_batch_where_there_is_one(tmp_path: Path,
         ]
         assert [report.metrics["micro"] for report in trial.reports] == [None] * 3 + [16] * 3
         assert trial.micro_batch == load_run(tmp_path / "run").trials[0].micro_batch == 16
-        assert (tmp_path / "run/trials.csv").read_text().splitlines()[0].endswith(",failures,micro_batch")
+        assert "micro_batch" in (tmp_path / "run/trials.csv").read_text().splitlines()[0].split(",")
     else:
         assert trial.status == "failed"
         assert kinds(trial) == [("GPU memory", 3)] * 3
