@@ -103,7 +103,7 @@ def train(config: Config) -> None:
     with batches_of(config, training, device) as batches:
         while epoch < config.epochs:
             epoch += 1
-            if epoch == config.thaw_epoch:  # a new optimizer, and a schedule for the epochs that are left
+            if epoch == thaw_epoch(config) > 1:  # a new optimizer, and a schedule for the epochs that are left
                 state = training_state(config, model, head, steps, epoch, device, stop)
             batches.set_epoch(epoch)
             train_loss = train_epoch(config, model, batches, state, parts.micro_batch)
@@ -166,7 +166,7 @@ def load_model(config: Config, checkpoint: Path) -> nn.Module:
         config = Config(**config)
     model, head = build(config, len(image_folders.load(config.data, config.data_dir).classes))
     saved = checkpointing.read(checkpoint)
-    if is_frozen(config, int(saved["epoch"])):
+    if int(saved["epoch"]) < thaw_epoch(config):
         freeze(model, config.freeze, head)
     TrainableOnly(model).load_state_dict(saved["model"])
     if config.ema is not None:
@@ -225,9 +225,9 @@ def build(config: Config, classes: int) -> tuple[nn.Module, str]:
     return model, small_resnet.HEAD
 
 
-def is_frozen(config: Config, epoch: int) -> bool:
-    """Whether a part of the network is frozen in this epoch."""
-    return config.freeze != "none" and (config.thaw_epoch is None or epoch < config.thaw_epoch)
+def thaw_epoch(config: Config) -> int:
+    """The epoch from which on everything trains: 1 if nothing is frozen, and one after the last if it stays frozen."""
+    return 1 if config.freeze == "none" else config.thaw_epoch or config.epochs + 1
 
 
 def training_state(
@@ -241,17 +241,15 @@ def training_state(
 ) -> dict[str, Any]:
     """Everything with a state, as `checkpointing.save` takes it, for the phase of ``epoch``: frozen or not."""
     thaw(model)
-    thaw_epoch = config.thaw_epoch if config.freeze != "none" and config.thaw_epoch else config.epochs + 1
-    epochs = min(thaw_epoch - 1, config.epochs)
-    if is_frozen(config, epoch):
+    begin = thaw_epoch(config)
+    if epoch < begin:
         freeze(model, config.freeze, head)
-    elif config.freeze != "none":
-        epochs = config.epochs - thaw_epoch + 1
+    epochs = min(begin - 1, config.epochs) if epoch < begin else config.epochs - begin + 1
     groups: list[dict[str, Any]] = []
     for group in layerwise_groups(model, config.lr, config.layer_decay):
-        kernels, others = [[p for p in group["params"] if (p.ndim > 1) is wanted] for wanted in (True, False)]
-        groups.append({**group, "params": kernels, "weight_decay": config.weight_decay})
-        groups.append({**group, "params": others, "weight_decay": 0.0})
+        for is_kernel, decay in ((True, config.weight_decay), (False, 0.0)):
+            parameters = [p for p in group["params"] if (p.ndim > 1) is is_kernel]
+            groups.append({**group, "params": parameters, "weight_decay": decay})
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]])
     others: dict[str, Any] = {} if config.ema is None else {"ema": Ema(model, config.ema)}
     if config.patience is not None:
@@ -259,7 +257,7 @@ def training_state(
     return {
         "model": TrainableOnly(model),
         "optimizer": optimizer,
-        "schedule": make_schedule(config.schedule, optimizer, max(1, epochs) * steps, warmup=config.warmup),
+        "schedule": make_schedule(config.schedule, optimizer, epochs * steps, warmup=config.warmup),
         "scaler": Precision(config.precision, device),
         "generators": {"mix": torch.Generator().manual_seed(config.seed)},
         "others": others,

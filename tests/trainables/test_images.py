@@ -92,6 +92,11 @@ def test_more_trains_after_the_thaw(trial: Any, folder: Path) -> None:
     assert not torch.equal(third.state_dict()["stage2.0.0.weight"], start)
 
 
+def test_there_is_nothing_to_thaw_in_a_network_that_is_not_frozen(trial: Any, folder: Path) -> None:
+    with_thaw, without = (images.Config(data=str(folder), epochs=3, thaw_epoch=epoch) for epoch in (2, None))
+    assert [r["val_loss"] for r in trial(images, with_thaw)] == [r["val_loss"] for r in trial(images, without)]
+
+
 def test_a_plateau_ends_the_trial(trial: Any, folder: Path) -> None:
     config = images.Config(data=str(folder), epochs=9, patience=1, lr=1e4)
     reports = trial(images, config)

@@ -151,7 +151,7 @@ class HydraConfiguration(FileAdapter):
         """Whether the configuration names at its top what is called with it."""
         with self.source.opened():
             found = self._compose(())
-        return isinstance(found, str) or _TARGET in found  # an error is told when it is composed with parameters
+        return isinstance(found, str) or _TARGET in found  # an error is raised when the parameters are added
 
     def own_space(self) -> dict[str, Any] | None:
         """The search space of ``hydra.sweeper.params``; None if there is none. Raises InputError."""
