@@ -205,7 +205,7 @@ def _generate(folder: Path, name: str, data_dir: str) -> None:
             "test": arrays.x_test[arrays.y_test == label][: counts["test"]],
         }
         for part, images in parts.items():
-            (folder / part / shapes10.CLASSES[label]).mkdir(parents=True)
+            place = folder / part / shapes10.CLASSES[label]
+            place.mkdir(parents=True)
             for number, image in enumerate(images):
-                file = folder / part / shapes10.CLASSES[label] / f"{number:04}.jpg"
-                Image.fromarray(np.asarray(image)).save(file, quality=95)
+                Image.fromarray(np.asarray(image)).save(place / f"{number:04}.jpg", quality=95)

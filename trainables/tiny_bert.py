@@ -18,6 +18,7 @@ from tuner.training.fetching import fetched
 
 WEIGHTS = Path(__file__).with_name("tiny_bert.safetensors")
 VERSION = 1  # part of the cache's name: raise it if the model changes
+NEGATED = 0.15  # share of the opinions with a "not"
 GOOD, BAD = ("great", "fine", "lovely", "strong", "clear"), ("poor", "dull", "weak", "awful", "vague")
 NOUNS = ("plot", "cast", "music", "script", "ending", "humour", "pace", "camera")
 FILLERS = ("the", "and", "but", "i", "found", "really", "quite", "this", "film", "today", "again", "with", "my")
@@ -35,17 +36,17 @@ def reviews(count: int = 2000) -> pd.DataFrame:
     rows = []
     for _ in range(count):
         good = rng.random(3) < 0.5
-        words, balance = _sentence(rng, good, negations=0.15)
+        words, balance = _sentence(rng, good)
         rows.append({"text": words, "label": "positive" if balance > 0 else "negative"})
     return pd.DataFrame(rows)
 
 
-def _sentence(rng: np.random.Generator, good: np.ndarray, negations: float) -> tuple[str, int]:
+def _sentence(rng: np.random.Generator, good: np.ndarray) -> tuple[str, int]:
     """A sentence with an opinion for each of ``good``, and how many more good than bad ones there are."""
     words: list[str] = []
     balance = 0
     for is_good in good:
-        negated = rng.random() < negations
+        negated = rng.random() < NEGATED
         balance += 1 if is_good else -1
         words += [*rng.choice(FILLERS, rng.integers(1, 4)), rng.choice(NOUNS), "was"]
         words += [*(["not"] if negated else []), rng.choice(GOOD if is_good != negated else BAD)]
@@ -63,10 +64,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, **names)
 
 
-def corpus(count: int, negations: float = 0.15) -> list[str]:
+def corpus(count: int) -> list[str]:
     """Sentences whose three opinions agree, for the pretraining."""
     rng = np.random.Generator(np.random.PCG64(3))
-    return [_sentence(rng, np.full(3, rng.random() < 0.5), negations)[0] for _ in range(count)]
+    return [_sentence(rng, np.full(3, rng.random() < 0.5))[0] for _ in range(count)]
 
 
 def configuration() -> BertConfig:

@@ -22,6 +22,7 @@ MODES = {
     "pretrained, all but the last layer frozen": {"weights": "shapes", "freeze": "all_but_head"},
 }
 RATES = [1e-3, 3e-3, 1e-2]
+EPOCHS = 9
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
                     "trainable": "trainables.images:train",
                     "params": {
                         "data": "shapes5_few",
-                        "epochs": 9,
+                        "epochs": EPOCHS,
                         "schedule": "one_cycle",
                         "per_class": per_class,
                         **mode,
@@ -54,7 +55,7 @@ def main() -> None:
             )
             frame = results.frame()
             frame["seed"] = frame["trial_id"].map({trial.id: trial.first_config["seed"] for trial in results.trials})
-        last = frame[frame["epoch"] == 9]
+        last = frame[frame["epoch"] == EPOCHS]
         best = last.groupby("seed")["val_accuracy"].max()
         print(f"| {per_class} | {name} | {best.median():.3f} ({best.min():.3f} to {best.max():.3f}) |", flush=True)
 

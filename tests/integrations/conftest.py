@@ -8,5 +8,5 @@ import pytest
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves them out if their tests would be left out all the same."""
+    """Skips these files if their tests are deselected anyway."""
     return True if "not integrations" in config.option.markexpr else None

@@ -101,11 +101,12 @@ def _project(template: str, folder: Path, as_json: bool) -> None:
     write_new(folder, files)
     lacking, place = missing(PROJECTS[template]), shlex.quote(str(folder))
     install = f"pip install -r {shlex.quote(str(folder / 'requirements.txt'))}" if lacking else None
+    is_elsewhere = folder.resolve() != Path.cwd()
     commands = [f"python -m pytest {place}", f"{_program()} run {shlex.quote(str(folder / 'search.yaml'))}"]
-    if folder.resolve() != Path.cwd():
+    if is_elsewhere and Path("train.py").exists():  # an experiment's trainable is looked for here first
+        commands = [f"cd {place} && python -m pytest", f"cd {place} && {_program()} run search.yaml"]
+    elif is_elsewhere:
         commands[1] += f" --storage {shlex.quote(str(folder / 'runs'))}"
-        if Path("train.py").exists():  # an experiment's trainable is looked for here first
-            commands = [f"cd {place} && python -m pytest", f"cd {place} && {_program()} run search.yaml"]
     if as_json:
         print_json({"files": sorted(map(str, files)), "commands": commands, "install": install})
         return
@@ -143,8 +144,8 @@ def _described(proposal: ScriptProposal) -> list[str]:
     """What was found and what was guessed, a line each."""
     lines = [f"  {one.name}: {one.written}  ({one.why})" for one in proposal.of("search")]
     lines += [f"  {one.name}: {one.written}  in a comment: {one.why}" for one in proposal.of("unsure")]
-    for use, words in (("fixed", "fixed in params"), ("left", "left alone")):
-        if names := ", ".join(one.name for one in proposal.of("fixed" if use == "fixed" else "left")):
+    for words, ones in (("fixed in params", proposal.of("fixed")), ("left alone", proposal.of("left"))):
+        if names := ", ".join(one.name for one in ones):
             lines.append(f"  {words}: {names}")
     metric, mode = proposal.reported.objective
     if metric and mode:

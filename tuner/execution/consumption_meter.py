@@ -1,9 +1,8 @@
 """Measures what a trial consumes, in its own process: host memory, GPU memory, and the use of its GPUs.
 
-Peaks are those that the kernel and torch keep, and begin anew with each trial, as a process is handed from trial to
-trial. Nobody keeps the memory of processes that the trial started, nor the use of GPUs: they are read every
-`SAMPLE_S`.
-Numbers of GPUs are torch's: a trial that uses none with torch has none.
+The kernel and torch keep the peaks. They are reset for each trial, because a process runs one trial after the other.
+Nothing keeps the memory of the processes that a trial started, or the use of GPUs: these are sampled every `SAMPLE_S`.
+The figures of GPUs come from torch: a trial that does not use a GPU with torch has none.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tuner.execution.gpus import use_of
 from tuner.runs.consumption import Consumption, gib, of_ranks
 
 CONSUMED = "tuner/consumed"
-"""Key under which a trial's process tells the driver, in a report."""
+"""Key of a report under which a trial's process sends its consumption to the driver."""
 
 SAMPLE_S = 1.0
 """Seconds between two looks. NVML gives a GPU's use over the last second, or less of it."""
@@ -33,7 +32,7 @@ class OtherRanks(Protocol):
     """The other processes of a trial."""
 
     def look(self) -> list[float]:
-        """Asks them; what they told of the use of their GPUs."""
+        """Asks them. Returns the use of their GPUs."""
 
     def known(self) -> Sequence[Consumption] | None:
         """What each consumed when it was asked last; None while one has not answered yet."""

@@ -57,11 +57,12 @@ def has_children() -> bool:
 
 
 def memory_of_children() -> int:
-    """Bytes that the processes which this one started, and theirs, hold alone; 0 if the system does not tell.
+    """Bytes that only the child processes, and theirs, hold; 0 if the system does not report it.
 
     Pages that they share with this process, as the data loader's workers do, count here only once.
     """
-    total, left = 0, _children(os.getpid()) if has_children() else []
+    total = 0
+    left = _children(os.getpid()) if has_children() else []
     while left:
         child = left.pop()
         with contextlib.suppress(OSError):  # it has ended meanwhile

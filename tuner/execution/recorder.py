@@ -142,7 +142,6 @@ class Recorder(Callback):  # type: ignore[misc]
     ) -> None:
         ours = self.results.trial(trial.trial_id)
         folder = result.get("checkpoint_dir_name")
-        measured = self._measured.pop(ours.id, None)
         report = Report(
             trial_id=ours.id,
             step=result["training_iteration"],
@@ -150,7 +149,7 @@ class Recorder(Callback):  # type: ignore[misc]
             timestamp=result["timestamp"],
             metrics=flat_metrics(result),
             checkpoint=f"{RAY}/{ours.id}/{folder}" if folder else None,
-            consumption=measured and measured.after(ours.consumption_before(result["training_iteration"])),
+            consumption=ours.consumed_at(result["training_iteration"], self._measured.pop(ours.id, None)),
         )
         segment = self._segments.pop(ours.id, None)
         if ours.id not in self._decisions:  # without a scheduler of ours; or the trainable says that it is `done`

@@ -157,7 +157,7 @@ class RanksConsumption:
         self._known: dict[int, Consumption] = {}
 
     def look(self) -> list[float]:
-        """Asks them, and waits `ANSWER_S` at most; what they told of the use of their GPUs."""
+        """Asks them, and waits `ANSWER_S` at most. Returns the use of their GPUs."""
         with self._lock:
             for rank, actor in enumerate(self._actors):
                 if rank not in self._asked:
@@ -171,7 +171,8 @@ class RanksConsumption:
                     with contextlib.suppress(ray.exceptions.RayError):  # it is gone, which others find out
                         told = ray.get(call)
                         self._known[rank] = replace(told, gpu_use=None)
-                        uses += [told.gpu_use] if told.gpu_use is not None else []
+                        if told.gpu_use is not None:
+                            uses.append(told.gpu_use)
             return uses
 
     def known(self) -> Sequence[Consumption] | None:

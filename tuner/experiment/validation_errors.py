@@ -15,15 +15,17 @@ from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.model import OptionError
 
+_TRAINABLES = "module:function, file.py:function, script.py, hydra:config.yaml or lightning:config.yaml"
+
 _REQUIRED = {
-    "trainable": "write module:function, file.py:function, script.py, hydra:config.yaml or lightning:config.yaml",
+    "trainable": f"write {_TRAINABLES}",
     "search_space": "write domains, the path of a YAML file, or module:attribute",
     "objective": "write {metric: NAME, mode: max} or mode: min",
     "objective.mode": "write max if large values are good, min if small ones are",
 }
 
 _FORMS = {
-    "trainable": "module:function, file.py:function, script.py, hydra:config.yaml or lightning:config.yaml",
+    "trainable": _TRAINABLES,
     "class_path": "module:Class",
     "accelerator": "the name of a kind of GPU, such as H100",
 }

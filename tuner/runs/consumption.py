@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 GIB = 2**30
@@ -12,7 +12,7 @@ DIGITS = 3
 """Of a number of GiB, that is about one MiB: what many reports have in common is then kept once."""
 
 PREFIX = "system/"
-"""Of their columns, which no metric of the user's is meant by. MLflow shows such metrics on a tab of their own."""
+"""Of the names of their columns, so that none is taken for a user's metric. MLflow shows such metrics on a tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Consumption:
         if before is None:
             return self
         peaks = {name: _most((getattr(self, name), getattr(before, name))) for name in _PEAKS}
-        merged = Consumption(**{name: getattr(self, name) for name in NAMES} | peaks)
+        merged = replace(self, **peaks)
         return before if merged == before else merged
 
 
@@ -62,7 +62,7 @@ _PEAKS = tuple(name for name in NAMES if name.startswith("peak_"))
 
 
 def consumption_of(values: Mapping[str, Any]) -> Consumption:
-    """What a file tells under these names. Raises ValueError if one is not a finite number from 0 on."""
+    """The consumption that a file holds by name. Raises ValueError if a value is not a finite number from 0 on."""
     for name, value in values.items():
         if name not in NAMES or type(value) not in (int, float) or not 0 <= value < math.inf:
             raise ValueError(f"{name} is {value!r}, not what a trial consumed")
@@ -104,14 +104,8 @@ def of_trial(reports: Iterable[tuple[float, Consumption | None]]) -> Consumption
         before = seconds
     if not found:
         return Consumption()
-    return Consumption(
-        host_gib=found[-1].host_gib,
-        peak_host_gib=_most(told.peak_host_gib for told in found),
-        gpu_gib=found[-1].gpu_gib,
-        peak_gpu_gib=_most(told.peak_gpu_gib for told in found),
-        peak_gpu_reserved_gib=_most(told.peak_gpu_reserved_gib for told in found),
-        gpu_use=round(weighted / time, 1) if time else None,
-    )
+    peaks = {name: _most(getattr(one, name) for one in found) for name in _PEAKS}
+    return replace(found[-1], **peaks, gpu_use=round(weighted / time, 1) if time else None)
 
 
 def gib(size: float) -> float:

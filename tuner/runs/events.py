@@ -176,12 +176,12 @@ def _is_state(state: Event) -> bool:
 def _is_report(values: Any) -> bool:
     if not isinstance(values, list) or not len(_REPORT) <= len(values) <= len(_REPORT) + 1:
         return False
-    *consumed, report = values[len(_REPORT) :], dict(zip(_REPORT, values, strict=False))
+    report, consumed = dict(zip(_REPORT, values, strict=False)), values[len(_REPORT) :]
     return (
         _tells(report, _REPORT)
         and _is_timed(report)
         and _is_checkpoint(report["checkpoint"])
-        and all(map(_is_consumption, *consumed))
+        and all(map(_is_consumption, consumed))
     )
 
 

@@ -143,7 +143,7 @@ class EventApplier:
         trial = self.results.trial(event["trial"])
         trial_id = trial.id  # what all reports have in common is kept once
         metrics = {sys.intern(name): value for name, value in event["metrics"].items()}
-        told = consumption_of(event["consumed"]) if "consumed" in event else None
+        measured = consumption_of(event["consumed"]) if "consumed" in event else None
         report = Report(
             trial_id,
             event["step"],
@@ -151,7 +151,7 @@ class EventApplier:
             event["timestamp"],
             metrics,
             event["checkpoint"],
-            told and told.after(trial.consumption_before(event["step"])),
+            trial.consumed_at(event["step"], measured),
         )
         self.reported(report, Segment(**event["segment"]) if "segment" in event else None)
 

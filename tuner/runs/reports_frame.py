@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.runs.consumption import COLUMNS
+from tuner.runs.consumption import COLUMNS, PREFIX
 from tuner.runs.csv_codec import to_series
 from tuner.runs.trial import Report, Trial
 
@@ -16,7 +16,7 @@ FIXED = ("trial_id", "training_iteration", "time_total_s", "timestamp", "checkpo
 
 
 def reports_frame(trials: Iterable[Trial], objectives: Sequence[str]) -> pd.DataFrame:
-    """One row a report; what was measured of no report has no column."""
+    """One row a report. A quantity that no report has gets no column."""
     import pandas as pd
 
     rows = [_row(report) for trial in trials for report in trial.reports]
@@ -32,7 +32,7 @@ def _row(report: Report) -> dict[str, Any]:
         for name, value in report.metrics.items()
         if (isinstance(value, (bool, int, float, str)) or value is None) and name not in COLUMNS
     }
-    consumed = report.consumption
+    consumed = report.consumption.named() if report.consumption else {}
     return {
         "trial_id": report.trial_id,
         "training_iteration": report.step,
@@ -40,5 +40,5 @@ def _row(report: Report) -> dict[str, Any]:
         "timestamp": report.timestamp,
         "checkpoint": report.checkpoint,
         **metrics,
-        **({c: v for c, name in COLUMNS.items() if (v := getattr(consumed, name)) is not None} if consumed else {}),
+        **{f"{PREFIX}{name}": value for name, value in consumed.items()},
     }

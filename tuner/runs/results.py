@@ -10,7 +10,7 @@ import io
 import json
 import posixpath
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -251,8 +251,7 @@ class ResultSet:
         import pandas as pd
 
         rows = [self._row(trial) for trial in self.trials]
-        left_out = ["rung", "log", "failures", "micro_batch"]
-        left_out += [name for name in OF_TRIAL if all(row[name] is None for row in rows)]
+        left_out = {"rung", "log", "failures", "micro_batch", *OF_TRIAL} - {*_measured(rows)}
         return pd.DataFrame([{name: row[name] for name in row if name not in left_out} for row in rows])
 
     def _row(self, trial: Trial) -> dict[str, Any]:
@@ -298,7 +297,7 @@ class ResultSet:
         tail += ["failures"] * any(t.failures for t in self.trials)
         tail += ["micro_batch"] * any(t.micro_batch for t in self.trials)
         rows = [self._row(t) for t in self.trials]
-        tail += [name for name in OF_TRIAL if any(row[name] is not None for row in rows)]
+        tail += _measured(rows)
         writer = csv.DictWriter(text, [*head, *best, *tail], lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         for t, row in zip(self.trials, rows, strict=True):
@@ -327,6 +326,11 @@ class ResultSet:
         if trial.best.checkpoint:
             (self.folder / trial.best.checkpoint).copy_to(staging / "checkpoint")
         self.folder.rename(f".{BEST}.new", BEST)
+
+
+def _measured(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which of `OF_TRIAL` some row has."""
+    return [name for name in OF_TRIAL if any(row[name] is not None for row in rows)]
 
 
 def _json(value: Any) -> bytes:

@@ -112,11 +112,13 @@ class Trial:
         """The configuration in force at report ``step``."""
         return next((s.config for s in reversed(self.segments) if s.after < step), self.config)
 
-    def consumption_before(self, step: int) -> Consumption | None:
-        """What it had consumed when report ``step`` came, with the peaks of reports that this one replaces."""
+    def consumed_at(self, step: int, measured: Consumption | None) -> Consumption | None:
+        """What was ``measured`` at report ``step``, with the peaks of earlier reports and of replaced ones."""
+        if measured is None:
+            return None
         if self.steps >= step:  # it was taken back to a checkpoint
-            return self.consumption
-        return self.reports[-1].consumption if self.reports else None
+            return measured.after(self.consumption)
+        return measured.after(self.reports[-1].consumption if self.reports else None)
 
     @property
     def consumption(self) -> Consumption:

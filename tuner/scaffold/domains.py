@@ -70,6 +70,8 @@ _WIDTH = _names(
     *("features", "batch_size", "batch", "bs", "batchsize", "latent", "lora"),
 )
 _COUNT = _names("layers?", "depth", "blocks", "n_layers", "num_layers", "max_depth", "stages")
+_NOT_FIXED = _names("log", "eval", "val", "save", "warmup", "accumulation", "accumulate", "every", "decay", "lr")
+_OF_OTHERS = _names("val", "valid", "eval", "test", "in", "input", "out", "output", "log")
 _TREES = _names("n_estimators", "estimators", "trees", "num_boost_round", "rounds", "leaves", "num_leaves")
 
 
@@ -78,32 +80,24 @@ def propose(one: Hyperparameter) -> Proposal:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", one.name).lower()
     if one.note:
         return Proposal(one, "left", why=one.note)
-    if _FIXED.search(name) and not _LEFT_BEFORE_FIXED.search(name):
+    if _FIXED.search(name) and not _NOT_FIXED.search(name):
         known = isinstance(one.default, int | float)
         return Proposal(one, "fixed" if known or one.required else "left", why="" if known else "no default")
-    if _is_left(name, one):
-        return Proposal(one, "fixed" if one.required else "left", why="required" if one.required else "")
-    found = _domain(name, one)
+    is_left = _is_left(name)
+    found = None if is_left else _domain(name, one)
+    if found is None and one.required:
+        return Proposal(one, "fixed", why="required")
     if found is None:
-        return Proposal(
-            one, "fixed" if one.required else "left", why="required" if one.required else "no rule knows it"
-        )
+        return Proposal(one, "left", why="" if is_left else "no rule knows it")
     domain, why, is_sure = found
     return Proposal(one, "search" if is_sure else "unsure", domain, why)
 
 
-_LEFT_BEFORE_FIXED = _names(
-    *("log", "eval", "val", "save", "warmup", "accumulation", "accumulate", "every", "decay", "lr"),
-)
-
-
-def _is_left(name: str, one: Hyperparameter) -> bool:
+def _is_left(name: str) -> bool:
     if not _LEFT.search(name):
         return False
     return not (_RATE.search(name) or _DROP.search(name) or (_WIDTH.search(name) and not _OF_OTHERS.search(name)))
 
-
-_OF_OTHERS = _names("val", "valid", "eval", "test", "in", "input", "out", "output", "log")
 
 _Found = tuple[dict[str, list[Any]], str, bool]
 """The domain, why, and whether it is certain enough to be searched."""
@@ -125,9 +119,8 @@ def _domain(name: str, one: Hyperparameter) -> _Found | None:
 
 
 def _of_bool(one: Hyperparameter) -> _Found:
-    if not one.can_be_false:
-        return {"choice": [True, False]}, "whether the script takes a false is not known", False
-    return {"choice": [True, False]}, "a boolean", True
+    why = "a boolean" if one.can_be_false else "whether the script takes a false is not known"
+    return {"choice": [True, False]}, why, one.can_be_false
 
 
 def _of_float(name: str, default: float | None) -> _Found | None:
@@ -165,7 +158,7 @@ _FLOATS: Sequence[tuple[re.Pattern[str], Callable[[float | None], dict[str, list
     (_PENALTY, lambda default: _decades(default, 1e-4, 1.0), "a penalty on weights"),
     (_DROP, lambda default: _share(default, 0.0, 0.5), "a dropout rate"),
     (_MOMENTUM, lambda default: _share(default, 0.8, 0.99), "a momentum"),
-    (_NEAR_ONE, lambda default: _near_one(default), "a discount near 1"),
+    (_NEAR_ONE, _near_one, "a discount near 1"),
     (_SMALL_SHARE, lambda default: _share(default, 0.0, 0.3), "a small share"),
     (_SHARE, lambda default: _share(default, 0.0, 0.99), "a probability"),
 )
@@ -175,15 +168,15 @@ _FLOATS: Sequence[tuple[re.Pattern[str], Callable[[float | None], dict[str, list
 def _of_int(name: str, default: int | None) -> _Found | None:
     if default is None or default < 1:
         return None
+    near: dict[str, list[Any]] = {"randint": [max(1, default - 2), default + 3]}
+    wide: dict[str, list[Any]] = {"lograndint": [max(1, default // 4), default * 4 + 1]}
     if _COUNT.search(name):
-        return {"randint": [max(1, default - 2), default + 3]}, "a number of layers", True
+        return near, "a number of layers", True
     if _TREES.search(name):
-        return {"lograndint": [max(1, default // 4), default * 4 + 1]}, "a number of trees or leaves", True
+        return wide, "a number of trees or leaves", True
     if _WIDTH.search(name):
         return {"choice": powers_of_two(default)}, "a size, in powers of two", True
-    if default >= 10:
-        return {"lograndint": [default // 4, default * 4 + 1]}, "a guess from the default", False
-    return {"randint": [max(1, default - 2), default + 3]}, "a guess from the default", False
+    return wide if default >= 10 else near, "a guess from the default", False
 
 
 def powers_of_two(default: int) -> list[int]:

@@ -87,14 +87,14 @@ def _objective(proposal: ScriptProposal, script: str) -> Iterator[str]:
 def _scheduler(proposal: ScriptProposal) -> str:
     """ASHA, if the script reports the epoch and its number of epochs is known."""
     time = proposal.reported.time
-    last = {
-        one.hyperparameter.default: word
+    counts = [
+        one.hyperparameter.default
         for one in proposal.of("fixed")
         for word in ("epoch", "step", "iter", "round")
         if word in one.name.lower() and word in time and type(one.hyperparameter.default) is int
-    }
-    comment = "stops bad trials early"
-    if last and (max_t := max(last)) >= 3:
+    ]
+    comment, max_t = "stops bad trials early", max(counts, default=0)
+    if max_t >= 3:
         return _line(f"scheduler: {{kind: asha, time_attr: {time}, max_t: {max_t}}}", comment)
     return _line(
         f"# scheduler: {{kind: asha, time_attr: {time or 'epoch'}, max_t: N}}", f"{comment} of N reports or more"

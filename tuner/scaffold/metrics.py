@@ -21,7 +21,6 @@ _BAD = re.compile(r"(^|[_/])(\w*loss|err\w*|rmse|mse|mae|mape|perplexity|ppl|nll
 _HELD_OUT = re.compile(r"(^|[_/])(val\w*|eval\w*|dev|heldout|holdout)([_/]|$)")
 _OF_TRAINING = re.compile(r"(^|[_/])(train\w*|batch)([_/]|$)")
 _OF_TEST = re.compile(r"(^|[_/])test([_/]|$)")
-_OTHER = re.compile(r"^(?!(.*[_/])?(train\w*|batch|test)([_/]|$))")
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,11 @@ class Reported:
     @property
     def objective(self) -> tuple[str, Literal["min", "max", ""]]:
         """The metric to compare and its direction, empty where it is not certain. A held-out metric comes first."""
-        scored = sorted((_rank(name), place) for place, name in enumerate(self.names) if name not in _TIMES)
-        known = [self.names[place] for rank, place in scored if mode_of(self.names[place])]
+        scored = sorted((name for name in self.names if name not in _TIMES), key=_rank)
+        known = next((name for name in scored if mode_of(name)), "")
         if known:
-            return known[0], mode_of(known[0])
-        return (self.names[scored[0][1]], "") if len(scored) == 1 else ("", "")
+            return known, mode_of(known)
+        return (scored[0], "") if len(scored) == 1 else ("", "")
 
 
 def mode_of(name: str) -> Literal["min", "max", ""]:
@@ -56,10 +55,9 @@ def mode_of(name: str) -> Literal["min", "max", ""]:
 def _rank(name: str) -> int:
     """The less, the better: held-out data first, then other data, and a measure such as accuracy before a loss."""
     lowered = name.lower()
-    for part, pattern in enumerate((_HELD_OUT, _OTHER, _OF_TRAINING, _OF_TEST)):
-        if pattern.search(lowered):
-            return 2 * part + (mode_of(lowered) == "min")
-    raise AssertionError(name)  # one of the patterns applies to every name
+    is_train, is_test = _OF_TRAINING.search(lowered), _OF_TEST.search(lowered)
+    part = 0 if _HELD_OUT.search(lowered) else 2 if is_train else 3 if is_test else 1
+    return 2 * part + (mode_of(lowered) == "min")
 
 
 def reported(tree: ast.AST) -> Reported:
@@ -72,10 +70,10 @@ def reported(tree: ast.AST) -> Reported:
     if not names and (frameworks := list(calls_named(tree, "Report"))):
         calls = frameworks
         names = [
-            text
+            argument.value
             for log in calls_named(tree, "log")
-            for text in (argument.value for argument in log.args[:1] if isinstance(argument, ast.Constant))
-            if isinstance(text, str)
+            for argument in log.args[:1]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
         ]
     return Reported(tuple(dict.fromkeys(names)), calls[0].lineno if calls else 0)
 

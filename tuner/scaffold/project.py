@@ -34,7 +34,8 @@ class Template:
     """Overrides with which one trial takes seconds, for the project's test."""
 
 
-FEW = {"params.epochs": 1, "params.data": "shapes5_few"}
+_FEW = {"params.epochs": 1, "params.data": "shapes5_few"}
+"""Overrides with which one trial on images takes seconds."""
 
 TEMPLATES = {
     "images": Template(
@@ -50,8 +51,8 @@ TEMPLATES = {
         "tabular",
         {"params.folds": 2, "search_space.trees.choice": [10]},
     ),
-    "lightning": Template("lightning_images", "A Lightning module on a folder of images.", "lightning", FEW),
-    "accelerate": Template("accelerate_images", "A loop with Accelerate on a folder of images.", "accelerate", FEW),
+    "lightning": Template("lightning_images", "A Lightning module on a folder of images.", "lightning", _FEW),
+    "accelerate": Template("accelerate_images", "A loop with Accelerate on a folder of images.", "accelerate", _FEW),
 }
 """The templates by their name. To add one is to add one entry."""
 
@@ -129,8 +130,8 @@ _HOLDS = {
 
 def _common(template: Template, name: str, own: list[str]) -> dict[str, str]:
     """The files around a trainable, which are the same in each project but for some words."""
-    helpers = [file for file in own if file.endswith(".py") and file != "train.py"]
-    holds = {**_HOLDS, **dict.fromkeys(helpers, "imported by `train.py`")}
+    modules = [file for file in own if file.endswith(".py") and file != "train.py"]
+    holds = {**_HOLDS, **dict.fromkeys(modules, "imported by `train.py`")}
     package = f"tuner[{template.extra}]" if template.extra else "tuner"
     words = {
         "name": name,

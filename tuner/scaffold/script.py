@@ -97,11 +97,8 @@ def _is_handed_on(one: DataclassFound, tree: ast.Module) -> bool:
     """Whether the class itself is given to a function, as in ``tyro.cli(Config)``, that reads a command line."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     readers = (call for call in calls if name_of(call.func) in ("cli", "parse", "wrap", "HfArgumentParser"))
-    return any(name_of(node) == one.name for call in readers for node in (*call.args, *_keyword_values(call)))
-
-
-def _keyword_values(call: ast.Call) -> Sequence[ast.expr]:
-    return [keyword.value for keyword in call.keywords]
+    handed = (node for call in readers for node in (*call.args, *(keyword.value for keyword in call.keywords)))
+    return any(name_of(node) == one.name for node in handed)
 
 
 def _defaults(tree: ast.Module) -> set[str]:
@@ -138,9 +135,11 @@ def _takes(node: ast.FunctionDef, name: str) -> bool:
 def _starts(tree: ast.Module) -> int:
     """The line at which the import of the script begins to work, such as a call of ``main()``; 0 if there is none."""
     for node in tree.body:
-        is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-        if isinstance(node, ast.For | ast.While) or (is_call and name_of(node.value.func) in _ENTRIES):  # type: ignore[attr-defined]
-            return node.lineno
+        match node:
+            case ast.For() | ast.While():
+                return node.lineno
+            case ast.Expr(value=ast.Call(func=function)) if name_of(function) in _ENTRIES:
+                return node.lineno
     return 0
 
 

@@ -74,7 +74,7 @@ class MemoryGrowth:
     def __init__(self, time_attr: str, known: list[str]) -> None:
         """``time_attr``: of the scheduler, empty where it has none. ``known``: the notices of the run so far."""
         self._unit = time_attr if time_attr not in ("", "training_iteration") else "epoch"
-        self._is_told = any(GROWS in notice for notice in known)
+        self._has_noticed = any(GROWS in notice for notice in known)
         self._courses: dict[str, tuple[_Course, _Course]] = {}
         """Of each trial that runs: GPU, host."""
 
@@ -89,7 +89,7 @@ class MemoryGrowth:
     def reported(self, trial: Trial, report: Report) -> str:
         """What the user must know; empty if nothing, or if it was given before."""
         told = report.consumption
-        if self._is_told or told is None:
+        if self._has_noticed or told is None:
             return ""
         gpu, host = self._courses.setdefault(trial.id, (_Course(), _Course()))
         for name, course, held in (("GPU", gpu, told.gpu_gib), ("host", host, told.host_gib)):
@@ -97,14 +97,14 @@ class MemoryGrowth:
                 continue
             course.add(report.progress(self._unit), held)
             if course.grows:
-                self._is_told = True
+                self._has_noticed = True
                 return self._notice(trial, report, name, course)
         return ""
 
     def _notice(self, trial: Trial, report: Report, name: str, course: _Course) -> str:
         (begun, before), (now, held) = course.latest[0], course.latest[-1]
-        is_told = math.isfinite(report.number(self._unit)) and now > begun
-        unit, passed = (self._unit, now - begun) if is_told else ("report", RISES)
+        is_timed = math.isfinite(report.number(self._unit)) and now > begun
+        unit, passed = (self._unit, now - begun) if is_timed else ("report", RISES)
         amount = _size((held - before) / passed)
         return (
             f"trial {trial.label}: {name}{GROWS}{amount} per {unit} ({_size(course.first)} after its warm-up, "

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
 KeyPath = tuple[str, ...]
+
+
+class ConfigurationError(Exception):
+    """The framework does not take the configuration of a trial."""
 
 
 class Adapter(ABC):
@@ -33,3 +38,14 @@ class FileAdapter(Adapter):
     @abstractmethod
     def module(self) -> ModuleType:
         """Holds the optional functions of the trainable (`evaluate` and others); its ``__file__`` is the user's."""
+
+    def own_space(self) -> dict[str, Any] | None:
+        """The search space that the file itself has, as ``search_space`` of an experiment; None if it has none."""
+        return None
+
+
+def module_of(file: Path) -> ModuleType:
+    """An empty module, whose ``__file__`` is the user's ``file``."""
+    module = ModuleType(file.stem)
+    module.__file__ = str(file)
+    return module

@@ -75,11 +75,11 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def reason(error: BaseException) -> str:
     """Why Hydra does not compose, in one line without its search path."""
-    texts: list[str] = []
-    one: BaseException | None = error
-    while one is not None and len(texts) < 2:
-        text = str(one).partition("Config search path:")[0].partition("\n    full_key:")[0].strip()
-        text = re.sub(r"\n\t", ", ", re.sub(r":\s*\n\t", ": ", text))  # a list of options
-        texts.append("; ".join(" ".join(line.split()) for line in text.splitlines() if line.strip()))
-        one = one.__cause__
+    texts = [_in_one_line(str(one)) for one in (error, error.__cause__) if one is not None]
     return ": ".join(filter(None, dict.fromkeys(texts))) or type(error).__name__
+
+
+def _in_one_line(text: str) -> str:
+    text = text.partition("Config search path:")[0].partition("\n    full_key:")[0].strip()
+    text = re.sub(r"\n\t", ", ", re.sub(r":\s*\n\t", ": ", text))  # a list of options
+    return "; ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())

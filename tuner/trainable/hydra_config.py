@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.configuration import flat
 from tuner.spec.user_imports import find_file, import_attribute, user_code
-from tuner.trainable.adapter import FileAdapter, KeyPath
+from tuner.trainable.adapter import ConfigurationError, FileAdapter, KeyPath, module_of
 from tuner.trainable.hydra_compose import COMPOSING, MISSING, REFUSALS, Source, plain, reason, without_hydra
-from tuner.trainable.hydra_main import main_of, mains_in, not_found
+from tuner.trainable.hydra_main import Main, main_of, mains_in, not_found
 from tuner.trainable.hydra_overrides import Groups, Override, as_text
 from tuner.trainable.hydra_sweep import space_of_sweep
 from tuner.trainable.returned import ObjectiveError, named, objective_names
@@ -35,10 +35,6 @@ _TARGET = "_target_"
 
 _OPTIONAL = {"evaluate": 2, "load_model": 2, "prepare": 1, "checkpoint_bytes": 1}
 """Functions beside the user's own that are called, and how many arguments each is given."""
-
-
-class ConfigurationError(Exception):
-    """Hydra does not compose the configuration of a trial."""
 
 
 def read_hydra(reference: str, config: str, function: str, roots: tuple[Path, ...]) -> HydraConfiguration:
@@ -51,34 +47,32 @@ def read_hydra(reference: str, config: str, function: str, roots: tuple[Path, ..
     if file.suffix != ".yaml":
         raise InputError(f"{reference}: Hydra reads files that end with .yaml: rename {file.name}")
     folder = next((root for root in roots if file.is_relative_to(root.resolve())), file.parents[1]).resolve()
-    main = None if function else main_of(file, folder, reference)
-    if main is not None:
-        found = import_attribute(f"{main.file}:{main.name}", roots)
-    elif function:
+    if function:
         found = import_attribute(function, roots)
         code = inspect.getsourcefile(inspect.unwrap(found)) if callable(found) else None
         mains = mains_in(Path(code).resolve()) if code else ()
         main = next((main for main in mains if main.name == function.rpartition(":")[2]), None)
+    elif main := main_of(file, folder, reference):
+        found = import_attribute(f"{main.file}:{main.name}", roots)
     else:
         found = hydra.utils.call
-    source = _source(file, main.folder if main else None, main.file.stem if main else file.stem, main)
-    read = HydraConfiguration(reference, file, source, found)
+    read = HydraConfiguration(reference, file, _source(file, main), found)
     with user_code(roots):
         if found is hydra.utils.call and not read.has_target:
             raise not_found(file, folder, reference)
-        try:
-            inspect.signature(found).bind(None)
-        except (TypeError, ValueError):
-            raise InputError(f"{reference}: {function} is not a function of one argument, the configuration") from None
+        if not _takes(found, 1):
+            name = function or (f"{main.file.name}:{main.name}" if main else _TARGET)
+            raise InputError(f"{reference}: {name} is not a function of one argument, the configuration")
     return read
 
 
-def _source(file: Path, folder: Path | None, job: str, main: Any) -> Source:
-    """``folder``: where the decorator looks for configurations; used if it holds ``file``."""
-    holds = folder is not None and file.is_relative_to(folder)
-    top = folder if folder is not None and holds else file.parent
+def _source(file: Path, main: Main | None) -> Source:
+    """The decorator's folder holds the config groups if it holds ``file``; else the folder of ``file`` does."""
+    top = file.parent
+    if main and main.folder and file.is_relative_to(main.folder):
+        top = main.folder
     name = file.relative_to(top).with_suffix("").as_posix()
-    return Source(top, name, job, main.version_base if main else None)
+    return Source(top, name, main.file.stem if main else file.stem, main.version_base if main else None)
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class HydraConfiguration(FileAdapter):
     function: Callable[[Any], Any]
     metrics: tuple[str, ...] = ()
     """The objectives of the experiment."""
-    _known: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[tuple[str, ...], dict[str, Any] | str] = field(default_factory=dict, repr=False, compare=False)
     """What Hydra composed, or why it did not, by its overrides."""
 
     def __call__(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -126,8 +120,7 @@ class HydraConfiguration(FileAdapter):
     @functools.cached_property
     def module(self) -> ModuleType:
         """Holds the optional functions beside the user's, which get the composed configuration."""
-        module = ModuleType(self.file.stem)
-        module.__file__ = str(self.file)
+        module = module_of(self.file)
         theirs = None if self.function is hydra.utils.call else inspect.getmodule(inspect.unwrap(self.function))
         for name, count in _OPTIONAL.items():
             function = getattr(theirs, name, None)
@@ -151,7 +144,7 @@ class HydraConfiguration(FileAdapter):
         """Whether the configuration names at its top what is called with it."""
         with self.source.opened():
             found = self._compose(())
-        return isinstance(found, str) or _TARGET in found  # an error is raised when the parameters are added
+        return isinstance(found, str) or _TARGET in found  # `config_problems` reports an error
 
     def own_space(self) -> dict[str, Any] | None:
         """The search space of ``hydra.sweeper.params``; None if there is none. Raises InputError."""
@@ -206,8 +199,7 @@ class HydraConfiguration(FileAdapter):
                 self._known[overrides] = plain(self.source.composed(overrides))
             except REFUSALS as error:
                 self._known[overrides] = reason(error)
-        found: dict[str, Any] | str = self._known[overrides]
-        return found
+        return self._known[overrides]
 
 
 def _of_trial() -> list[str]:
@@ -223,9 +215,11 @@ def _of_trial() -> list[str]:
 
 def _unfit(override: Override, base: Mapping[str, Any], file: str) -> str:
     """The reason why ``base`` has no place for the value of a key; empty if it has, or if only Hydra knows."""
+    if override.key.startswith(("hydra.", "+", "~")):
+        return ""
     node: Any = base
-    for part in override.key.removeprefix("+").removeprefix("+").split("."):
-        if not isinstance(node, Mapping) or override.key.startswith(("hydra.", "+", "~")):
+    for part in override.key.split("."):
+        if not isinstance(node, Mapping):
             return ""
         if part not in node:
             return f"{file} has no such key; {did_you_mean(override.key, list(dict.fromkeys(_names(base))))}"

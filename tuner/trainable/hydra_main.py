@@ -20,7 +20,7 @@ _SHOWN = 5
 """Functions that a message names."""
 
 COMPATIBLE = "1.1"
-"""What Hydra takes for ``version_base`` where ``hydra.main`` does not say it."""
+"""The ``version_base`` of Hydra if ``hydra.main`` gets none."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,14 @@ def _python_files(folder: Path, reference: str) -> Iterator[Path]:
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if name not in _NOT_CODE and not name.startswith("."))
-        for name in sorted(files):
-            if name.endswith(".py"):
-                count += 1
-                if count > _MOST_FILES:
-                    raise InputError(
-                        f"{reference}: its function is looked for in at most {_MOST_FILES:,} Python files, and there "
-                        f"are more below {folder}; name it, as in {reference}:train.py:main"
-                    )
-                yield Path(here, name)
+        for name in sorted(name for name in files if name.endswith(".py")):
+            count += 1
+            if count > _MOST_FILES:
+                raise InputError(
+                    f"{reference}: its function is looked for in at most {_MOST_FILES:,} Python files, and there "
+                    f"are more below {folder}; name it, as in {reference}:train.py:main"
+                )
+            yield Path(here, name)
 
 
 def _names(tree: ast.Module) -> set[str]:
@@ -125,13 +124,11 @@ def _main(file: Path, node: ast.FunctionDef, decorator: ast.Call) -> Main:
     given |= {keyword.arg: keyword.value for keyword in decorator.keywords if keyword.arg}
     base = _text(given["version_base"]) if "version_base" in given else COMPATIBLE
     path = _text(given["config_path"]) if "config_path" in given else ("." if base == COMPATIBLE else None)
-    if path is not None and "://" in path:
-        path = None
-    folder = None if path is None else Path(os.path.normpath(file.parent / path))
-    name = _text(given["config_name"]) if "config_name" in given else None
-    return Main(file, node.name, folder, (name or "").removesuffix(".yaml"), base)
+    folder = None if path is None or "://" in path else Path(os.path.normpath(file.parent / path))
+    name = _text(given.get("config_name")) or ""
+    return Main(file, node.name, folder, name.removesuffix(".yaml"), base)
 
 
-def _text(node: ast.expr) -> str | None:
-    """The text of a literal; None for None, and for what is not spelled out."""
+def _text(node: ast.expr | None) -> str | None:
+    """The text of a literal; None for None, and for an expression that is not a literal."""
     return str(node.value) if isinstance(node, ast.Constant) and node.value is not None else None

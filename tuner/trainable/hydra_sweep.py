@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from tuner.trainable.hydra_overrides import DEFAULTS
 _LOG = "log"
 """The tag of a logarithmic interval, as in Hydra's sweeper for Optuna."""
 
+_DOMAINS = {"choice", "uniform", "loguniform", "randint", "lograndint"}
+
 _MOST = 10_000
 """Values of a range that is written as a choice at most."""
 
@@ -26,11 +29,10 @@ def space_of_sweep(params: Mapping[str, Any], groups: Iterable[str], whose: str)
     before each message. Raises InputError with the first parameter that has no domain.
     """
     space: dict[str, Any] = {}
-    names = set(params)
     for key, value in params.items():
         place = f"{whose}hydra.sweeper.params.{key}"
         path = tuple(key.split("."))
-        holds_keys = any(name.startswith(f"{key}.") for name in names)
+        holds_keys = any(name.startswith(f"{key}.") for name in params)
         if key in groups and (holds_keys or "/" in key):
             path = (DEFAULTS, *key.split("/"))
         _set(space, path, _domain(f"{key}={value}", place), place)
@@ -46,9 +48,6 @@ def _set(space: dict[str, Any], path: tuple[str, ...], domain: Any, place: str) 
     inner[path[-1]] = domain
 
 
-_DOMAINS = {"choice", "uniform", "loguniform", "randint", "lograndint"}
-
-
 def _domain(text: str, place: str) -> Any:
     """The domain, or the constant, that an override stands for."""
     try:
@@ -58,16 +57,16 @@ def _domain(text: str, place: str) -> Any:
     if not override.is_sweep_override():
         return override.value()
     sweep: Any = override.value()
-    is_log = _LOG in getattr(sweep, "tags", ())
+    log = _LOG if _LOG in getattr(sweep, "tags", ()) else ""
     match sweep:
         case Glob():
             raise InputError(f"{place}: glob(...) is not read here: list the choices, as in choice(a, b)")
+        case IntervalSweep(start=int(start), end=int(end)):
+            return {f"{log}randint": [start, end + 1]}
         case IntervalSweep(start=start, end=end):
-            if isinstance(start, int) and isinstance(end, int):
-                return {f"{_LOG if is_log else ''}randint": [start, end + 1]}
-            return {f"{_LOG if is_log else ''}uniform": [start, end]}
+            return {f"{log}uniform": [start, end]}
         case RangeSweep(start=int(start), stop=int(stop), step=1):
-            return {f"{_LOG if is_log else ''}randint": [start, stop]}
+            return {f"{log}randint": [start, stop]}
         case RangeSweep():
             return {"choice": _values(sweep, place)}
         case ChoiceSweep(list=values):
@@ -76,11 +75,9 @@ def _domain(text: str, place: str) -> Any:
 
 
 def _values(sweep: RangeSweep, place: str) -> list[Any]:
-    found = []
-    for value in sweep.range():
-        found.append(value)
-        if len(found) > _MOST:
-            raise InputError(f"{place}: a range of more than {_MOST:,} values; write search_space in the experiment")
+    found = list(itertools.islice(sweep.range(), _MOST + 1))
+    if len(found) > _MOST:
+        raise InputError(f"{place}: a range of more than {_MOST:,} values; write search_space in the experiment")
     return found
 
 

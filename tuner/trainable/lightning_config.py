@@ -23,7 +23,7 @@ from tuner.errors import InputError
 from tuner.integrations.lightning import FILE_NAME, Report, device_arguments, resume
 from tuner.spec.configuration import flat
 from tuner.spec.user_imports import find_file, import_attribute, user_code
-from tuner.trainable.adapter import FileAdapter, KeyPath
+from tuner.trainable.adapter import ConfigurationError, FileAdapter, KeyPath, module_of
 from tuner.trainable.lightning_arguments import FIT, REFUSALS, argument, new_parser, ordered, reason, unknown
 from tuner.training.reporting import in_trial, trial_folder
 
@@ -33,10 +33,6 @@ _COMMANDS = {"val": "validate", "test": "test"}
 _SUBCOMMANDS = (FIT, "validate", "test", "predict")
 
 
-class ConfigurationError(Exception):
-    """LightningCLI does not take the configuration of a trial."""
-
-
 def read_lightning(reference: str, config: str, roots: tuple[Path, ...]) -> LightningConfiguration:
     """The configuration file ``config``; its classes are not imported. Raises InputError if it is not one."""
     file = find_file(config, roots)
@@ -44,8 +40,8 @@ def read_lightning(reference: str, config: str, roots: tuple[Path, ...]) -> Ligh
         content = yaml.safe_load(file.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{reference} cannot be read: {' '.join(str(error).split())}") from None
-    nested = content.get(FIT) if isinstance(content, dict) else None
-    section = dict(content) if isinstance(content, dict) else {}
+    section = content if isinstance(content, dict) else {}
+    nested = section.get(FIT)
     if isinstance(nested, dict):
         section = {name: value for name, value in section.items() if name not in _SUBCOMMANDS} | nested
     if not {"model", "trainer", "data"} & section.keys():
@@ -95,8 +91,7 @@ class LightningConfiguration(FileAdapter):
     @functools.cached_property
     def module(self) -> ModuleType:
         """Holds ``evaluate`` if the user's module has a ``test_step``, which is looked up when it is asked for."""
-        module = ModuleType(self.file.stem)
-        module.__file__ = str(self.file)
+        module = module_of(self.file)
         module.__getattr__ = self._optional  # type: ignore[method-assign]
         return module
 
@@ -115,7 +110,7 @@ class LightningConfiguration(FileAdapter):
         module, _, name = path.rpartition(".")
         try:
             cls = import_attribute(f"{module}:{name}", self.roots)
-        except InputError:  # the check of the parameters tells it
+        except InputError:  # `config_problems` reports it
             return True
         return getattr(cls, "test_step", None) is not LightningModule.test_step
 

@@ -1,4 +1,4 @@
-"""What ``trainable`` may name besides a function, told by its form: a script, a configuration of Hydra or Lightning."""
+"""The forms of ``trainable`` that are not a function: a script, a configuration of Hydra or Lightning."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def own_space(reference: Any, roots: tuple[Path, ...]) -> dict[str, Any] | None:
     named = _CONFIGURATION.fullmatch(reference) if isinstance(reference, str) else None
     if named is None or named["kind"] != "hydra":
         return None
-    from_sweeper: Any = _configuration(reference, named, roots)
-    space: dict[str, Any] | None = from_sweeper.own_space()
-    return space
+    return _configuration(reference, named, roots).own_space()
 
 
 def _configuration(reference: str, named: re.Match[str], roots: tuple[Path, ...]) -> FileAdapter:

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import sys
 import tokenize
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,8 +76,10 @@ class Script(FileAdapter):
 
     def _is_constant(self, name: str) -> bool:
         """Whether the parameter ``name`` sets a constant. An argument of that very name comes first."""
-        parser = declared(self.source) if name in constants(self.source) else None
-        return name in constants(self.source) and not (parser and find(name, of_argparse(parser)))
+        if name not in constants(self.source):
+            return False
+        parser = declared(self.source)
+        return parser is None or find(name, of_argparse(parser)) is None
 
     def _problem(self, code: object, last: Sequence[str]) -> str:
         """Why the script exited; empty if all is well."""
@@ -140,10 +141,10 @@ def _is_of_the_trial(end: SystemExit) -> bool:
 
 
 @contextlib.contextmanager
-def _as_main(file: Path, arguments: list[str]) -> Iterator[types.ModuleType]:
+def _as_main(file: Path, arguments: list[str]) -> Iterator[ModuleType]:
     """Within, a new ``__main__`` is the script ``file``, with its command line; Python looks in its folder first."""
     path, before, known = list(sys.path), list(sys.argv), sys.modules["__main__"]
-    main = types.ModuleType("__main__")
+    main = ModuleType("__main__")
     main.__file__ = str(file)
     sys.path.insert(0, str(file.parent))
     sys.argv[:] = [str(file), *arguments]

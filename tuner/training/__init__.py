@@ -10,11 +10,13 @@
 - `tuner.training.schedules`: learning-rate schedules with one signature
 - `tuner.training.regularization`: decay, L1 and L2, clipping, averaged weights, mixup and cutmix
 - `tuner.training.transfer`: frozen parts of a network, and learning rates by layer
+- `tuner.training.backbones`: networks of torchvision and timm, with pretrained weights or without
+- `tuner.training.hub`: the Hugging Face hub, and machines that do not reach it
 - `tuner.training.early_stop`: a trial that ends itself on a plateau
 - `tuner.training.reporting`: `tuner.report` and `tuner.get_checkpoint`
 - `tuner.training.fetching`: data that all trials of a node download once
 - `tuner.training.data_errors`: what code that loads data raises and warns
 
 Each module imports only what it needs, and nothing of the rest of tuner. `reporting`, `fetching`, `data_errors`,
-`accumulation` and `early_stop` do not import torch.
+`accumulation`, `hub` and `early_stop` do not import torch.
 """

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 
 class PlateauStop:
-    """Says when a metric has not improved for `patience` values in a row.
+    """Finds that a metric has not improved for `patience` values in a row.
 
     NaN is not an improvement. The state belongs into the checkpoint: see `state_dict`.
 

@@ -76,16 +76,14 @@ def trial_number() -> int:
     """A number of the running trial, which no other trial of the run has; 0 outside of a trial."""
     if not in_trial():
         return 0
-    from ray import tune
-
     try:
-        return int(tune.get_context().get_trial_id(), 16)
+        return int(trial_id(), 16)
     except ValueError:  # an id of Ray's own form
         return 0
 
 
 def trial_id() -> str:
-    """The id of the trial, inside of a trial."""
+    """The id of the running trial; call it within one."""
     from ray import tune
 
     return str(tune.get_context().get_trial_id())
@@ -113,7 +111,7 @@ def in_trial() -> bool:
 
 @contextlib.contextmanager
 def counted_reports() -> Iterator[Callable[[], int]]:
-    """Yields what tells how many reports the trial has made within, by whatever name the code calls the function."""
+    """Yields a function that returns the number of reports made within, by whatever name the code calls `report`."""
     if not in_trial():
         yield lambda: 0
         return

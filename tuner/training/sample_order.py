@@ -67,9 +67,13 @@ class Batches(Sampler[list[Key]]):
             set_epoch(epoch)
         return [int(index) for index in self.sampler]
 
+    def _keys(self) -> list[Key]:
+        """The samples of the epoch, in their order."""
+        return [Key(self.epoch, position, index) for position, index in enumerate(self.order(self.epoch))]
+
     def __iter__(self) -> Iterator[list[Key]]:
         # Not a generator: the epoch counts when the iteration starts, not when it gives its first batch.
-        keys = [Key(self.epoch, position, index) for position, index in enumerate(self.order(self.epoch))]
+        keys = self._keys()
         end = len(keys) - len(keys) % self.batch_size if self.drop_last else len(keys)
         return (keys[k : k + self.batch_size] for k in range(0, end, self.batch_size))
 
@@ -84,7 +88,7 @@ class EndlessBatches(Batches):
     def __iter__(self) -> Iterator[list[Key]]:
         waiting: list[Key] = []
         while True:
-            waiting += [Key(self.epoch, position, index) for position, index in enumerate(self.order(self.epoch))]
+            waiting += self._keys()
             self.epoch += 1
             while len(waiting) >= self.batch_size:
                 yield waiting[: self.batch_size]

@@ -9,6 +9,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from tuner.plan.compatibility import changes_configurations
@@ -181,10 +182,10 @@ def consumption_lines(results: ResultSet) -> list[str]:
     """What trials needed at most, and how much GPUs computed; a line for each that was measured."""
     told = [(trial, trial.consumption) for trial in results.trials]
     lines = []
-    host = max(((c.peak_host_gib, t) for t, c in told if c.peak_host_gib is not None), key=_first, default=None)
+    host = max(((c.peak_host_gib, t) for t, c in told if c.peak_host_gib is not None), key=itemgetter(0), default=None)
     if host:
         lines.append(f"host memory: at most {host[0]:.3g} GiB, trial {host[1].label}")
-    gpu = max(((c.peak_gpu_gib, t) for t, c in told if c.peak_gpu_gib is not None), key=_first, default=None)
+    gpu = max(((c.peak_gpu_gib, t) for t, c in told if c.peak_gpu_gib is not None), key=itemgetter(0), default=None)
     if gpu:
         held = max(c.peak_gpu_reserved_gib or 0.0 for _, c in told)
         lines.append(
@@ -194,10 +195,6 @@ def consumption_lines(results: ResultSet) -> list[str]:
     if time := sum(seconds for seconds, _ in uses):
         lines.append(f"GPU use: {sum(seconds * use for seconds, use in uses) / time:.0f}% of trial time")
     return lines
-
-
-def _first(pair: tuple[float, Trial]) -> float:
-    return pair[0]
 
 
 def _reached(results: ResultSet, trial: Trial) -> str:

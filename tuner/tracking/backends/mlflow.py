@@ -166,8 +166,8 @@ class MlflowBackend(TrackingBackend):
         while held.reports < len(trial.reports):
             batch: list[Metric] = []
             upto = held.reports
-            before = trial.reports[upto - 1].consumption if upto else None
             for report in trial.reports[held.reports :]:
+                before = trial.reports[upto - 1].consumption if upto else None
                 at, step = int(1000 * report.timestamp), step_of(results, report)
                 values = numbers(report) | _changed(before, report.consumption)
                 new = [Metric(_plain(name), value, at, step) for name, value in values.items()]
@@ -175,7 +175,6 @@ class MlflowBackend(TrackingBackend):
                     break
                 batch += new
                 upto += 1
-                before = report.consumption
             told = digest(trial.reports[:upto])
             for start in range(0, len(batch) - _METRICS, _METRICS):  # one report with more than a call takes
                 self._client.log_batch(held.run, metrics=batch[start : start + _METRICS])
