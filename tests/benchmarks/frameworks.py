@@ -266,7 +266,8 @@ THEIRS: dict[str, Callable[[int, Path], float]] = {
 def measured(name: str, side: str, seed: int) -> dict[str, float]:
     """One search in a process of its own."""
     command = [sys.executable, __file__, "--one", f"{name},{side},{seed}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # without the address, Ray would join the cluster that is named by a file of an earlier one
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "local"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} {side} {seed}: {done.stderr[-3000:]}")
