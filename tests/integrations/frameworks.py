@@ -20,6 +20,8 @@ class Framework:
     accumulates: bool = False
     """Whether the toy has a `micro_batch`."""
     trains_in_groups: bool = False
+    random_files: int = 0
+    """How many files of a checkpoint of two processes hold random states."""
     saves_always: bool = True
     """Whether each report has a checkpoint."""
 
@@ -33,12 +35,12 @@ class Framework:
 
 
 FRAMEWORKS = [
-    Framework("transformers", "eval_loss", "min", "test_accuracy", ("fp32", "bf16"), True, True),
+    Framework("transformers", "eval_loss", "min", "test_accuracy", ("fp32", "bf16"), True, True, 2),
     Framework("trl", "eval_loss", "min", "test_loss", accumulates=True),
-    Framework("lightning", "val_loss", "min", "test_accuracy", ("32-true", "bf16-mixed"), True, True),
-    Framework("accelerate", "val_loss", "min", "test_accuracy", ("no", "bf16"), True, True),
-    Framework("xgboost", "val-logloss", "min", "test_accuracy"),
-    Framework("lightgbm", "valid_0-binary_logloss", "min", "test_accuracy"),
+    Framework("lightning", "val_loss", "min", "test_accuracy", ("32-true", "bf16-mixed"), True, True, 2),
+    Framework("accelerate", "val_loss", "min", "test_accuracy", ("no", "bf16"), True, True, 2),
+    Framework("xgboost", "val-logloss", "min", "test_accuracy", trains_in_groups=True),
+    Framework("lightgbm", "valid_0-binary_logloss", "min", "test_accuracy", trains_in_groups=True),
     Framework("sklearn", "score", "max", "test_accuracy", saves_always=False),
     Framework("stable_baselines3", "mean_reward", "max", "test_reward"),
 ]

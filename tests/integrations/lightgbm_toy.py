@@ -8,13 +8,21 @@ from typing import Any
 import lightgbm
 from sklearn.datasets import load_breast_cancer
 
-from tuner.integrations.lightgbm import FILE_NAME, train_arguments
+from tuner.integrations.lightgbm import FILE_NAME, network, train_arguments
+from tuner.training import distributed
+from tuner.training.distributed import Group
 
 
 def train(config: dict[str, Any]) -> None:
+    with distributed.group() as group:
+        fit(config, group)
+
+
+def fit(config: dict[str, Any], group: Group) -> lightgbm.Booster:
     x, y = load_breast_cancer(return_X_y=True)
-    training = lightgbm.Dataset(x[:400], y[:400])
-    lightgbm.train(
+    rows = slice(group.rank, 400, group.size)
+    training = lightgbm.Dataset(x[rows], y[rows])
+    return lightgbm.train(
         {
             "objective": "binary",
             "learning_rate": config["lr"],
@@ -26,6 +34,7 @@ def train(config: dict[str, Any]) -> None:
             "extra_trees": True,
             "num_threads": 1,
             "verbose": -1,
+            **network(group),
             **config.get("params", {}),
         },
         training,
@@ -34,7 +43,11 @@ def train(config: dict[str, Any]) -> None:
     )
 
 
+def load_model(config: dict[str, Any], checkpoint: Path) -> lightgbm.Booster:
+    return lightgbm.Booster(model_file=checkpoint / FILE_NAME)
+
+
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
     x, y = load_breast_cancer(return_X_y=True)
-    model = lightgbm.Booster(model_file=checkpoint / FILE_NAME)
+    model = load_model(config, checkpoint)
     return {"test_accuracy": float(((model.predict(x[400:]) > 0.5) == y[400:]).mean())}

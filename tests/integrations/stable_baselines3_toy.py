@@ -10,6 +10,7 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
+from torch import nn
 
 from tuner.integrations.stable_baselines3 import FILE_NAME, Report, resume
 
@@ -35,9 +36,18 @@ def train(config: dict[str, Any]) -> None:
     model.learn(steps, callback=Report(eval_env, every=128, episodes=2), reset_num_timesteps=False)
 
 
+def agent(config: dict[str, Any], checkpoint: Path) -> Any:
+    algorithm = DQN if config.get("algorithm") == "dqn" else PPO
+    return algorithm.load(checkpoint / FILE_NAME, device="cpu")
+
+
+def load_model(config: dict[str, Any], checkpoint: Path) -> nn.Module:
+    policy: nn.Module = agent(config, checkpoint).policy
+    return policy
+
+
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
     env = Monitor(gymnasium.make("CartPole-v1"))
     env.reset(seed=2)
-    algorithm = DQN if config.get("algorithm") == "dqn" else PPO
-    mean, _ = evaluate_policy(algorithm.load(checkpoint / FILE_NAME, device="cpu"), env, n_eval_episodes=3)
+    mean, _ = evaluate_policy(agent(config, checkpoint), env, n_eval_episodes=3)
     return {"test_reward": float(mean)}

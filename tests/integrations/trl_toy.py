@@ -61,8 +61,12 @@ def train(config: dict[str, Any]) -> None:
     trainer.train(resume_from_checkpoint=resume())
 
 
+def load_model(config: dict[str, Any], checkpoint: Path) -> torch.nn.Module:
+    return PeftModel.from_pretrained(base(), str(checkpoint)).eval()
+
+
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
-    model = PeftModel.from_pretrained(base(), str(checkpoint)).eval()
+    model = load_model(config, checkpoint)
     tokens = torch.tensor([[2, 3, 4, 5]])
     with torch.inference_mode():
         return {"test_loss": float(model(input_ids=tokens, labels=tokens).loss)}

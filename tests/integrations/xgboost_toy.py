@@ -8,17 +8,25 @@ from typing import Any
 import xgboost
 from sklearn.datasets import load_breast_cancer
 
-from tuner.integrations.xgboost import FILE_NAME, Report, resume
+from tuner.integrations.xgboost import FILE_NAME, Report, collective, resume
+from tuner.training import distributed
+from tuner.training.distributed import Group
 
 
-def data() -> tuple[xgboost.DMatrix, xgboost.DMatrix]:
+def data(rank: int = 0, size: int = 1) -> tuple[xgboost.DMatrix, xgboost.DMatrix]:
     x, y = load_breast_cancer(return_X_y=True)
-    return xgboost.DMatrix(x[:400], y[:400]), xgboost.DMatrix(x[400:], y[400:])
+    training, validation = slice(rank, 400, size), slice(400 + rank, None, size)
+    return xgboost.DMatrix(x[training], y[training]), xgboost.DMatrix(x[validation], y[validation])
 
 
 def train(config: dict[str, Any]) -> None:
-    training, validation = data()
-    xgboost.train(
+    with distributed.group() as group, collective(group):
+        fit(config, group)
+
+
+def fit(config: dict[str, Any], group: Group) -> xgboost.Booster:
+    training, validation = data(group.rank, group.size)
+    return xgboost.train(
         {
             "objective": "binary:logistic",
             "eta": config["lr"],
@@ -27,6 +35,7 @@ def train(config: dict[str, Any]) -> None:
             "colsample_bytree": 0.5,
             "colsample_bynode": 0.5,
             "nthread": 1,
+            **config.get("params", {}),
         },
         training,
         evals=[(validation, "val")],
@@ -36,7 +45,11 @@ def train(config: dict[str, Any]) -> None:
     )
 
 
+def load_model(config: dict[str, Any], checkpoint: Path) -> xgboost.Booster:
+    return xgboost.Booster(model_file=checkpoint / FILE_NAME)
+
+
 def evaluate(config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
-    model = xgboost.Booster(model_file=checkpoint / FILE_NAME)
+    model = load_model(config, checkpoint)
     test = data()[1]
     return {"test_accuracy": float(((model.predict(test) > 0.5) == test.get_label()).mean())}

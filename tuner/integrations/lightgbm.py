@@ -8,11 +8,13 @@ lightgbm.train(params, training, valid_sets=[validation], callbacks=[*report()],
 from __future__ import annotations
 
 import functools
+import os
 import re
+import socket
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.integrations.requirements import require
 
@@ -22,6 +24,9 @@ from lightgbm import Booster
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from tuner.integrations import session
+
+if TYPE_CHECKING:
+    from tuner.training.distributed import Group
 
 FILE_NAME = "model.txt"
 """The file of the model in the checkpoint of a trial."""
@@ -74,6 +79,44 @@ def train_arguments(
     }
 
 
+def network(group: Group) -> dict[str, Any]:
+    """The parameters of `lightgbm.train` for one model in all processes of a group: for `resources: {workers: N}`.
+
+    Give each process the rows that are its part to train on, and all rows to evaluate on: LightGBM adds up histograms,
+    and the metrics are those of the first process. Each process must call this.
+
+    Args:
+        group: The processes, from `tuner.training.distributed.group`.
+
+    Returns:
+        `machines`, `num_machines`, `local_listen_port`, `tree_learner` and `pre_partition`; nothing in a group of one.
+
+    Example:
+        >>> from tuner.integrations.lightgbm import network
+        >>> from tuner.training import distributed
+        >>> with distributed.group() as group:
+        ...     rows = slice(group.rank, None, group.size)  # of this process
+        ...     network(group)
+        {}
+    """
+    if group.size == 1:
+        return {}
+    # the address from which the first process is reached, and a port that is free now
+    with socket.socket(type=socket.SOCK_DGRAM) as probe, socket.socket() as free:
+        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        address = probe.getsockname()[0]
+        free.bind((address, 0))
+        port = free.getsockname()[1]
+        gathered = group.gather(f"{address}:{port}")
+    return {
+        "machines": ",".join(group.from_first(lambda: gathered)),
+        "num_machines": group.size,
+        "local_listen_port": port,
+        "tree_learner": "data",
+        "pre_partition": True,
+    }
+
+
 _ROUNDS = "rounds.txt"
 """The number of finished rounds, beside the model: a round that found no split has left no tree."""
 
@@ -93,6 +136,8 @@ class _Trial:
 
         def callback(env: CallbackEnv) -> None:
             if self._active and isinstance(env.model, Booster):
+                remedy = "give it `network(group)`, or take workers out"
+                session.check_processes("LightGBM", int(env.params.get("num_machines", 1)), remedy)
                 self._seed(env.model, env.iteration + self._without_tree)
 
         callback.before_iteration = True  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ first one reports.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,16 @@ from tuner.training.reporting import get_checkpoint, in_trial, to_number
 def active() -> bool:
     """Whether this process trains for a trial of Ray Tune, under tuner or not."""
     return in_trial()
+
+
+def check_processes(framework: str, found: int, remedy: str) -> None:
+    """Raises ValueError if the trial's processes are more than the ``found`` ones that the framework itself knows of.
+
+    A trial whose processes form no group at all is refused at its first report.
+    """
+    workers = int(os.environ.get("WORLD_SIZE", "1"))
+    if in_trial() and found < workers:
+        raise ValueError(f"resources.workers: {workers}, but {framework} trains this model in {found}; {remedy}")
 
 
 def checkpoint_folder() -> Path | None:

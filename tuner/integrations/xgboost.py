@@ -7,11 +7,13 @@ xgboost.train(params, training, evals=[(validation, "val")], callbacks=[Report()
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.integrations.requirements import require
 
@@ -19,8 +21,13 @@ require("xgboost")
 
 from xgboost import Booster
 from xgboost.callback import TrainingCallback
+from xgboost.collective import CommunicatorContext, get_world_size
+from xgboost.tracker import RabitTracker
 
 from tuner.integrations import session
+
+if TYPE_CHECKING:
+    from tuner.training.distributed import Group
 
 FILE_NAME = "model.ubj"
 """The file of the model in the checkpoint of a trial."""
@@ -55,6 +62,7 @@ class Report(TrainingCallback):  # type: ignore[misc]
         if self._active:
             if not isinstance(model, Booster):
                 raise ValueError("tuner.integrations.xgboost is for xgboost.train, not for xgboost.cv")
+            session.check_processes("XGBoost", get_world_size(), "train in `collective(group)`, or take workers out")
             learner = json.loads(model.save_config())["learner"]
             self._seed = int(learner["generic_param"]["seed"])
             self._tree_method = _tree_method(learner["gradient_booster"])
@@ -116,6 +124,45 @@ def resume(num_boost_round: int) -> dict[str, Any]:
         return {"num_boost_round": num_boost_round, "xgb_model": None}
     model = Booster(model_file=folder / FILE_NAME)
     return {"num_boost_round": num_boost_round - model.num_boosted_rounds(), "xgb_model": model}
+
+
+@contextlib.contextmanager
+def collective(group: Group) -> Iterator[None]:
+    """Makes `xgboost.train` build one model in all processes of a group: what `resources: {workers: N}` needs.
+
+    Give each process the rows that are its part, of the data to evaluate on too: XGBoost itself adds up histograms and
+    metrics. In a group of one this does nothing.
+
+    Args:
+        group: The processes, from `tuner.training.distributed.group`.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        XGBoostError: From XGBoost, if the processes cannot reach each other.
+
+    Example:
+        >>> from tuner.integrations.xgboost import collective
+        >>> from tuner.training import distributed
+        >>> with distributed.group() as group, collective(group):
+        ...     rows = slice(group.rank, None, group.size)  # of this process, for xgboost.DMatrix(x[rows], y[rows])
+    """
+    if group.size == 1:
+        yield
+        return
+    trackers: list[RabitTracker] = []
+
+    def begin() -> dict[str, Any]:
+        trackers.append(RabitTracker(group.size, os.environ["MASTER_ADDR"], sortby="task"))
+        trackers[0].start()
+        return dict(trackers[0].worker_args())
+
+    arguments = group.from_first(begin)
+    with CommunicatorContext(**arguments, dmlc_task_id=f"{group.rank:06}"):
+        yield
+    for tracker in trackers:
+        tracker.wait_for()
 
 
 def _tree_method(booster: Mapping[str, Any]) -> str | None:
