@@ -1,8 +1,9 @@
 """Several searches side by side: over tables, numbers of workers and seeds, all within the same virtual time.
 
-Normalised regret of an incumbent: (best - incumbent) / (best - median). Best is the best value anywhere in the table.
-Median is the median of the values at the last fidelity over its configurations. 0 is the best possible, 1 is the
-expected result of a configuration taken blindly. Before its first report a search stands at 1.
+Normalised regret of an incumbent: (best - incumbent) / (best - median). Best is the best value anywhere in the
+table; for a function, the best that a local search finds. Median is the median of the values at the last fidelity over
+the configurations. 0 is the best possible, 1 is the expected result of a configuration taken blindly. Before its first
+report a search stands at 1.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
+from tuner.simulator.curves import Curves
 from tuner.simulator.simulation import Trace, simulate
-from tuner.simulator.table import Table
 from tuner.spec.objective import Mode
 from tuner.spec.quantities import counted
 
@@ -38,7 +39,7 @@ class Contender:
     name: str
     search: SearchSpec
     scheduler: SchedulerSpec
-    tables: tuple[Table, ...]
+    tables: tuple[Curves, ...]
     """The same tables for all contenders, each read with the contender's own space."""
 
 
@@ -85,7 +86,7 @@ class Row:
 class Cell:
     """One contender on one table with one number of workers: a trace for each seed."""
 
-    table: Table
+    table: Curves
     mode: Mode
     seconds: float
     """The virtual time that counts as 100 %."""
@@ -120,7 +121,7 @@ class Comparison:
     """By contender, table and workers."""
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[Curves, ...]:
         return self.contenders[0].tables
 
     def cell(self, contender: Contender, table: int, workers: int) -> Cell:
@@ -189,7 +190,7 @@ def compare(
 
 
 def _searches(
-    contender: Contender, table: Table, mode: Mode, workers: int, seeds: int, limits: Limits
+    contender: Contender, table: Curves, mode: Mode, workers: int, seeds: int, limits: Limits
 ) -> Iterator[Trace]:
     seconds = _seconds(limits, table, workers)
     for seed in range(seeds):
@@ -206,13 +207,13 @@ def _searches(
         yield replace(trace, decisions=[])  # 10,000 trials by 20 seeds would take gigabytes
 
 
-def _seconds(limits: Limits, table: Table, workers: int) -> float | None:
+def _seconds(limits: Limits, table: Curves, workers: int) -> float | None:
     if limits.seconds is None and limits.trials is None:
         return full_time(table, limits.full_trials, workers)
     return limits.seconds
 
 
-def full_time(table: Table, trials: int, workers: int) -> float:
+def full_time(curves: Curves, trials: int, workers: int) -> float:
     """Virtual seconds in which random search without early stopping completes ``trials`` trials: the mean of 20."""
     import numpy as np
 
@@ -220,18 +221,18 @@ def full_time(table: Table, trials: int, workers: int) -> float:
     ends = []
     for _ in range(_DRAWS):
         slots = [0.0] * workers
-        for seconds in rng.choice(table.seconds[:, -1], trials):
+        for seconds in rng.choice(curves.sample[1][:, -1], trials):
             heapq.heapreplace(slots, slots[0] + float(seconds))
         ends.append(max(slots))
     return sum(ends) / _DRAWS
 
 
-def normalised_regret(table: Table, mode: Mode, incumbents: NDArray[np.float64]) -> NDArray[np.float64]:
+def normalised_regret(curves: Curves, mode: Mode, incumbents: NDArray[np.float64]) -> NDArray[np.float64]:
     """The regret of each of ``incumbents``, as the head of this file defines it; NaN stays NaN."""
     import numpy as np
 
-    median = np.median(table.values[:, -1])
-    best = table.values.max() if mode == "max" else table.values.min()
+    median = np.median(curves.sample[0][:, -1])
+    best = curves.best(mode)
     return np.asarray((best - incumbents) / ((best - median) or 1.0), dtype=np.float64)
 
 

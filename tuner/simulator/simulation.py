@@ -1,4 +1,4 @@
-"""A search in virtual time: a discrete-event simulation of ``workers`` slots that run tabulated trials."""
+"""A search in virtual time: a discrete-event simulation of ``workers`` slots that run trials with known curves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
 from tuner.schedulers.build import build_scheduler
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.build import build_searcher
-from tuner.simulator.table import Table
+from tuner.simulator.curves import Curves
 from tuner.spec.objective import Mode
 from tuner.spec.problem import SearchProblem
 
@@ -70,7 +70,7 @@ class Trace:
 def simulate(
     search: SearchSpec,
     scheduler: SchedulerSpec,
-    table: Table,
+    curves: Curves,
     mode: Mode,
     *,
     workers: int = 8,
@@ -78,17 +78,17 @@ def simulate(
     seconds: float | None = None,
     trials: int | None = None,
 ) -> Trace:
-    """Searches a table with the searcher and the scheduler that ``run`` would use, in virtual time.
+    """Searches with the searcher and the scheduler that ``run`` would use, in virtual time.
 
-    A trial reports each fidelity when the table's cumulative seconds say so, and ends with its curve; a resumed trial
-    continues where it paused, at no cost. The search ends after ``trials`` configurations, when none of them can
+    A trial reports each fidelity when the cumulative seconds of its curve say so, and ends with its curve; a resumed
+    trial continues where it paused, at no cost. The search ends after ``trials`` configurations, when none of them can
     continue, or at ``seconds`` of virtual time.
 
     Args:
         search: The searcher's options, such as ``tuner.searchers.Bohb(seed=0)``; its seed is not used.
         scheduler: The scheduler's options.
-        table: The recorded learning curves.
-        mode: ``max`` or ``min``: whether large values of the table's metric are good.
+        curves: The learning curves: a `Table` of recorded ones, or a `tuner.simulator.CurveFunction`.
+        mode: ``max`` or ``min``: whether large values are good.
         workers: Trials that run at once.
         seed: Of the searcher.
         seconds: The end, in virtual seconds; None: no such limit.
@@ -117,9 +117,9 @@ def simulate(
     if workers < 1 or (seconds is None and trials is None):
         raise InputError("a simulation needs at least one worker, and a limit: seconds, trials or both")
     max_t = scheduler.fidelity[1] if scheduler.fidelity else None
-    task = SearchProblem(table.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
+    task = SearchProblem(curves.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
     begun = time.perf_counter()
-    simulation = _Simulation(search, scheduler, table, task, workers)
+    simulation = _Simulation(search, scheduler, curves, task, workers)
     finished_at = simulation.run(float("inf") if seconds is None else seconds)
     return simulation.trace(finished_at, time.perf_counter() - begun)
 
@@ -128,8 +128,9 @@ def simulate(
 class _Trial:
     """A trial that has not ended."""
 
-    row: int
-    """Of the table."""
+    values: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    """Cumulative."""
     reached: int = 0
     """How many fidelities it has reported."""
     offset: float = 0.0
@@ -140,7 +141,7 @@ class _Trial:
 class _Simulation:
     search: SearchSpec
     scheduler_spec: SchedulerSpec
-    table: Table
+    curves: Curves
     task: SearchProblem
     free: int
     """Workers without a trial."""
@@ -193,7 +194,7 @@ class _Simulation:
             return
         self.started += 1
         self._more = self.started < self.task.trials
-        self._trials[trial_id] = _Trial(self.table.nearest(configuration))
+        self._trials[trial_id] = _Trial(*self.curves.at(configuration))
         self._scheduler.add(trial_id, configuration)
         self._log(trial_id, "start")
         self._go(trial_id)
@@ -201,7 +202,7 @@ class _Simulation:
     def _resume(self, trial_id: str) -> None:
         self._log(trial_id, "resume")
         self._searcher.on_resume(trial_id)
-        if self._trials[trial_id].reached == len(self.table.fidelities):
+        if self._trials[trial_id].reached == len(self.curves.fidelities):
             self._end(trial_id, "complete")
         else:
             self._go(trial_id)
@@ -209,19 +210,19 @@ class _Simulation:
     def _go(self, trial_id: str) -> None:
         """The trial takes a worker."""
         trial = self._trials[trial_id]
-        spent = self.table.seconds[trial.row, trial.reached - 1] if trial.reached else 0.0
+        spent = trial.seconds[trial.reached - 1] if trial.reached else 0.0
         trial.offset = self.now - float(spent)
         self.free -= 1
         self._schedule(trial_id, trial)
 
     def _schedule(self, trial_id: str, trial: _Trial) -> None:
         self._scheduled += 1
-        due = trial.offset + float(self.table.seconds[trial.row, trial.reached])
+        due = trial.offset + float(trial.seconds[trial.reached])
         heapq.heappush(self._running, (due, self._scheduled, trial_id))
 
     def _report(self, trial_id: str) -> None:
         trial = self._trials[trial_id]
-        step, value = self.table.fidelities[trial.reached], float(self.table.values[trial.row, trial.reached])
+        step, value = self.curves.fidelities[trial.reached], float(trial.values[trial.reached])
         trial.reached += 1
         self.reports += 1
         if not self.incumbents or self.task.sign * value > self.task.sign * self.incumbents[-1][1]:
@@ -229,7 +230,7 @@ class _Simulation:
         self._searcher.on_report(trial_id, step, value)
         decision = self._scheduler.report(trial_id, step, value)
         assert not isinstance(decision, Exploit), "its specification says that it cannot be simulated"
-        if decision is Decision.CONTINUE and trial.reached < len(self.table.fidelities):
+        if decision is Decision.CONTINUE and trial.reached < len(self.curves.fidelities):
             self._log(trial_id, "continue")
             self._schedule(trial_id, trial)
             return
@@ -250,7 +251,7 @@ class _Simulation:
     def _last(self, trial: _Trial) -> tuple[int, float | None]:
         if not trial.reached:
             return 0, None
-        return self.table.fidelities[trial.reached - 1], float(self.table.values[trial.row, trial.reached - 1])
+        return self.curves.fidelities[trial.reached - 1], float(trial.values[trial.reached - 1])
 
     def _log(self, trial_id: str, what: What) -> None:
         self.events.append(Event(self.now, trial_id, *self._last(self._trials[trial_id]), what))

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError, Place, Problem
 from tuner.runs.csv_codec import decode, encode
+from tuner.simulator.curves import Curves
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import read_yaml
+from tuner.spec.objective import Mode
 from tuner.spec.space import Choice, Integer, Parameter, Space, at, read_space
 from tuner.spec.values import is_number, to_inline_yaml, value_key
 
@@ -40,7 +42,7 @@ _BEYOND = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(Curves):
     """Learning curves of some configurations of ``space``, all over the same fidelities.
 
     Example:
@@ -152,10 +154,26 @@ class Table:
             _categorical=np.array([isinstance(p.domain, Choice) for p in free], dtype=bool),
         )
 
+    @property
+    def guessed(self) -> float:
+        return 1 - self.measured
+
+    def at(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        row = self.nearest(configuration)
+        return self.values[row], self.seconds[row]
+
+    @property
+    def sample(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """All of its rows."""
+        return self.values, self.seconds
+
+    def best(self, mode: Mode) -> float:
+        return float(self.values.max() if mode == "max" else self.values.min())
+
     def curve(self, configuration: Configuration) -> list[tuple[int, float, float]]:
         """(fidelity, value, cumulative seconds) of ``configuration``, or of the nearest one, ascending."""
-        row = self.nearest(configuration)
-        return list(zip(self.fidelities, self.values[row].tolist(), self.seconds[row].tolist(), strict=True))
+        values, seconds = self.at(configuration)
+        return list(zip(self.fidelities, values.tolist(), seconds.tolist(), strict=True))
 
     def nearest(self, configuration: Configuration) -> int:
         """The row of `values` for ``configuration``, or for the nearest configuration; of equals the first.
