@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, WrapValidator
 
 from tuner.searchers.base import Searcher, SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
+from tuner.searchers.gp.spec import Gp
 from tuner.searchers.grid import Grid
 from tuner.searchers.hyperopt.spec import HyperOpt
 from tuner.searchers.optuna.spec import Optuna
@@ -23,6 +24,7 @@ __all__ = [
     "AnySearch",
     "Bohb",
     "Configuration",
+    "Gp",
     "Grid",
     "HyperOpt",
     "Optuna",
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     AnySearch = SearchSpec
 else:
     AnySearch = Annotated[
-        Random | Grid | Optuna | HyperOpt | Bohb | RaySearch,
+        Random | Grid | Optuna | HyperOpt | Bohb | Gp | RaySearch,
         Field(discriminator="kind"),
         WrapValidator(as_built),  # a third party's was validated by its own class
         SerializeAsAny(),

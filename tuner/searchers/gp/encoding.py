@@ -1,0 +1,97 @@
+"""A search space as coordinates in which a Gaussian process measures distances."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.spec.configuration import Configuration
+from tuner.spec.space import Choice, Domain, Parameter, Space, at
+from tuner.spec.values import is_number
+
+Array = NDArray[np.float64]
+
+_MOST_VALUES = 1000
+"""A range of more separate values is searched as if it were continuous."""
+
+
+class Encoding:
+    """Points: one coordinate in [0, 1] a free parameter, NaN if it is inactive. Features: what distances are between.
+
+    A number has its place in the domain. So has each value of a choice among ascending numbers, which is ordered. Any
+    other choice has one feature a category: two categories are as far apart as the two ends of a range. A parameter
+    with a condition has one more, which says that it is inactive.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.free = [parameter for parameter in space.parameters if parameter.free]
+        self._column = {parameter.path: j for j, parameter in enumerate(self.free)}
+        self._centres = [_centres(parameter.domain) for parameter in self.free]
+        self._widths = [_width(parameter) for parameter in self.free]
+        self.parameter = np.repeat(np.arange(len(self.free)), self._widths)
+        """Of each feature: the number of its parameter."""
+
+    def point(self, configuration: Configuration) -> Array:
+        """The point of a configuration."""
+        found = np.full(len(self.free), math.nan)
+        for j, parameter in enumerate(self.free):
+            try:
+                value = at(configuration, parameter.path)
+            except KeyError:
+                continue
+            found[j] = parameter.domain.to_unit(value)
+        return found
+
+    def configuration(self, point: Array) -> Configuration:
+        """The configuration at a point; a coordinate that is needed and NaN counts as the middle."""
+        coordinates = np.nan_to_num(point, nan=0.5).tolist()
+        return self.space.build(lambda parameter: parameter.domain.from_unit(coordinates[self._column[parameter.path]]))
+
+    def snapped(self, points: Array) -> Array:
+        """Points of configurations: separate values at their centres, and inactive parameters left out."""
+        found = points.copy()
+        for j, centres in enumerate(self._centres):
+            if centres is not None:
+                found[:, j] = centres[np.searchsorted((centres[1:] + centres[:-1]) / 2, points[:, j])]
+        if self.space.conditional:
+            found = np.array([self.point(self.configuration(point)) for point in found]).reshape(found.shape)
+        return found
+
+    def features(self, points: Array) -> Array:
+        """One row a point."""
+        columns: list[Array] = []
+        for parameter, coordinates in zip(self.free, points.T, strict=True):
+            inactive = np.isnan(coordinates)
+            if _is_nominal(parameter.domain):
+                count = parameter.domain.count or 1
+                category = np.minimum((np.nan_to_num(coordinates) * count).astype(int), count - 1)
+                hot = np.eye(count)[category] / math.sqrt(2)
+                hot[inactive] = 0
+                columns.append(hot)
+            else:
+                columns.append(np.where(inactive, 0.5, coordinates)[:, None])
+            if parameter.when:
+                columns.append(inactive[:, None].astype(np.float64))
+        return np.concatenate(columns, axis=1)
+
+
+def _width(parameter: Parameter) -> int:
+    """How many features a parameter has."""
+    return ((parameter.domain.count or 1) if _is_nominal(parameter.domain) else 1) + bool(parameter.when)
+
+
+def _is_nominal(domain: Domain) -> bool:
+    if not isinstance(domain, Choice):
+        return False
+    numbers = all(is_number(category) for category in domain.categories)
+    return not numbers or any(a >= b for a, b in zip(domain.categories, domain.categories[1:], strict=False))
+
+
+def _centres(domain: Domain) -> Array | None:
+    """The places of separate values, ascending; None for a continuous range, or one of very many values."""
+    if domain.count is None or domain.count > _MOST_VALUES:
+        return None
+    return np.array(sorted(domain.to_unit(domain.value(i)) for i in range(domain.count)))

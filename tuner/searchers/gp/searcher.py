@@ -1,0 +1,245 @@
+"""Suggests by expected improvement under a Gaussian process over the final values of all trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import default_rng
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+from scipy.stats.qmc import Sobol
+from threadpoolctl import threadpool_limits
+
+from tuner.searchers.base import Searcher
+from tuner.searchers.gp.encoding import Encoding
+from tuner.searchers.gp.final_values import extrapolate, levels_up_to
+from tuner.searchers.gp.gaussian_process import GaussianProcess, Hyperparameters, fitted
+from tuner.searchers.prior_draws import PriorDraws
+from tuner.spec.configuration import Configuration
+from tuner.spec.problem import SearchProblem
+
+Array = NDArray[np.float64]
+
+_REFIT = 1.1
+"""Hyperparameters are found anew when there are so many times the trials with a report."""
+
+_CLIP, _CLIP_EARLY = 3.0, 10.0
+"""A final value is at most so many times as far below the median as the best one is above; and one before that."""
+
+_DRAWS, _CENTRES, _NEAR = 400, 8, 24
+"""Candidates: so many at random, and so many around each of the best trials."""
+_ROUNDS, _CLIMBERS, _WIDTH, _SHRINK = 4, 6, 0.15, 0.4
+"""Then so many rounds around the best candidates, of this width at first; it shrinks by the factor."""
+
+_ENUMERATED = 2000
+"""A space of so many configurations is gone through as a whole, and each of them is asked once."""
+
+_PRIOR_WEIGHT = 4
+"""β in Hvarfner et al. 2022, as `bohb` has it."""
+_LEAST_DENSITY = 1e-32
+
+_FAILED_NOISE = 0.1
+"""Variance of the value of a trial that failed."""
+
+_LARGEST = 1e30
+"""A diverged loss becomes this, as values are squared."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The trials that a process is fitted to, one row of each array."""
+
+    points: Array
+    means: Array
+    """Of the final values, standardised."""
+    variances: Array
+    complete: NDArray[np.bool_]
+
+
+class GpSearcher(Searcher):
+    """Knows each trial's point, and its values at the levels that it has reached."""
+
+    def __init__(self, task: SearchProblem, initial: int, max_history: int) -> None:
+        self._space = task.space
+        self._sign = task.sign
+        self._initial = initial
+        self._max_history = max_history
+        self._rng = default_rng(task.seed)
+        self._encoding = Encoding(task.space)
+        self._levels = None if task.max_t is None else levels_up_to(task.max_t)
+        self._sobol = Sobol(max(len(self._encoding.free), 1), scramble=True, rng=task.seed)
+        self._priors = PriorDraws(task, _PRIOR_WEIGHT)
+        self._believes = any(parameter.prior is not None for parameter in self._encoding.free)
+        self._left: dict[bytes, Array] | None = None
+        """The points of a small space that were not asked yet."""
+        if isinstance(task.space.size, int) and task.space.size <= _ENUMERATED:
+            grid = [self._encoding.point(configuration) for configuration in task.space.grid()]
+            self._left = {point.tobytes(): point for point in grid}
+        self._points: dict[str, Array] = {}
+        self._values: dict[str, Array] = {}
+        """Of each trial with a report: its value at each level, to be made large; NaN above the one it has reached."""
+        self._waiting: set[str] = set()
+        """Trials without a report."""
+        self._failed: dict[str, None] = {}
+        self._hyperparameters = Hyperparameters.initial(len(self._encoding.free))
+        self._fitted_to = 0
+        """How many trials had reported when they were found."""
+
+    def suggest(self, trial_id: str) -> Configuration | None:
+        if self._left == {}:
+            return None
+        suggested = None
+        if len(self._values) >= self._initial:
+            with threadpool_limits(1):  # the matrices are small, and the other cores may train trials
+                suggested = self._modelled()
+        if suggested is None:
+            suggested = self._spread()
+        self.register(trial_id, suggested)
+        return suggested
+
+    def _spread(self) -> Configuration:
+        """The next point of the sequence, or of the priors, if that may be asked."""
+        place = self._encoding.configuration(self._sobol.random(1)[0])
+        believed = self._priors.draw()
+        if believed:
+            place = self._space.build(lambda p: believed[p.path] if p.path in believed else p.domain.sample(self._rng))
+        if self._left is not None and self._encoding.point(place).tobytes() not in self._left:
+            return self._encoding.configuration(self._rng.choice(list(self._left.values())))
+        return place if self._space.allows(place) else self._space.sample(self._rng)
+
+    def register(self, trial_id: str, configuration: Configuration) -> None:
+        self._points[trial_id] = point = self._encoding.point(configuration)
+        self._waiting.add(trial_id)
+        if self._left is not None:
+            self._left.pop(point.tobytes(), None)
+
+    def on_report(self, trial_id: str, step: int, value: float) -> None:
+        if trial_id in self._points and self._levels is not None:
+            self._priors.trained.on_report(trial_id, step)
+            self._waiting.discard(trial_id)
+            row = self._values.setdefault(trial_id, np.full(len(self._levels), math.nan))
+            reached = max(sum(level <= step for level in self._levels), 1)
+            good = self._sign * min(max(value, -_LARGEST), _LARGEST)
+            row[:reached] = np.where(np.isnan(row[:reached]), good, row[:reached])
+            row[reached - 1] = good
+
+    def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
+        if trial_id not in self._points:
+            return
+        self._priors.trained.end(trial_id, step)
+        self._waiting.discard(trial_id)
+        if values is None:
+            self._values.pop(trial_id, None)
+            self._failed[trial_id] = None
+        elif self._levels is None:
+            self._values[trial_id] = np.array([self._sign * min(max(values[0], -_LARGEST), _LARGEST)])
+        else:
+            self.on_report(trial_id, step, values[0])
+
+    def _modelled(self) -> Configuration | None:
+        """The configuration with the largest expected improvement that is found; None if the constraints allow none."""
+        known = self._known()
+        features = self._encoding.features(known.points)
+        parameter = self._encoding.parameter
+        if len(self._values) >= _REFIT * self._fitted_to:
+            self._hyperparameters = fitted(features, parameter, known.means, known.variances, self._hyperparameters)
+            self._fitted_to = len(self._values)
+        process = GaussianProcess(features, parameter, known.means, known.variances, self._hyperparameters)
+        fit = process.predict(features)[0]
+        incumbent = float(fit[known.complete].max() if known.complete.any() else fit.max())
+        waiting = [point for trial, point in self._points.items() if trial in self._waiting]
+        if waiting:
+            there = self._encoding.features(np.array(waiting))
+            means = np.append(known.means, process.predict(there)[0])
+            variances = np.append(known.variances, np.zeros(len(there)))
+            features = np.concatenate([features, there])
+            process = GaussianProcess(features, parameter, means, variances, self._hyperparameters)
+
+        def gain(points: Array) -> Array:
+            mean, variance = process.predict(self._encoding.features(points))
+            deviation = np.sqrt(variance)
+            found = log_expected_improvement((mean - incumbent) / deviation) + np.log(deviation)
+            return found + self._log_prior(points) if self._believes else found
+
+        if self._left is not None:
+            left = np.array(list(self._left.values()))
+            return self._encoding.configuration(left[int(gain(left).argmax())])
+        found = map(self._encoding.configuration, self._candidates(gain, known.points[np.argsort(-fit)[:_CENTRES]]))
+        return next(filter(self._space.allows, found), None)
+
+    def _known(self) -> _Known:
+        """The trials for the process: of many the half with the best expected values, and others at random."""
+        values = np.array(list(self._values.values()))
+        means, variances = extrapolate(_scaled(values))
+        means = _clipped(means, _CLIP)
+        spread = float(means.std()) or 1.0
+        means, variances = (means - means.mean()) / spread, variances / spread**2
+        rows = np.arange(len(means))
+        if len(rows) > self._max_history:
+            best, rest = np.split(np.argsort(-means, kind="stable"), [self._max_history // 2])
+            rows = np.append(best, self._rng.choice(rest, self._max_history - len(best), replace=False))
+        trials = list(self._values)
+        failed = list(self._failed)[-self._max_history // 4 :]
+        return _Known(
+            points=np.array([self._points[trial] for trial in [*(trials[row] for row in rows), *failed]]),
+            means=np.append(means[rows], np.full(len(failed), means.min())),
+            variances=np.append(variances[rows], np.full(len(failed), _FAILED_NOISE)),
+            complete=np.append(~np.isnan(values[rows, -1]), np.zeros(len(failed), dtype=bool)),
+        )
+
+    def _candidates(self, gain: Callable[[Array], Array], centres: Array) -> Array:
+        """Points with a large gain, the largest first: at random, near the best trials, then near the best of these."""
+        drawn = [self._rng.random((_DRAWS, len(self._encoding.free)))]
+        drawn += [self._near(centre, 10 ** self._rng.uniform(-2.5, -0.5, (_NEAR, 1))) for centre in centres]
+        points = self._encoding.snapped(np.concatenate(drawn))
+        gains = gain(points)
+        for round_ in range(_ROUNDS):
+            best = points[np.argsort(-gains)[:_CLIMBERS]]
+            near = [self._near(point, _WIDTH * _SHRINK**round_) for point in best]
+            points = np.concatenate([best, self._encoding.snapped(np.concatenate(near))])
+            gains = gain(points)
+        return points[np.argsort(-gains)]
+
+    def _log_prior(self, points: Array) -> Array:
+        """Logarithm of the priors' density to the power β/n, at the parameters that are active."""
+        found = np.zeros(len(points))
+        for j, parameter in enumerate(self._encoding.free):
+            if parameter.prior is not None:
+                for k, u in enumerate(points[:, j].tolist()):
+                    if not math.isnan(u):
+                        density = parameter.prior.density(parameter.domain, parameter.domain.from_unit(u))
+                        found[k] += math.log(max(density, _LEAST_DENSITY))
+        return found * _PRIOR_WEIGHT / max(self._priors.trained.count, 1)
+
+    def _near(self, centre: Array, width: Array | float) -> Array:
+        """Points around ``centre``, each with some of the coordinates moved."""
+        shape = _NEAR, len(centre)
+        moves = self._rng.random(shape) < max(0.3, 2 / len(centre))
+        middle = np.where(np.isnan(centre), self._rng.random(shape), centre)
+        return np.asarray(np.clip(middle + width * moves * self._rng.standard_normal(shape), 0, 1))
+
+
+def _scaled(values: Array) -> Array:
+    """Values of which the median trial's last one is 0, and the best one's is 1."""
+    last = values[np.arange(len(values)), (~np.isnan(values)).sum(axis=1) - 1]
+    median = float(np.median(last))
+    return _clipped((values - median) / (float(last.max()) - median or float(last.std()) or 1.0), _CLIP_EARLY)
+
+
+def _clipped(values: Array, times: float) -> Array:
+    """No value is more than so many times as far below the median as the best one is above it, if it is."""
+    known = values[~np.isnan(values)]
+    median, best = float(np.median(known)), float(known.max())
+    return np.maximum(values, median - times * (best - median)) if best > median else values
+
+
+def log_expected_improvement(z: Array) -> Array:
+    """Logarithm of φ(z) + z Φ(z), the expected improvement in units of the deviation; exact far below 0 too."""
+    density = -0.5 * z * z - 0.5 * math.log(2 * math.pi)
+    found = density - 2 * np.log(np.maximum(-z, 1.0))  # its limit far below 0
+    near = z > -6
+    found[near] = np.log(np.exp(density[near]) + z[near] * np.exp(log_ndtr(z[near])))
+    return np.asarray(found)
