@@ -63,6 +63,7 @@ SEARCHERS: dict[str, dict[str, Any]] = {
     "optuna qmc": {"kind": "optuna", "sampler": "qmc"},
     "optuna nsga2": {"kind": "optuna", "sampler": "nsga2"},
     "hyperopt": {"kind": "hyperopt"},
+    "gp": {"kind": "gp"},
 }
 SCHEDULERS: dict[str, dict[str, Any]] = {
     "asha stopping": ASHA,
