@@ -119,6 +119,10 @@ class TimedScheduler(SchedulerSpec):
     def fidelity(self) -> tuple[str, int] | None:
         return self.inner.fidelity
 
+    @property
+    def pauses(self) -> bool:
+        return self.inner.pauses
+
     def build(self, task: SearchProblem) -> Scheduler:
         built: Scheduler = type(self).costs.of(self.inner.build(task), ("add", "report", "remove", "next_action"))
         return built

@@ -106,7 +106,7 @@ def task(data: Path, name: str) -> CurveFunction:
         seconds = np.maximum.accumulate(np.maximum(answers[:, 0].reshape(-1, EPOCHS), 1e-3), axis=1)
         return answers[:, 1].reshape(-1, EPOCHS).astype(np.float64) / 100, seconds.astype(np.float64)
 
-    return CurveFunction(name, space, "val_accuracy", "epoch", tuple(range(1, EPOCHS + 1)), curves)
+    return CurveFunction(name, space, tuple(range(1, EPOCHS + 1)), curves)
 
 
 def scale(data: Path, name: str) -> Scale:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 from scipy.stats import norm
 
-from tests.searchers.test_bohb import MIXED, SQUARE, mean_best, mixed, quadratic, search
+from tests.searchers.objectives import MIXED, SQUARE, mean_best, mixed, quadratic, search
 from tests.spaces import space
 from tuner.searchers.base import Searcher
 from tuner.searchers.build import build_searcher
@@ -135,7 +135,7 @@ class TestEncoding:
 
         def at(**changes: Any) -> Any:
             configuration = {"width": 16, "act": "gelu", "depth": 1, **changes}
-            return encoding.features(encoding.point(configuration)[None])[0]
+            return encoding.features(np.array([self.OVER.to_unit(configuration)]))[0]
 
         def distance(a: Any, b: Any) -> float:
             return float(np.linalg.norm(a - b))
@@ -148,7 +148,7 @@ class TestEncoding:
     def test_a_snapped_point_is_that_of_its_configuration(self, seed: int) -> None:
         encoding = Encoding(self.OVER)
         (point,) = encoding.snapped(default_rng(seed).random((1, 4)))
-        again = encoding.point(encoding.configuration(point))
+        again = np.array(self.OVER.to_unit(self.OVER.from_unit(point)))
         assert np.array_equal(point, again, equal_nan=True)
 
 

@@ -43,7 +43,7 @@ def curves(function: Any = bowl) -> CurveFunction:
         "act": {"choice": ["relu", "leaky"]},
         "slope": {"uniform": [0.1, 0.5], "when": {"act": "leaky"}},
     }
-    return CurveFunction("bowl", space(domains), "score", "epoch", (1, 2, 3, 4), function)
+    return CurveFunction("bowl", space(domains), (1, 2, 3, 4), function)
 
 
 class Asks(Searcher):

@@ -222,8 +222,8 @@ def _notes(comparison: Comparison, limits: Limits) -> list[str]:
         )
     elif limits.seconds is None:
         notes.append(f"virtual time: until the last of the searches has ended its {limits.trials} trials")
-    guessed = [table for table in comparison.tables if table.guessed]
-    notes += [f"{t.name}: {t.guessed:.0%} of its rows were not measured, but carried on" for t in guessed]
+    guessed = [table for table in comparison.tables if table.measured < 1]
+    notes += [f"{t.name}: {1 - t.measured:.0%} of its rows were not measured, but carried on" for t in guessed]
     return notes + [note for contender in comparison.contenders for note in _short_curves(contender)]
 
 

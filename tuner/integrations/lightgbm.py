@@ -1,8 +1,8 @@
 """LightGBM: a trial in `lightgbm.train`.
 
-from tuner.integrations.lightgbm import report, resume
+from tuner.integrations.lightgbm import train_arguments
 
-lightgbm.train(params, training, valid_sets=[validation], callbacks=[*report()], **resume(num_boost_round=300))
+lightgbm.train(params, training, valid_sets=[validation], **train_arguments(num_boost_round=300))
 """
 
 from __future__ import annotations

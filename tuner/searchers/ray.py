@@ -172,7 +172,7 @@ class RaySearcher(Searcher):
             with self._blaming():
                 self._theirs.on_trial_complete(trial_id, result=result, error=values is None)
         elif values is not None and _learns_points(self._theirs):
-            free = [p.path for p in self._space.parameters if p.free]
+            free = [p.path for p in self._space.free]
             with self._blaming():
                 self._theirs.add_evaluated_point({"/".join(path): at(adopted, path) for path in free}, values[0])
 

@@ -18,6 +18,7 @@ from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.curves import Curves
 from tuner.simulator.simulation import Trace, simulate
+from tuner.simulator.table import Table
 from tuner.spec.objective import Mode
 from tuner.spec.quantities import counted
 
@@ -39,7 +40,7 @@ class Contender:
     name: str
     search: SearchSpec
     scheduler: SchedulerSpec
-    tables: tuple[Curves, ...]
+    tables: tuple[Table, ...]
     """The same tables for all contenders, each read with the contender's own space."""
 
 
@@ -86,7 +87,7 @@ class Row:
 class Cell:
     """One contender on one table with one number of workers: a trace for each seed."""
 
-    table: Curves
+    table: Table
     mode: Mode
     seconds: float
     """The virtual time that counts as 100 %."""
@@ -121,7 +122,7 @@ class Comparison:
     """By contender, table and workers."""
 
     @property
-    def tables(self) -> tuple[Curves, ...]:
+    def tables(self) -> tuple[Table, ...]:
         return self.contenders[0].tables
 
     def cell(self, contender: Contender, table: int, workers: int) -> Cell:
@@ -190,7 +191,7 @@ def compare(
 
 
 def _searches(
-    contender: Contender, table: Curves, mode: Mode, workers: int, seeds: int, limits: Limits
+    contender: Contender, table: Table, mode: Mode, workers: int, seeds: int, limits: Limits
 ) -> Iterator[Trace]:
     seconds = _seconds(limits, table, workers)
     for seed in range(seeds):
@@ -207,7 +208,7 @@ def _searches(
         yield replace(trace, decisions=[])  # 10,000 trials by 20 seeds would take gigabytes
 
 
-def _seconds(limits: Limits, table: Curves, workers: int) -> float | None:
+def _seconds(limits: Limits, table: Table, workers: int) -> float | None:
     if limits.seconds is None and limits.trials is None:
         return full_time(table, limits.full_trials, workers)
     return limits.seconds

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tuner.errors import InputError
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Mode
-from tuner.spec.space import Space, at
+from tuner.spec.space import Space
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,19 +29,11 @@ class Curves(ABC):
 
     name: str
     space: Space
-    metric: str
-    fidelity: str
-    """Name of what counts progress."""
     fidelities: tuple[int, ...]
     """Ascending."""
 
-    @property
-    def guessed(self) -> float:
-        """The share of values that were not measured, but carried on from earlier ones."""
-        return 0.0
-
     @abstractmethod
-    def at(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def learning_curve(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The values and the cumulative seconds of ``configuration``: one of each a fidelity."""
 
     @property
@@ -64,8 +56,6 @@ class CurveFunction(Curves):
     Args:
         name: A name for messages and figures.
         space: The search space.
-        metric: A name for the values.
-        fidelity: A name for what counts progress, such as ``epoch``.
         fidelities: Ascending whole numbers, such as the epochs 1 to 50.
         function: Takes n configurations; returns their values and their cumulative seconds, two arrays of n rows and
             one column a fidelity.
@@ -80,7 +70,7 @@ class CurveFunction(Curves):
         ...     epochs = numpy.arange(1, 4)
         ...     return (x - 0.3) ** 2 + 1 / epochs, epochs + 0 * x
         >>> space = space_of({"x": {"uniform": [0, 1]}})
-        >>> curves = CurveFunction("parabola", space, "loss", "epoch", (1, 2, 3), parabola)
+        >>> curves = CurveFunction("parabola", space, (1, 2, 3), parabola)
         >>> trace = tuner.simulate(tuner.searchers.Random(), tuner.schedulers.Fifo(), curves, "min", trials=20)
         >>> trace.trials, bool(trace.incumbents[-1] < curves.best("min") + 0.1)
         (20, True)
@@ -88,13 +78,11 @@ class CurveFunction(Curves):
 
     name: str
     space: Space
-    metric: str
-    fidelity: str
     fidelities: tuple[int, ...]
     function: Callable[[Sequence[Configuration]], tuple[NDArray[np.float64], NDArray[np.float64]]]
     _bests: dict[Mode, float] = field(default_factory=dict, init=False)
 
-    def at(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def learning_curve(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         values, seconds = self._of([configuration])
         return values[0], seconds[0]
 
@@ -114,17 +102,16 @@ class CurveFunction(Curves):
 
         rng = np.random.default_rng(1)
         order = np.argsort(-(sign * self.sample[0]).max(axis=1))[:_CLIMBERS]
-        places = [(self._point(self._drawn[k]), float((sign * self.sample[0][k]).max())) for k in order]
+        points = [np.nan_to_num(self.space.to_unit(self._drawn[k]), nan=0.5) for k in order]
+        tops = (sign * self.sample[0][order]).max(axis=1)
         for round_ in range(_ROUNDS):
-            width = 0.3 * 0.75**round_
-            tried = [self._near(point, width, rng) for point, _ in places for _ in range(_STEPS)]
-            tops = (sign * self._of([self._configured(point) for point in tried])[0]).max(axis=1)
-            for k, (_, top) in enumerate(places):
-                mine = slice(k * _STEPS, (k + 1) * _STEPS)
-                found = int(tops[mine].argmax())
-                if tops[mine][found] > top:
-                    places[k] = tried[mine][found], float(tops[mine][found])
-        return sign * max(top for _, top in places)
+            tried = [self._near(point, 0.3 * 0.75**round_, rng) for point in points for _ in range(_STEPS)]
+            found = (sign * self._of([self.space.from_unit(point) for point in tried])[0]).max(axis=1)
+            for k in range(len(points)):
+                best = k * _STEPS + int(found[k * _STEPS : (k + 1) * _STEPS].argmax())
+                if found[best] > tops[k]:
+                    points[k], tops[k] = tried[best], found[best]
+        return sign * float(tops.max())
 
     @cached_property
     def _drawn(self) -> list[Configuration]:
@@ -146,23 +133,8 @@ class CurveFunction(Curves):
             raise InputError(f"{self.name}: values must be finite, and seconds cumulative")
         return values, seconds
 
-    def _point(self, configuration: Configuration) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for parameter in self.space.parameters:
-            if parameter.free:
-                try:
-                    found[parameter.name] = parameter.domain.to_unit(at(configuration, parameter.path))
-                except KeyError:  # a condition makes it inactive
-                    found[parameter.name] = 0.5
-        return found
-
-    def _near(self, point: dict[str, float], width: float, rng: np.random.Generator) -> dict[str, float]:
+    def _near(self, point: NDArray[np.float64], width: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """Another point: about half of the coordinates moved by ``width`` or so."""
-        moved = {
-            name: min(max(u + width * rng.standard_normal(), 0.0), 1.0) if rng.random() < 0.5 else u
-            for name, u in point.items()
-        }
-        return moved if self.space.allows(self._configured(moved)) else point
-
-    def _configured(self, point: dict[str, float]) -> Configuration:
-        return self.space.build(lambda parameter: parameter.domain.from_unit(point[parameter.name]))
+        moves = width * rng.standard_normal(len(point)) * (rng.random(len(point)) < 0.5)
+        moved = (point + moves).clip(0, 1)
+        return moved if self.space.allows(self.space.from_unit(moved)) else point

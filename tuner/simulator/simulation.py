@@ -194,7 +194,7 @@ class _Simulation:
             return
         self.started += 1
         self._more = self.started < self.task.trials
-        self._trials[trial_id] = _Trial(*self.curves.at(configuration))
+        self._trials[trial_id] = _Trial(*self.curves.learning_curve(configuration))
         self._scheduler.add(trial_id, configuration)
         self._log(trial_id, "start")
         self._go(trial_id)

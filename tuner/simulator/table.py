@@ -128,7 +128,7 @@ class Table(Curves):
             if found:
                 raise InputError([Problem(Place(source), key, message) for key, message in found])
 
-        free = [p for p in space.parameters if p.free]
+        free = list(space.free)
         refuse(list(_missing_columns(frame, [p.name for p in free], metric, fidelity)))
         refuse(list(_wrong_numbers(frame, metric, fidelity)))
         frame = _plain_cells(frame, [p.name for p in free])
@@ -150,15 +150,11 @@ class Table(Curves):
             values=frame[metric].to_numpy(np.float64).reshape(shape),
             seconds=frame[SECONDS].to_numpy(np.float64).reshape(shape),
             measured=float(frame[MEASURED].mean()) if MEASURED in frame else 1.0,
-            _points=np.array([_point(free, c) for c in configurations]).reshape(len(configurations), len(free)),
+            _points=np.array([space.to_unit(c) for c in configurations]).reshape(len(configurations), len(free)),
             _categorical=np.array([isinstance(p.domain, Choice) for p in free], dtype=bool),
         )
 
-    @property
-    def guessed(self) -> float:
-        return 1 - self.measured
-
-    def at(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def learning_curve(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         row = self.nearest(configuration)
         return self.values[row], self.seconds[row]
 
@@ -172,7 +168,7 @@ class Table(Curves):
 
     def curve(self, configuration: Configuration) -> list[tuple[int, float, float]]:
         """(fidelity, value, cumulative seconds) of ``configuration``, or of the nearest one, ascending."""
-        values, seconds = self.at(configuration)
+        values, seconds = self.learning_curve(configuration)
         return list(zip(self.fidelities, values.tolist(), seconds.tolist(), strict=True))
 
     def nearest(self, configuration: Configuration) -> int:
@@ -183,7 +179,7 @@ class Table(Curves):
         """
         import numpy as np
 
-        point = np.array(_point([p for p in self.space.parameters if p.free], configuration))
+        point = np.array(self.space.to_unit(configuration))
         gaps = self._points - point
         squares = gaps * gaps
         if self._categorical.any():
@@ -370,8 +366,3 @@ def _has(configuration: Configuration, parameter: Parameter) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _point(free: list[Parameter], configuration: Configuration) -> list[float]:
-    """The position of ``configuration`` in the unit cube; NaN if a parameter is inactive."""
-    return [p.domain.to_unit(at(configuration, p.path)) if _has(configuration, p) else math.nan for p in free]

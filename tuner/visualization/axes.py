@@ -69,7 +69,7 @@ def axes_of(results: ResultSet, trials: Sequence[Trial]) -> list[Axis]:
     """An axis for each parameter in which ``trials`` differ, in the order of the search space."""
     known: list[tuple[str, Domain | None, list[Any]]]
     if (space := _space(results)) is not None:
-        known = [(p.name, p.domain, [_lookup(trial, p.path) for trial in trials]) for p in space.parameters if p.free]
+        known = [(p.name, p.domain, [_lookup(trial, p.path) for trial in trials]) for p in space.free]
     else:  # from Python, or damaged: the values tell what they can
         flats = [dict(flat(trial.config)) for trial in trials]
         names = dict.fromkeys(name for values in flats for name in values)

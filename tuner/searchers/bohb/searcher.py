@@ -84,7 +84,7 @@ class Bohb(SearchSpec):
 
     def n_min(self, space: Space) -> int:
         """N_min in ``space``."""
-        return self.min_points_in_model or sum(parameter.free for parameter in space.parameters) + 1
+        return self.min_points_in_model or len(space.free) + 1
 
     def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self.n_min(task.space) + 2, task, slots) * (1 - self.random_fraction)
@@ -110,7 +110,7 @@ class BohbSearcher(Searcher):
         self._space = task.space
         self._sign = task.sign
         self._rng = rng
-        self._free = [parameter for parameter in task.space.parameters if parameter.free]
+        self._free = task.space.free
         self._column = {parameter.path: j for j, parameter in enumerate(self._free)}
         self._categories = tuple(len(p.domain.categories) if isinstance(p.domain, Choice) else 0 for p in self._free)
         self._n_min = options.n_min(task.space)

@@ -7,8 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.spec.configuration import Configuration
-from tuner.spec.space import Choice, Domain, Parameter, Space, at
+from tuner.spec.space import Choice, Domain, Parameter, Space
 from tuner.spec.values import is_number
 
 Array = NDArray[np.float64]
@@ -18,7 +17,7 @@ _MOST_VALUES = 1000
 
 
 class Encoding:
-    """Points: one coordinate in [0, 1] a free parameter, NaN if it is inactive. Features: what distances are between.
+    """Makes the points of `Space.to_unit` features, between which distances are measured.
 
     A number has its place in the domain. So has each value of a choice among ascending numbers, which is ordered. Any
     other choice has one feature a category: two categories are as far apart as the two ends of a range. A parameter
@@ -26,29 +25,10 @@ class Encoding:
     """
 
     def __init__(self, space: Space) -> None:
-        self.space = space
-        self.free = [parameter for parameter in space.parameters if parameter.free]
-        self._column = {parameter.path: j for j, parameter in enumerate(self.free)}
-        self._centres = [_centres(parameter.domain) for parameter in self.free]
-        self._widths = [_width(parameter) for parameter in self.free]
-        self.parameter = np.repeat(np.arange(len(self.free)), self._widths)
+        self._space = space
+        self._centres = [_centres(parameter.domain) for parameter in space.free]
+        self.parameter = np.repeat(np.arange(len(space.free)), [_width(parameter) for parameter in space.free])
         """Of each feature: the number of its parameter."""
-
-    def point(self, configuration: Configuration) -> Array:
-        """The point of a configuration."""
-        found = np.full(len(self.free), math.nan)
-        for j, parameter in enumerate(self.free):
-            try:
-                value = at(configuration, parameter.path)
-            except KeyError:
-                continue
-            found[j] = parameter.domain.to_unit(value)
-        return found
-
-    def configuration(self, point: Array) -> Configuration:
-        """The configuration at a point; a coordinate that is needed and NaN counts as the middle."""
-        coordinates = np.nan_to_num(point, nan=0.5).tolist()
-        return self.space.build(lambda parameter: parameter.domain.from_unit(coordinates[self._column[parameter.path]]))
 
     def snapped(self, points: Array) -> Array:
         """Points of configurations: separate values at their centres, and inactive parameters left out."""
@@ -56,14 +36,14 @@ class Encoding:
         for j, centres in enumerate(self._centres):
             if centres is not None:
                 found[:, j] = centres[np.searchsorted((centres[1:] + centres[:-1]) / 2, points[:, j])]
-        if self.space.conditional:
-            found = np.array([self.point(self.configuration(point)) for point in found]).reshape(found.shape)
+        if self._space.conditional:
+            found = np.array([self._space.to_unit(self._space.from_unit(p)) for p in found]).reshape(found.shape)
         return found
 
     def features(self, points: Array) -> Array:
         """One row a point."""
         columns: list[Array] = []
-        for parameter, coordinates in zip(self.free, points.T, strict=True):
+        for parameter, coordinates in zip(self._space.free, points.T, strict=True):
             inactive = np.isnan(coordinates)
             if _is_nominal(parameter.domain):
                 count = parameter.domain.count or 1

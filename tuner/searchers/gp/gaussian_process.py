@@ -19,6 +19,8 @@ _NOISE_MEAN, _NOISE_SD = math.log(1e-3), 2.0
 """Of the logarithm of the noise's variance, where the values have variance 1."""
 _SCALE_SD = 1.0
 """Of the logarithm of the kernel's variance, whose mean is 0."""
+_MEAN_NOISE = 0.1
+"""Added to the noise for the average of values, so that no few of them decide."""
 _BOUNDS = {"length": (math.log(0.02), math.log(50.0)), "scale": (-4.0, 4.0), "noise": (math.log(1e-6), 0.0)}
 
 
@@ -68,7 +70,7 @@ class GaussianProcess:
         covariance = self._kernel(self._scaled, self._scaled)
         covariance[np.diag_indices_from(covariance)] += noise + math.exp(hyperparameters.noise) + _JITTER
         self._factor = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
-        self._mean = float(np.average(values, weights=1 / (noise + 0.1)))
+        self._mean = _mean(values, noise)
         self._weights = cho_solve((self._factor, True), values - self._mean, check_finite=False)
 
     def predict(self, points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -101,8 +103,7 @@ def fitted(
     for column, j in enumerate(parameter):
         difference = points[:, column, None] - points[:, column]
         squares[j] += difference * difference
-    mean = np.average(values, weights=1 / (noise + 0.1))
-    centred = values - mean
+    centred = values - _mean(values, noise)
     flat = squares.reshape(parameters, -1)
     length_mean = math.sqrt(2) + math.log(max(parameters, 1)) / 2
 
@@ -134,3 +135,8 @@ def fitted(
     bounds = [_BOUNDS["length"]] * parameters + [_BOUNDS["scale"], _BOUNDS["noise"]]
     found = minimize(loss, start.vector(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": iterations})
     return Hyperparameters.of(found.x)
+
+
+def _mean(values: NDArray[np.float64], noise: NDArray[np.float64]) -> float:
+    """The constant that the process varies around: noisy values count less."""
+    return float(np.average(values, weights=1 / (noise + _MEAN_NOISE)))

@@ -70,13 +70,13 @@ class GpSearcher(Searcher):
         self._rng = default_rng(task.seed)
         self._encoding = Encoding(task.space)
         self._levels = None if task.max_t is None else levels_up_to(task.max_t)
-        self._sobol = Sobol(max(len(self._encoding.free), 1), scramble=True, rng=task.seed)
+        self._sobol = Sobol(max(len(self._space.free), 1), scramble=True, rng=task.seed)
         self._priors = PriorDraws(task, _PRIOR_WEIGHT)
-        self._believes = any(parameter.prior is not None for parameter in self._encoding.free)
+        self._believes = any(parameter.prior is not None for parameter in self._space.free)
         self._left: dict[bytes, Array] | None = None
         """The points of a small space that were not asked yet."""
         if isinstance(task.space.size, int) and task.space.size <= _ENUMERATED:
-            grid = [self._encoding.point(configuration) for configuration in task.space.grid()]
+            grid = [np.array(self._space.to_unit(configuration)) for configuration in task.space.grid()]
             self._left = {point.tobytes(): point for point in grid}
         self._points: dict[str, Array] = {}
         self._values: dict[str, Array] = {}
@@ -84,7 +84,7 @@ class GpSearcher(Searcher):
         self._waiting: set[str] = set()
         """Trials without a report."""
         self._failed: dict[str, None] = {}
-        self._hyperparameters = Hyperparameters.initial(len(self._encoding.free))
+        self._hyperparameters = Hyperparameters.initial(len(self._space.free))
         self._fitted_to = 0
         """How many trials had reported when they were found."""
 
@@ -102,16 +102,16 @@ class GpSearcher(Searcher):
 
     def _spread(self) -> Configuration:
         """The next point of the sequence, or of the priors, if that may be asked."""
-        place = self._encoding.configuration(self._sobol.random(1)[0])
+        place = self._space.from_unit(self._sobol.random(1)[0])
         believed = self._priors.draw()
         if believed:
             place = self._space.build(lambda p: believed[p.path] if p.path in believed else p.domain.sample(self._rng))
-        if self._left is not None and self._encoding.point(place).tobytes() not in self._left:
-            return self._encoding.configuration(self._rng.choice(list(self._left.values())))
+        if self._left is not None and np.array(self._space.to_unit(place)).tobytes() not in self._left:
+            return self._space.from_unit(self._rng.choice(list(self._left.values())))
         return place if self._space.allows(place) else self._space.sample(self._rng)
 
     def register(self, trial_id: str, configuration: Configuration) -> None:
-        self._points[trial_id] = point = self._encoding.point(configuration)
+        self._points[trial_id] = point = np.array(self._space.to_unit(configuration))
         self._waiting.add(trial_id)
         if self._left is not None:
             self._left.pop(point.tobytes(), None)
@@ -122,9 +122,8 @@ class GpSearcher(Searcher):
             self._waiting.discard(trial_id)
             row = self._values.setdefault(trial_id, np.full(len(self._levels), math.nan))
             reached = max(sum(level <= step for level in self._levels), 1)
-            good = self._sign * min(max(value, -_LARGEST), _LARGEST)
-            row[:reached] = np.where(np.isnan(row[:reached]), good, row[:reached])
-            row[reached - 1] = good
+            row[:reached] = np.where(np.isnan(row[:reached]), self._quality(value), row[:reached])
+            row[reached - 1] = self._quality(value)
 
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         if trial_id not in self._points:
@@ -135,9 +134,13 @@ class GpSearcher(Searcher):
             self._values.pop(trial_id, None)
             self._failed[trial_id] = None
         elif self._levels is None:
-            self._values[trial_id] = np.array([self._sign * min(max(values[0], -_LARGEST), _LARGEST)])
+            self._values[trial_id] = np.array([self._quality(values[0])])
         else:
             self.on_report(trial_id, step, values[0])
+
+    def _quality(self, value: float) -> float:
+        """What is to be made large."""
+        return self._sign * min(max(value, -_LARGEST), _LARGEST)
 
     def _modelled(self) -> Configuration | None:
         """The configuration with the largest expected improvement that is found; None if the constraints allow none."""
@@ -166,8 +169,8 @@ class GpSearcher(Searcher):
 
         if self._left is not None:
             left = np.array(list(self._left.values()))
-            return self._encoding.configuration(left[int(gain(left).argmax())])
-        found = map(self._encoding.configuration, self._candidates(gain, known.points[np.argsort(-fit)[:_CENTRES]]))
+            return self._space.from_unit(left[int(gain(left).argmax())])
+        found = map(self._space.from_unit, self._candidates(gain, known.points[np.argsort(-fit)[:_CENTRES]]))
         return next(filter(self._space.allows, found), None)
 
     def _known(self) -> _Known:
@@ -192,7 +195,7 @@ class GpSearcher(Searcher):
 
     def _candidates(self, gain: Callable[[Array], Array], centres: Array) -> Array:
         """Points with a large gain, the largest first: at random, near the best trials, then near the best of these."""
-        drawn = [self._rng.random((_DRAWS, len(self._encoding.free)))]
+        drawn = [self._rng.random((_DRAWS, len(self._space.free)))]
         drawn += [self._near(centre, 10 ** self._rng.uniform(-2.5, -0.5, (_NEAR, 1))) for centre in centres]
         points = self._encoding.snapped(np.concatenate(drawn))
         gains = gain(points)
@@ -206,7 +209,7 @@ class GpSearcher(Searcher):
     def _log_prior(self, points: Array) -> Array:
         """Logarithm of the priors' density to the power β/n, at the parameters that are active."""
         found = np.zeros(len(points))
-        for j, parameter in enumerate(self._encoding.free):
+        for j, parameter in enumerate(self._space.free):
             if parameter.prior is not None:
                 for k, u in enumerate(points[:, j].tolist()):
                     if not math.isnan(u):

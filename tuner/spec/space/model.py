@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,29 @@ class Space:
         ``point`` may leave out constants and computed values. Raises KeyError if it lacks a free parameter.
         """
         return self.build(lambda parameter: at(point, parameter.path))
+
+    @cached_property
+    def free(self) -> tuple[Parameter, ...]:
+        """The parameters that are chosen, in file order."""
+        return tuple(parameter for parameter in self.parameters if parameter.free)
+
+    def to_unit(self, configuration: Mapping[str, Any]) -> list[float]:
+        """The point of ``configuration`` in the unit cube: one coordinate a free parameter, NaN if it is inactive."""
+        values = [_at(configuration, parameter.path) for parameter in self.free]
+        return [
+            math.nan if value is _ABSENT else parameter.domain.to_unit(value)
+            for parameter, value in zip(self.free, values, strict=True)
+        ]
+
+    def from_unit(self, point: Iterable[float]) -> Configuration:
+        """The configuration at a point of the unit cube; a coordinate that is NaN and needed counts as the middle."""
+        coordinates = dict(zip((parameter.path for parameter in self.free), map(float, point), strict=True))
+
+        def choose(parameter: Parameter) -> Any:
+            u = coordinates[parameter.path]
+            return parameter.domain.from_unit(0.5 if math.isnan(u) else u)
+
+        return self.build(choose)
 
     def allows(self, configuration: Configuration) -> bool:
         """Whether ``configuration``, which came from this space, satisfies every constraint."""
