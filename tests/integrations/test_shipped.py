@@ -82,7 +82,8 @@ def test_a_divided_model_is_paused_continued_and_put_together(tmp_path: Path) ->
                 "objective": {"metric": "val_loss", "mode": "min"},
                 "search": {"kind": "grid"},
                 "scheduler": scheduler,
-                "resources": {"workers": 2, "cpu": 0.5, "gpu": 0},
+                # one trial at a time: beside a slow one, the free slot would let the worse trial continue too
+                "resources": {"workers": 2, "cpu": 0.5, "gpu": 0, "max_concurrent_trials": 1},
             },
             storage=tmp_path,
             name=name,
