@@ -128,6 +128,14 @@ class TestEncoding:
     slope: {uniform: [0, 1], when: {act: relu}}
     depth: {randint: [1, 4]}
     """)
+    NESTED = space("""
+    act: {choice: [relu, gelu, silu]}
+    fixed: 3
+    norm: {choice: [null, batch, layer], when: {act: [relu, silu], fixed: 3}}
+    momentum: {uniform: [0, 1], when: {norm: batch}}
+    depth: {randint: [1, 4]}
+    last: {loguniform: [1, 10], when: {depth: [2, 3], act: silu}}
+    """)
 
     def test_ascending_numbers_are_ordered_and_names_are_not(self) -> None:
         encoding = Encoding(self.OVER)
@@ -144,12 +152,11 @@ class TestEncoding:
         assert distance(at(act="silu"), at()) == pytest.approx(1)
         assert distance(at(act="relu", slope=0.1), at(act="relu", slope=0.4)) == pytest.approx(0.3)
 
-    @given(st.integers(0, 2**32 - 1))
-    def test_a_snapped_point_is_that_of_its_configuration(self, seed: int) -> None:
-        encoding = Encoding(self.OVER)
-        (point,) = encoding.snapped(default_rng(seed).random((1, 4)))
-        again = np.array(self.OVER.to_unit(self.OVER.from_unit(point)))
-        assert np.array_equal(point, again, equal_nan=True)
+    @given(st.integers(0, 2**32 - 1), st.sampled_from([OVER, NESTED]))
+    def test_a_snapped_point_is_that_of_its_configuration(self, seed: int, over: Space) -> None:
+        encoding = Encoding(over)
+        for point in encoding.snapped(default_rng(seed).random((5, len(over.free)))):
+            assert point.tolist() == pytest.approx(over.to_unit(over.from_unit(point)), abs=1e-12, nan_ok=True)
 
 
 def test_expected_improvement_is_exact_also_where_it_is_tiny() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.spec.space import Choice, Domain, Parameter, Space
+from tuner.spec.space import Choice, Domain, Parameter, Path, Space
 from tuner.spec.values import is_number
 
 Array = NDArray[np.float64]
@@ -26,6 +26,7 @@ class Encoding:
 
     def __init__(self, space: Space) -> None:
         self._space = space
+        self._domains = {parameter.path: parameter.domain for parameter in space.parameters}
         self._centres = [_centres(parameter.domain) for parameter in space.free]
         self.parameter = np.repeat(np.arange(len(space.free)), [_width(parameter) for parameter in space.free])
         """Of each feature: the number of its parameter."""
@@ -37,8 +38,23 @@ class Encoding:
             if centres is not None:
                 found[:, j] = centres[np.searchsorted((centres[1:] + centres[:-1]) / 2, points[:, j])]
         if self._space.conditional:
-            found = np.array([self._space.to_unit(self._space.from_unit(p)) for p in found]).reshape(found.shape)
+            found[~self._active(found)] = math.nan
         return found
+
+    def _active(self, points: Array) -> NDArray[np.bool_]:
+        """Of each coordinate, whether its parameter is active, as `Space.build` decides for one configuration."""
+        number = {parameter.path: j for j, parameter in enumerate(self._space.free)}
+        active: dict[Path, NDArray[np.bool_]] = {}
+        for parameter in self._space.parameters:
+            here = np.ones(len(points), dtype=bool)
+            for condition in parameter.when:
+                domain = self._domains[condition.path]
+                coordinates = points[:, number[condition.path]] if condition.path in number else np.zeros(len(points))
+                places, which = np.unique(coordinates, return_inverse=True)
+                holds = [condition.holds({condition.path: domain.from_unit(u)}) for u in places.tolist()]
+                here &= active[condition.path] & np.array(holds)[which]
+            active[parameter.path] = here
+        return np.stack([active[parameter.path] for parameter in self._space.free], axis=1)
 
     def features(self, points: Array) -> Array:
         """One row a point."""
