@@ -70,7 +70,7 @@ def ray_tune(name: str, train: Callable[[dict[str, Any]], None], seed: int, fold
 
     configs, shipped = samples(name, seed)
     metric = METRICS[name][0]
-    asha = ASHAScheduler(max_t=shipped.max_t, grace_period=shipped.grace_period, reduction_factor=3)
+    asha = ASHAScheduler(max_t=shipped.max_t, grace_period=1, reduction_factor=3)
     results = tune.Tuner(
         tune.with_resources(train, {"cpu": 1}),
         param_space={"config": tune.grid_search(configs)},

@@ -3,7 +3,7 @@
     python tests/benchmarks/freezing.py [--seeds 5]
 
 Trains `trainables.images` for 9 epochs from scratch, and from the pretrained weights with nothing, the stem, or all but
-the last layer frozen, with three learning rates each. The best of these by validation accuracy counts. Prints its
+the last layer frozen, with five learning rates each. The best of these by validation accuracy counts. Prints its
 median and range over the seeds.
 """
 
@@ -21,7 +21,7 @@ MODES = {
     "pretrained, stem frozen": {"weights": "shapes", "freeze": "stem"},
     "pretrained, all but the last layer frozen": {"weights": "shapes", "freeze": "all_but_head"},
 }
-RATES = [1e-3, 3e-3, 1e-2]
+RATES = [1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
 EPOCHS = 9
 
 

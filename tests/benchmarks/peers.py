@@ -2,7 +2,8 @@
 
 Each library's own objects are asked and told in the order in which its own loop does it; virtual time stands still
 while they think, which favours those that think long. They get the search space that ours get, with its log scales,
-and the defaults of their library for all that `PEERS` does not name. Syne Tune 0.16 has ASHA with stopping only.
+and the defaults of their library for all that `PEERS` does not name. Syne Tune 0.16 has ASHA with stopping only. A
+parameter with a condition is one without to them, and counts only while it is active.
 
 Checked against Syne Tune's own simulator, without its delays and polling every 0.02 virtual seconds: the same seed of
 its ASHA with grace period 3 gave the same 4,262 reports there and here (LCBench task 168331).
@@ -77,10 +78,10 @@ class SyneTune(Peer):
         from syne_tune.config_space import uniform
 
         np.random.seed(seed)  # its draws come from numpy's global generator
-        self._domains = {parameter.name: parameter.domain for parameter in space.parameters}
+        self._space = space
         self._unit = unit
         self._scheduler = scheduler(
-            {name: uniform(0, 1) if unit else _syne_tune_domain(domain) for name, domain in self._domains.items()},
+            {p.name: uniform(0, 1) if unit else _syne_tune_domain(p.domain) for p in space.free},
             metric="value",
             do_minimize=False,
             random_seed=seed,
@@ -93,7 +94,7 @@ class SyneTune(Peer):
 
         suggested = self._scheduler.suggest().config
         self._trials[trial_id] = Trial(int(trial_id), suggested, datetime.datetime.now())
-        return {name: self._inside(domain, suggested[name]) for name, domain in self._domains.items()}
+        return self._space.build(lambda parameter: self._inside(parameter.domain, suggested[parameter.name]))
 
     def _inside(self, domain: Domain, value: Any) -> Any:
         if isinstance(domain, Choice) and not self._unit:
@@ -136,7 +137,8 @@ class OptunaHyperband(Peer):
         import optuna
 
         self._rungs = {min_resource * REDUCTION_FACTOR**k for k in range(max_t.bit_length())}
-        self._distributions = {p.name: _optuna_distribution(p.domain) for p in space.parameters}
+        self._space = space
+        self._distributions = {p.name: _optuna_distribution(p.domain) for p in space.free}
         self._study = optuna.create_study(
             study_name=f"seed {seed}",  # decides the brackets
             direction="maximize",
@@ -148,7 +150,7 @@ class OptunaHyperband(Peer):
 
     def suggest(self, trial_id: str) -> Configuration:
         self._trials[trial_id] = self._study.ask(self._distributions)
-        return dict(self._trials[trial_id].params)
+        return self._space.build(lambda parameter: self._trials[trial_id].params[parameter.name])
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         import optuna

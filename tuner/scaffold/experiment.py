@@ -44,7 +44,7 @@ def _lines(proposal: ScriptProposal, trainable: str, file: str) -> Iterator[str]
     for one in proposal.of("unsure"):
         yield _line(f"  # {_key(one)}: {one.written}", _reason(one))
     yield from _objective(proposal, script)
-    yield "search: {kind: optuna, sampler: tpe, seed: 0}"
+    yield "search: {kind: gp, seed: 0}"
     yield _scheduler(proposal)
     yield f"budget: {{trials: {TRIALS}}}"
     yield _line("resources: {cpu: 1, gpu: auto}", "of one trial; auto: a GPU, if there is one")
