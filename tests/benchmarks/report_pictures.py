@@ -1,6 +1,6 @@
 """The pictures of a report in the README: `python tests/benchmarks/report_pictures.py runs/cifar_asha-…/report.html`.
 
-Opens the page in headless Chromium and writes docs/report_*.png, one for each of these parts of it.
+Opens the page in headless Chromium and writes docs/images/report_*.png, one for each of these parts of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from report_page import started
 
 PARTS = ("curves", "importance", "parallel", "contour", "timeline")
-DOCS = Path(__file__).parents[2] / "docs"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDTH = 860
 
 
@@ -23,7 +23,7 @@ def main(file: Path) -> None:
         tab.goto(file.resolve().as_uri())
         tab.wait_for_selector("html[data-drawn]", timeout=120_000)
         for part in PARTS:
-            tab.locator(f"section[data-part={part}]").screenshot(path=DOCS / f"report_{part}.png")
+            tab.locator(f"section[data-part={part}]").screenshot(path=IMAGES / f"report_{part}.png")
 
 
 if __name__ == "__main__":

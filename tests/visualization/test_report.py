@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import random
 import re
 import subprocess
 import sys
@@ -194,8 +195,21 @@ def test_importance_finds_what_matters(asha: ResultSet) -> None:
     assert found is not None
     assert next(iter(found.shares)) == "lr"
     assert "momentum" in found.shares  # there for one optimizer only
-    assert sum(found.shares.values()) == pytest.approx(1)
+    assert sum(share.value for share in found.shares.values()) == pytest.approx(1)
+    assert all(share.low <= share.value <= share.high for share in found.shares.values())
+    assert found.shares["lr"].low > 0.05  # of 40 trials
+    assert not found.shares["lr"].is_chance
     assert importance(asha, ranked(asha)[: LEAST_TRIALS - 1]) is None
+
+
+def test_importance_of_trials_in_an_order_at_random_is_chance(asha: ResultSet) -> None:
+    trials = ranked(asha)
+    chance = []
+    for seed in range(5):
+        found = importance(asha, random.Random(seed).sample(trials, len(trials)))
+        assert found is not None
+        chance += [share.is_chance for share in found.shares.values()]
+    assert sum(chance) >= 0.8 * len(chance)  # 95 % on average
 
 
 def test_importance_loads_no_scikit_learn_and_who_wants_it_later_has_it() -> None:

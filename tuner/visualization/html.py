@@ -136,7 +136,9 @@ def _importance(results: ResultSet, found: Importance | None, count: int) -> Sec
     some = f", an even choice of {count} by rank" if found.trials < count else ""
     text = (
         f"How much each parameter separates the best {found.top} of {found.trials} trials{some} from all of them{of}: "
-        f"PED-ANOVA (Watanabe et al. 2023), as Optuna computes it. Early-stopped trials count with their best value."
+        f"PED-ANOVA (Watanabe et al. 2023), as Optuna computes it. Early-stopped trials count with their best value. "
+        f"The lines are 90 % intervals over bootstrap samples of the trials. A grey bar is no more than chance: the same "
+        f"trials in an order at random often give as much."
     )
     return Section("importance", title, text, [importance_bars(found)])
 
@@ -148,7 +150,7 @@ def _parameters(
         why = "There is nothing to draw: no two trials with a result differ in a parameter."
         titles = {"parallel": "Parallel coordinates", "slices": "Each parameter", "contour": "Two parameters"}
         return [Section(name, title, why) for name, title in titles.items()]
-    by_share = sorted(axes, key=lambda axis: -found.shares.get(axis.name, 0.0)) if found else list(axes)
+    by_share = sorted(axes, key=lambda axis: -found.of(axis.name)) if found else list(axes)
     left_out = f" Shown are the {SLICES} that matter most of {len(axes)}." if len(axes) > SLICES else ""
     uprights = [axis for axis in axes if axis in by_share[:MOST_AXES]]
     each = "Blue: trials that completed; hollow orange: trials that were stopped early or have not ended, with the best"

@@ -48,22 +48,40 @@ def values(results: ResultSet, trials: Sequence[Trial]) -> list[float]:
 
 
 def importance_bars(found: Importance) -> go.Figure:
-    """The share of each parameter, the largest on top."""
+    """The share of each parameter with its interval, the largest on top; grey if it is no more than chance."""
     import plotly.graph_objects as go
 
-    names, shares = [label(name) for name in found.shares], list(found.shares.values())
+    names, shares = [label(name) for name in found.shares][::-1], list(found.shares.values())[::-1]
     bars = go.Bar(
         orientation="h",
-        x=shares[::-1],
-        y=names[::-1],
-        marker={"color": BLUE},
-        text=[f"{share:.0%}" for share in shares[::-1]],
-        textposition="auto",
-        hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+        x=[share.value for share in shares],
+        y=names,
+        marker={"color": [GREY if share.is_chance else BLUE for share in shares]},
+        error_x={
+            "array": [share.high - share.value for share in shares],
+            "arrayminus": [share.value - share.low for share in shares],
+            "symmetric": False,
+            "thickness": 1,
+            "width": 3,
+        },
+        customdata=[[share.low, share.high, " · no more than chance" * share.is_chance] for share in shares],
+        hovertemplate="%{y}: %{x:.1%} (%{customdata[0]:.0%} to %{customdata[1]:.0%})%{customdata[2]}<extra></extra>",
     )
-    ends = {"range": [0, max(*shares, 0.01) * 1.08], "tickformat": ".0%"}
+    told = [
+        {
+            "x": share.high,
+            "y": name,
+            "text": f"{share.value:.0%}{' (chance)' * share.is_chance}",
+            "showarrow": False,
+            "xanchor": "left",
+            "xshift": 6,
+        }
+        for name, share in zip(names, shares, strict=True)
+    ]
+    ends = {"range": [0, max(*(share.high for share in shares), 0.01) * 1.2], "tickformat": ".0%"}
     title = {"title": {"text": "share of the importance (PED-ANOVA)"}}
-    return figure([bars], title | ends, {"type": "category", "automargin": True}, height=110 + 26 * len(names))
+    upright = {"type": "category", "automargin": True}
+    return figure([bars], title | ends, upright, height=110 + 26 * len(names), annotations=told)
 
 
 def parallel(results: ResultSet, trials: Sequence[Trial], axes: Sequence[Axis]) -> go.Figure:
@@ -208,7 +226,7 @@ def pair(axes: Sequence[Axis], found: Importance | None) -> tuple[Axis, Axis] | 
     ranges = [axis for axis in axes if not axis.categories and None not in axis.positions]
     ranges = ranges if len(ranges) >= 2 else [axis for axis in axes if not axis.categories]
     if found is not None:
-        ranges.sort(key=lambda axis: -found.shares.get(axis.name, 0.0))
+        ranges.sort(key=lambda axis: -found.of(axis.name))
     return (ranges[0], ranges[1]) if len(ranges) >= 2 else None
 
 
