@@ -34,6 +34,7 @@ from tuner.runs.results import PROVENANCE, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.control import SearchControl
+from tuner.search.earlier_trials import read_stored, with_earlier_trials
 from tuner.search.emitted_events import ending, reported
 from tuner.search.recovery import RecoveredSearch, read_stored_search, recover
 from tuner.spec.configuration import merge
@@ -297,7 +298,7 @@ class AskTell:
 
 def begin(experiment: Experiment, *, name: str | None, storage: str | Path) -> AskTell:
     """A new search in a loop of the user's. Raises InputError, and EnvironmentFailure if the storage fails."""
-    plan = make_plan(experiment, this_machine())
+    plan, earlier = with_earlier_trials(make_plan(experiment, this_machine()))
     kind = plan.spec.scheduler.kind
     if kind == "ray" or plan.spec.scheduler.changes_configurations:
         raise InputError(
@@ -308,7 +309,7 @@ def begin(experiment: Experiment, *, name: str | None, storage: str | Path) -> A
     with contextlib.ExitStack() as held:
         with folder.created():
             lock = held.enter_context(locked(folder))
-            recovered = record_start(plan, plan.spec.params, [], folder)
+            recovered = record_start(plan, plan.spec.params, [], folder, earlier)
         return AskTell(plan, recovered, lock, held.pop_all())
 
 
@@ -323,7 +324,7 @@ def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{folder.location}: nothing to reopen: the search came to its end")
         plan = make_plan(experiment_of(known, trust), this_machine())
-        recovered = recover(stock, lambda: new_state(plan))
+        recovered = recover(stock, lambda: new_state(plan, read_stored(folder, plan)))
         known.provenance |= {"interrupted": None, "interrupted_by": ""}
         write_experiment(known)
         return AskTell(plan, recovered, lock, held.pop_all())

@@ -21,6 +21,7 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import find_run, load_summary
 from tuner.runs.provenance import pickles_of, resolved_spec, roots
 from tuner.runs.results import ResultSet
+from tuner.search.earlier_trials import read_stored
 from tuner.spec.quantities import counted
 from tuner.storage.folder import STORAGE
 from tuner.storage.lock import Lock, locked
@@ -287,6 +288,9 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
     One event of the journal is the whole change: after a kill `StoredSearch.request` tells whether it was made.
     """
     known = run.known
+    if experiment.spec.search.from_runs != tuple(known.section("search").get("from_runs", ())):
+        message = "cannot change in a search that has begun; start a new one, which may learn from this one too"
+        raise InputError([experiment.problem(("search", "from_runs"), message)])
     plan = make_plan(experiment, run.cluster)
     params, _ = prepare(plan, known.folder, run.say)
     known.spec = resolved_spec(plan, params)
@@ -305,7 +309,7 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
     from tuner.search.recovery import recover
 
     known = run.known
-    recovered = recover(run.stock, lambda: new_state(plan), anew)
+    recovered = recover(run.stock, lambda: new_state(plan, read_stored(known.folder, plan)), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal

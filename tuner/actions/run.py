@@ -41,6 +41,7 @@ from tuner.runs.results import (
     new_run_name,
     write_json,
 )
+from tuner.search.earlier_trials import EarlierTrial, store, with_earlier_trials
 from tuner.spec.configuration import merge
 from tuner.spec.document import dump_yaml
 from tuner.spec.quantities import counted
@@ -101,14 +102,14 @@ def run(
     with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
         if loaded.spec.tracking.anywhere:
             tracking.start(loaded.spec.tracking)
-        plan = make_plan(loaded, cluster)
+        plan, earlier = with_earlier_trials(make_plan(loaded, cluster))
         folder = free_folder(storage, run_name(name, plan.spec.name))
         check_reachable(plan.spec.tracking, folder.parent, loaded.roots, say)
         with folder.created():
             params, notices = prepare(plan, folder, say)
         with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
-            return _begin(plan, params, notices, folder, [*listeners, *followers], say, lock)
+            return _begin(plan, params, notices, folder, earlier, [*listeners, *followers], say, lock)
 
 
 def free_folder(storage: str | Path, name: str) -> RunFolder:
@@ -124,6 +125,7 @@ def _begin(
     params: dict[str, Any],
     notices: list[str],
     folder: RunFolder,
+    earlier: Sequence[EarlierTrial],
     listeners: list[Listener],
     say: Say,
     lock: Lock,
@@ -131,12 +133,14 @@ def _begin(
     from tuner.execution.fit import task_of
     from tuner.search.control import SearchControl
 
-    run_exists = record_start(plan, params, notices, folder)
+    run_exists = record_start(plan, params, notices, folder, earlier)
     return search(plan, task_of(plan, params, Path.cwd()), run_exists, SearchControl(), listeners, say, lock)
 
 
-def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder) -> RecoveredSearch:
-    """Writes the first event and the files of a new run: a search that has seen nothing."""
+def record_start(
+    plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder, earlier: Sequence[EarlierTrial]
+) -> RecoveredSearch:
+    """Writes the first event and the files of a new run: a search that has seen nothing but ``earlier``."""
     from tuner.execution.fit import new_state
     from tuner.search.recovery import RecoveredSearch
     from tuner.search.usage import usage_of
@@ -145,12 +149,13 @@ def record_start(plan: Plan, params: dict[str, Any], notices: list[str], folder:
     results = ResultSet(folder, spec, provenance(plan, params, notices))
     for pickled in plan.experiment.pickles:
         pickled.write(folder)
+    store(folder, earlier)
     journal = JournalWriter(folder)
     journal.append("began", spec=results.spec, provenance=results.provenance)
     journal.close()
     write_experiment(results)
     results.save()
-    return RecoveredSearch(results, new_state(plan), usage_of(results), 0.0)
+    return RecoveredSearch(results, new_state(plan, earlier), usage_of(results), 0.0)
 
 
 def write_experiment(results: ResultSet) -> None:
@@ -201,7 +206,7 @@ def validate(
     """
     loaded = _loaded(experiment, overrides)
     with cluster_at(address) as cluster:
-        return make_plan(loaded, cluster)
+        return with_earlier_trials(make_plan(loaded, cluster))[0]
 
 
 def _loaded(

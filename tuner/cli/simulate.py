@@ -176,6 +176,9 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
         problems += examined(experiment).problems
         if reason := simulation_problem(spec.scheduler):
             problems.append(experiment.problem(("scheduler", "kind"), reason))
+        if spec.search.from_runs:
+            text = "a simulation learns from no earlier runs: leave it out (--set search.from_runs=[])"
+            problems.append(experiment.problem(("search", "from_runs"), text))
         if any(spec.name == other.spec.name for other in experiments[:i]):
             text = f"{spec.name!r} is the name of an earlier experiment too: give one of them another name"
             problems.append(experiment.problem(("name",), text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tuner.runs.results import RAY
 from tuner.schedulers.build import build_scheduler
 from tuner.schedulers.ray import RayScheduler
 from tuner.search.control import SearchControl
+from tuner.search.earlier_trials import EarlierTrial
 from tuner.search.state import SearchState
 from tuner.searchers.build import build_searcher
 from tuner.storage.folder import RunFolder
@@ -43,14 +45,17 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
     )
 
 
-def new_state(plan: Plan) -> SearchState:
-    """A searcher and a scheduler that have seen nothing."""
+def new_state(plan: Plan, earlier: Iterable[EarlierTrial]) -> SearchState:
+    """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, task)
-    return SearchState(
+    state = SearchState(
         build_searcher(spec.search, task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised
     )
+    for trial in earlier:
+        state.learn(trial.name, spec.search_space.from_unit(trial.point), trial.readings, trial.failed)
+    return state
 
 
 def fit(plan: Plan, task: TrialContext, recorder: Recorder, control: SearchControl) -> None:

@@ -126,6 +126,9 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     search, scheduler, space = spec.search, spec.scheduler, spec.search_space
     for path, message in _asked(search, "validate_options", search.validate_options):
         yield ("search", *path), message
+    if search.from_runs and not search.models_earlier_runs:
+        able = ", ".join(label(other) for other in searches() if other.models_earlier_runs and not is_plug_in(other))
+        yield ("search", "from_runs"), f"search {label(search)} learns nothing from earlier runs; use one of: {able}"
     for reason in _asked(scheduler, "incompatibility", lambda: filter(None, [scheduler.incompatibility(search.kind)])):
         yield ("scheduler", "kind"), reason
     for path, message in _asked(scheduler, "validate_space", lambda: scheduler.validate_space(space)):

@@ -130,7 +130,7 @@ def _disk(plan: Plan) -> str:
 
 
 def _options(spec: Any) -> str:
-    values = spec.model_dump(exclude={"kind", "seed", "points_to_evaluate"})
+    values = spec.model_dump(exclude={"kind", "seed", "points_to_evaluate", "from_runs"})
     points = len(getattr(spec, "points_to_evaluate", ()))
     first = [f"{counted(points, 'point')} to evaluate first"] if points else []
     given = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,13 @@ class SearchState:
 
     def _reading(self, number: int, metrics: dict[str, Any]) -> Reading:
         return self.fidelity(number, metrics), tuple(float(metrics[o.metric]) for o in self.objectives)
+
+    def learn(self, trial_id: str, configuration: Configuration, readings: Sequence[Reading], failed: bool) -> None:
+        """A trial of an earlier run, which only the searcher learns of."""
+        reports = [(step, compared(self.objectives, values)) for step, values in readings]
+        step, values = readings[-1] if readings else (0, None)
+        result = None if failed or values is None else self._searched(values)
+        self.searcher.learn(trial_id, configuration, reports, step, result)
 
     def suggest(self, trial_id: str) -> Configuration | None:
         """The configuration of a new trial; None if the searcher has no more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -74,6 +75,28 @@ class Searcher(ABC):
             values: All objectives of that report; None if the trial failed.
         """
 
+    def learn(
+        self,
+        trial_id: str,
+        configuration: Configuration,
+        reports: Sequence[tuple[int, float]],
+        step: int,
+        values: tuple[float, ...] | None,
+    ) -> None:
+        """Takes note of a trial of an earlier run, before the first suggestion.
+
+        Args:
+            trial_id: The trial.
+            configuration: A point of the space.
+            reports: What it reported, in order: fidelity, and first objective.
+            step: As of `on_end`.
+            values: As of `on_end`.
+        """
+        self.register(trial_id, configuration)
+        for fidelity, value in reports:
+            self.on_report(trial_id, fidelity, value)
+        self.on_end(trial_id, step, values)
+
 
 def initial_trials(most: int, trials: int, least: int = 1) -> int:
     """The default of how many trials come before a model: a third of them, so that a short search models too."""
@@ -115,6 +138,10 @@ class SearchSpec(AlgorithmSpec):
     """Known good configurations, which run first, in this order; constants may be left out. If there are priors, their
     mode follows; parameters without a prior are drawn at random."""
 
+    from_runs: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Earlier runs, folders or URIs, whose trials the model learns from before the first suggestion. Their search
+    spaces may differ: those trials count that lie in this one. They must have reported the same objective."""
+
     @abstractmethod
     def build(self, task: SearchProblem) -> Searcher:
         """The searcher for ``task``.
@@ -154,6 +181,11 @@ class SearchSpec(AlgorithmSpec):
     @property
     def follows_priors(self) -> bool:
         """Whether it makes use of priors where a space has some."""
+        return True
+
+    @property
+    def models_earlier_runs(self) -> bool:
+        """Whether its model can learn from trials that another search suggested."""
         return True
 
     def validate_options(self) -> list[tuple[tuple[str, ...], str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from tuner.errors import InputError, blaming
@@ -62,3 +63,14 @@ class Checked(Searcher):
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         with self._blaming():
             self._inner.on_end(trial_id, step, values)
+
+    def learn(
+        self,
+        trial_id: str,
+        configuration: Configuration,
+        reports: Sequence[tuple[int, float]],
+        step: int,
+        values: tuple[float, ...] | None,
+    ) -> None:
+        with self._blaming():
+            self._inner.learn(trial_id, configuration, reports, step, values)

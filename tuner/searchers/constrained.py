@@ -64,6 +64,16 @@ class ConstrainedSearcher(Searcher):
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         self._inner.on_end(self._names.pop(trial_id, trial_id), step, values)
 
+    def learn(
+        self,
+        trial_id: str,
+        configuration: Configuration,
+        reports: Sequence[tuple[int, float]],
+        step: int,
+        values: tuple[float, ...] | None,
+    ) -> None:
+        self._inner.learn(trial_id, configuration, reports, step, values)
+
     def _repaired(self, forbidden: Configuration) -> Configuration:
         """An allowed configuration that differs from ``forbidden`` in a few parameters, or in more where it must."""
         for attempt in range(_REPAIRS):

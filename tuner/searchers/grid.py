@@ -37,6 +37,10 @@ class Grid(SearchSpec):
         return math.inf
 
     @property
+    def models_earlier_runs(self) -> bool:
+        return False
+
+    @property
     def follows_priors(self) -> bool:
         return False
 

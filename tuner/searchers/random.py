@@ -59,6 +59,10 @@ class Random(SearchSpec):
     def max_objectives(self) -> float:
         return math.inf
 
+    @property
+    def models_earlier_runs(self) -> bool:
+        return False
+
     def default_trials(self, space: Space) -> int:
         """Every combination of the ``grid_search`` parameters once, where there are any."""
         combinations = _grid_part(space).size

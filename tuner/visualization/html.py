@@ -137,8 +137,8 @@ def _importance(results: ResultSet, found: Importance | None, count: int) -> Sec
     text = (
         f"How much each parameter separates the best {found.top} of {found.trials} trials{some} from all of them{of}: "
         f"PED-ANOVA (Watanabe et al. 2023), as Optuna computes it. Early-stopped trials count with their best value. "
-        f"The lines are 90 % intervals over bootstrap samples of the trials. A grey bar is no more than chance: the same "
-        f"trials in an order at random often give as much."
+        f"The lines are 90 % intervals over bootstrap samples of the trials. A grey bar is no more than chance: the "
+        f"same trials in an order at random often give as much."
     )
     return Section("importance", title, text, [importance_bars(found)])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,6 +137,20 @@ class GpSearcher(Searcher):
             self._values[trial_id] = np.array([self._quality(values[0])])
         else:
             self.on_report(trial_id, step, values[0])
+
+    def learn(
+        self,
+        trial_id: str,
+        configuration: Configuration,
+        reports: Sequence[tuple[int, float]],
+        step: int,
+        values: tuple[float, ...] | None,
+    ) -> None:
+        """The configuration may be asked again: the best trial is one of this run."""
+        left = dict(self._left or {})
+        super().learn(trial_id, configuration, reports, step, values)
+        if self._left is not None:
+            self._left = left
 
     def _quality(self, value: float) -> float:
         """What is to be made large."""
