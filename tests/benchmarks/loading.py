@@ -7,10 +7,10 @@ It writes a folder of random, smoothed JPEGs, and loads it with the augmentation
 Workers are persistent, so their start is not timed. Each batch goes to the GPU, if there is one; then a side without
 page-locked memory runs too. The ratios are to the side with no workers.
 
-Measured on 2 cores of an AMD EPYC without a GPU (Python 3.11, torch 2.15): 0 workers 623 images/s (555 to 652), auto 820
-(804 to 902) with 2 workers, ratio 1.37 (1.26 to 1.55). 1, 4 or 8 batches ahead instead of 2: ratios 1.38, 1.38 and 1.46,
-all within the spread, so the number is not measured but torch's default. The measurement of "auto" took 7 s. While other
-work ran, the ratios of two runs were 3.33 (1.80 to 3.68) and 1.70 (1.34 to 3.33).
+Measured on 2 cores of an AMD EPYC without a GPU (Python 3.11, torch 2.15): 0 workers 623 images/s (555 to 652), auto
+820 (804 to 902) with 2 workers, ratio 1.37 (1.26 to 1.55). 1, 4 or 8 batches ahead instead of 2: ratios 1.38, 1.38
+and 1.46, all within the spread, so the number is not measured but torch's default. The measurement of "auto" took 7
+s. While other work ran, the ratios of two runs were 3.33 (1.80 to 3.68) and 1.70 (1.34 to 3.33).
 """
 
 from __future__ import annotations

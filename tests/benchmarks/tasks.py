@@ -1,8 +1,8 @@
 """Tasks for searches whose curves answer every configuration as it was asked: a surrogate model, and formulas.
 
-Each family has tasks for development (constants are chosen on them), decision (variants are compared on them) and report
-(looked at for what the docs say). A formula's task draws its optimum, the weights of its parameters and its shape from
-its number:
+Each family has tasks for development (constants are chosen on them), decision (variants are compared on them) and
+report (looked at for what the docs say). A formula's task draws its optimum, the weights of its parameters and its
+shape from its number:
 
 - plain: early ranks tell the last ones, and a wide network takes up to 3 times longer;
 - plateau: up to 20 of 50 epochs at chance;

@@ -48,7 +48,8 @@ class EarlierTrial:
 def with_earlier_trials(plan: Plan) -> tuple[Plan, list[EarlierTrial]]:
     """The plan with a note on each of its ``search.from_runs``, and their trials.
 
-    Raises InputError if one of them is no run, has not reported what the search compares, or has no trial in its space.
+    Raises InputError if one of them is not a run, has not reported what the search compares, or has no trial in its
+    space.
     """
     trials: list[EarlierTrial] = []
     notes: list[str] = []

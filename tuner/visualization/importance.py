@@ -78,8 +78,8 @@ def importance(results: ResultSet, trials: Sequence[Trial]) -> Importance | None
     between the densities of a parameter in the best trials and in all. It ranks trials and does not fit their values,
     so that values of trials that were stopped early, which are known to be bad and not how bad, do no harm.
 
-    Trials of a search that learns are no independent draws. The interval and the comparison with chance take them for
-    such, so they are narrower than the truth.
+    The interval and the comparison with chance take the trials for independent draws. Those of a search that learns are
+    not, so both are surer than they should be.
     """
     axes = axes_of(results, trials)
     if len(trials) < LEAST_TRIALS or not axes:
