@@ -144,7 +144,7 @@ def search(path: Path, trials: int) -> dict[str, Any]:
     results = ResultSet(folder, resolved_spec(plan, {}), {"seed": 1, "slots": WORKERS, "trials": trials})
     write_experiment(results)
     results.save()
-    recorder = recorder_of(RecoveredSearch(results, new_state(plan), usage_of(results), 0.0), plan)
+    recorder = recorder_of(RecoveredSearch(results, new_state(plan, []), usage_of(results), 0.0), plan)
     recorder._journal.append("began", spec=results.spec, provenance=results.provenance)
     handled = ("added", "on_trial_start", "on_trial_result", "on_trial_complete", "on_step_end")
     longest = Longest(recorder, handled)
@@ -210,7 +210,7 @@ def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
 
     files = timed("load_summary", lambda: load_summary(folder))
     stock = timed("read_stored_search", lambda: read_stored_search(files))
-    recovered = timed("recover", lambda: recover(stock, lambda: new_state(plan)))
+    recovered = timed("recover", lambda: recover(stock, lambda: new_state(plan, [])))
     recorder = recorder_of(recovered, plan)
     timed("begin", recorder.begin)
     return recorder, spent

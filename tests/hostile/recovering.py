@@ -57,7 +57,7 @@ def on_a_store(storage: Path, rng: random.Random) -> str:
         load_latest(folder)
     try:
         stock = read_stored_search(load_summary(folder))
-        recover(stock, lambda: new_state(make_plan(experiment_of(stock.results), this_machine())))
+        recover(stock, lambda: new_state(make_plan(experiment_of(stock.results), this_machine()), []))
     except TunerError:
         return ""
     return unmended(folder)

@@ -136,7 +136,7 @@ def _snapshot(folder: RunFolder) -> None:
     """Writes one of the search as its journal tells it, signed by this user."""
     stock = read_stored_search(load_summary(folder))
     plan = make_plan(experiment_of(stock.results), this_machine())
-    recovered = recover(stock, lambda: new_state(plan))
+    recovered = recover(stock, lambda: new_state(plan, []))
     event = last_event(folder)
     assert event is not None
     trials = recovered.results.trials
