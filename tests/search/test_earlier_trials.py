@@ -117,6 +117,8 @@ def note(made: tuner.Search) -> str:
 def test_trials_of_another_space_count_if_they_lie_in_this_one(earlier: Path) -> None:
     from_runs = {"kind": "gp", "from_runs": ["runs/a"]}
     assert note(search(from_runs)) == "search.from_runs: runs/a: the search learns from 30 trials"
+    assert search(from_runs).plan().plan.modelled == 30
+    assert search({"kind": "gp"}).plan().plan.modelled < 30
     narrow = note(search(from_runs, {"x": {"uniform": [0, 0.5]}}))
     assert "and not from 1" in narrow
     assert "outside of its space (x: 0." in narrow

@@ -37,6 +37,8 @@ class Plan:
     """Whether the trainable declares ``micro_batch``, so that ``on_oom: reduce_batch`` can help."""
     acceptance: float
     """The share of drawn configurations that satisfy the constraints; 1 without any."""
+    earlier: int = 0
+    """Trials of earlier runs that the searcher learns from."""
     notes: tuple[str, ...] = ()
     """How the plan follows from the kind of the trainable, such as what ends its trials: told with the plan and at the
     start of a search."""
@@ -117,7 +119,7 @@ class Plan:
         max_t = fidelity[1] if fidelity else None
         modes = tuple(objective.mode for objective in self.spec.objectives)
         modes = modes[:1] if self.scalarised else modes
-        return SearchProblem(self.spec.search_space, modes, self.trials, max_t, self.seed)
+        return SearchProblem(self.spec.search_space, modes, self.trials, max_t, self.seed, self.earlier)
 
     @property
     def scalarised(self) -> bool:

@@ -64,7 +64,7 @@ def with_earlier_trials(plan: Plan) -> tuple[Plan, list[EarlierTrial]]:
             raise InputError([plan.experiment.problem(("search", "from_runs", i), str(error))]) from None
         trials += found
         notes.append(f"search.from_runs: {results.folder.location}: {note}")
-    return replace(plan, notes=(*plan.notes, *notes)), trials
+    return replace(plan, earlier=len(trials), notes=(*plan.notes, *notes)), trials
 
 
 def _of_run(results: ResultSet, plan: Plan) -> tuple[list[EarlierTrial], str]:

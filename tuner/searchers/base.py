@@ -172,7 +172,8 @@ class SearchSpec(AlgorithmSpec):
 
     def _after(self, initial: int, task: SearchProblem, slots: int) -> int:
         """How many suggestions are made when the results of ``initial`` trials are known."""
-        return max(0, task.trials - max(initial + slots - 1, len(self.points_to_evaluate)))
+        waits = initial - task.earlier + slots - 1 if task.earlier < initial else 0
+        return max(0, task.trials - max(waits, len(self.points_to_evaluate)))
 
     def mixes_fidelities(self, task: SearchProblem) -> bool:
         """Whether it compares the last values of trials that ended or pause at different steps as they are."""

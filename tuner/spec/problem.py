@@ -28,6 +28,8 @@ class SearchProblem:
     max_t: int | None
     """The fidelity (in steps) at which a trial is complete; None if the scheduler knows none."""
     seed: int
+    earlier: int = 0
+    """How many trials of earlier runs the searcher learns from before it suggests anything."""
 
     @property
     def mode(self) -> Mode:
