@@ -301,7 +301,10 @@ class TestFromPython:
     def test_built_in_ones_say_their_kind(self) -> None:
         assert spec_as_mapping(Asha()) == {"kind": "asha"}
         assert spec_as_mapping(Asha(max_t=27)) == {"kind": "asha", "max_t": 27}
-        assert Random(seed=1).model_dump(exclude={"kind", "points_to_evaluate", "from_runs"}) == {"seed": 1, "sequence": "random"}
+        assert Random(seed=1).model_dump(exclude={"kind", "points_to_evaluate", "from_runs"}) == {
+            "seed": 1,
+            "sequence": "random",
+        }
 
     def test_the_class_path_is_found_from_the_class(self) -> None:
         assert spec_as_mapping(Mine(width=4)) == {"kind": "custom", "class_path": f"{__name__}:Mine", "width": 4}

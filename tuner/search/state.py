@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
-from tuner.searchers.base import Searcher
+from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective, compared
 
@@ -51,10 +51,10 @@ class SearchState:
 
     def learn(self, trial_id: str, configuration: Configuration, readings: Sequence[Reading], failed: bool) -> None:
         """A trial of an earlier run, which only the searcher learns of."""
-        reports = [(step, compared(self.objectives, values)) for step, values in readings]
+        reports = tuple((step, compared(self.objectives, values)) for step, values in readings)
         step, values = readings[-1] if readings else (0, None)
         result = None if failed or values is None else self._searched(values)
-        self.searcher.learn(trial_id, configuration, reports, step, result)
+        self.searcher.learn(PastTrial(trial_id, configuration, reports, step, result))
 
     def suggest(self, trial_id: str) -> Configuration | None:
         """The configuration of a new trial; None if the searcher has no more."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.base import PastTrial, Searcher, SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.gp.spec import Gp
 from tuner.searchers.grid import Grid
@@ -28,6 +28,7 @@ __all__ = [
     "Grid",
     "HyperOpt",
     "Optuna",
+    "PastTrial",
     "Random",
     "RaySearch",
     "SearchProblem",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -12,6 +12,27 @@ from tuner.spec.algorithm import AlgorithmSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
+
+
+@dataclass(frozen=True)
+class PastTrial:
+    """What a searcher can learn of a trial of an earlier run.
+
+    Example:
+        >>> from tuner.searchers import PastTrial
+        >>> PastTrial("runs/a/1", {"lr": 0.1}, reports=((1, 0.9), (2, 0.5)), step=2, values=(0.5,)).step
+        2
+    """
+
+    id: str
+    configuration: Configuration
+    """A point of the space."""
+    reports: tuple[tuple[int, float], ...]
+    """In order: fidelity, and first objective."""
+    step: int
+    """As of `Searcher.on_end`."""
+    values: tuple[float, ...] | None
+    """As of `Searcher.on_end`."""
 
 
 class Searcher(ABC):
@@ -75,27 +96,16 @@ class Searcher(ABC):
             values: All objectives of that report; None if the trial failed.
         """
 
-    def learn(
-        self,
-        trial_id: str,
-        configuration: Configuration,
-        reports: Sequence[tuple[int, float]],
-        step: int,
-        values: tuple[float, ...] | None,
-    ) -> None:
+    def learn(self, trial: PastTrial) -> None:
         """Takes note of a trial of an earlier run, before the first suggestion.
 
         Args:
-            trial_id: The trial.
-            configuration: A point of the space.
-            reports: What it reported, in order: fidelity, and first objective.
-            step: As of `on_end`.
-            values: As of `on_end`.
+            trial: The trial.
         """
-        self.register(trial_id, configuration)
-        for fidelity, value in reports:
-            self.on_report(trial_id, fidelity, value)
-        self.on_end(trial_id, step, values)
+        self.register(trial.id, trial.configuration)
+        for step, value in trial.reports:
+            self.on_report(trial.id, step, value)
+        self.on_end(trial.id, trial.step, trial.values)
 
 
 def initial_trials(most: int, trials: int, least: int = 1) -> int:

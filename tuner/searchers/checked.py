@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from tuner.errors import InputError, blaming
-from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.base import PastTrial, Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.document import dotted
 from tuner.spec.problem import SearchProblem
@@ -64,13 +63,6 @@ class Checked(Searcher):
         with self._blaming():
             self._inner.on_end(trial_id, step, values)
 
-    def learn(
-        self,
-        trial_id: str,
-        configuration: Configuration,
-        reports: Sequence[tuple[int, float]],
-        step: int,
-        values: tuple[float, ...] | None,
-    ) -> None:
+    def learn(self, trial: PastTrial) -> None:
         with self._blaming():
-            self._inner.learn(trial_id, configuration, reports, step, values)
+            self._inner.learn(trial)

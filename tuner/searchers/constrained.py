@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from tuner.searchers.base import Searcher
+from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Parameter, at
@@ -64,15 +64,8 @@ class ConstrainedSearcher(Searcher):
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         self._inner.on_end(self._names.pop(trial_id, trial_id), step, values)
 
-    def learn(
-        self,
-        trial_id: str,
-        configuration: Configuration,
-        reports: Sequence[tuple[int, float]],
-        step: int,
-        values: tuple[float, ...] | None,
-    ) -> None:
-        self._inner.learn(trial_id, configuration, reports, step, values)
+    def learn(self, trial: PastTrial) -> None:
+        self._inner.learn(trial)
 
     def _repaired(self, forbidden: Configuration) -> Configuration:
         """An allowed configuration that differs from ``forbidden`` in a few parameters, or in more where it must."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 from scipy.stats.qmc import Sobol
 from threadpoolctl import threadpool_limits
 
-from tuner.searchers.base import Searcher
+from tuner.searchers.base import PastTrial, Searcher
 from tuner.searchers.gp.encoding import Encoding
 from tuner.searchers.gp.final_values import extrapolate, levels_up_to
 from tuner.searchers.gp.gaussian_process import GaussianProcess, Hyperparameters, fitted
@@ -138,17 +138,10 @@ class GpSearcher(Searcher):
         else:
             self.on_report(trial_id, step, values[0])
 
-    def learn(
-        self,
-        trial_id: str,
-        configuration: Configuration,
-        reports: Sequence[tuple[int, float]],
-        step: int,
-        values: tuple[float, ...] | None,
-    ) -> None:
+    def learn(self, trial: PastTrial) -> None:
         """The configuration may be asked again: the best trial is one of this run."""
         left = dict(self._left or {})
-        super().learn(trial_id, configuration, reports, step, values)
+        super().learn(trial)
         if self._left is not None:
             self._left = left
 
