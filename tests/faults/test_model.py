@@ -27,7 +27,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 import tuner.execution.controller
 from tests.faults.stand_ins import EPOCHS, Actors
 from tuner.actions import resume as resumption
-from tuner.actions import run as runner
+from tuner.actions import run
 from tuner.errors import InputError, TunerError
 from tuner.experiment.reader import load_experiment
 from tuner.plan.planner import make_plan
@@ -49,6 +49,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "search": {"kind": "bohb", "min_points_in_model": 2},
         "scheduler": {"kind": "asha", "variant": "promotion", **RUNGS},
     },
+    "gp asha": {"search": {"kind": "gp", "n_initial_points": 3}, "scheduler": {"kind": "asha", **RUNGS}},
     "random hyperband": {"scheduler": {"kind": "hyperband", **RUNGS}},
     "pbt": {"scheduler": {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2}},
 }
@@ -151,7 +152,7 @@ def begin(place: Place, kind: str) -> ResultSet:
         plan = make_plan(loaded, cluster)
         place.folder.create()
         with locked(place.folder) as lock:
-            return runner._begin(plan, dict(plan.spec.params), [], place.folder, [], _quiet, lock)
+            return run.begin(plan, dict(plan.spec.params), [], place.folder, [], [], _quiet, lock)
 
 
 def _quiet(text: str) -> None: ...

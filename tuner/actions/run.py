@@ -109,7 +109,7 @@ def run(
             params, notices = prepare(plan, folder, say)
         with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
-            return _begin(plan, params, notices, folder, earlier, [*listeners, *followers], say, lock)
+            return begin(plan, params, notices, folder, earlier, [*listeners, *followers], say, lock)
 
 
 def free_folder(storage: str | Path, name: str) -> RunFolder:
@@ -120,21 +120,22 @@ def free_folder(storage: str | Path, name: str) -> RunFolder:
     return folder
 
 
-def _begin(
+def begin(
     plan: Plan,
     params: dict[str, Any],
     notices: list[str],
     folder: RunFolder,
     earlier: Sequence[EarlierTrial],
-    listeners: list[Listener],
+    listeners: Sequence[Listener],
     say: Say,
     lock: Lock,
 ) -> ResultSet:
+    """Searches into ``folder``, which exists and is held with ``lock``; ``params`` are those that `prepare` returned."""
     from tuner.execution.fit import task_of
     from tuner.search.control import SearchControl
 
-    run_exists = record_start(plan, params, notices, folder, earlier)
-    return search(plan, task_of(plan, params, Path.cwd()), run_exists, SearchControl(), listeners, say, lock)
+    recovered = record_start(plan, params, notices, folder, earlier)
+    return search(plan, task_of(plan, params, Path.cwd()), recovered, SearchControl(), listeners, say, lock)
 
 
 def record_start(
@@ -251,17 +252,17 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
 def search(
     plan: Plan,
     task: TrialContext,
-    run_exists: RecoveredSearch,
+    recovered: RecoveredSearch,
     control: SearchControl,
     listeners: list[Listener],
     say: Say,
     lock: Lock,
 ) -> ResultSet:
-    """Searches on, from what ``begun`` holds to the end. Raises as `run` does."""
+    """Searches on, from what ``recovered`` holds to the end. Raises as `run` does."""
     from tuner.execution.fit import fit
     from tuner.execution.recorder import Recorder
 
-    results = run_exists.results
+    results = recovered.results
     control.say = say
     control.storage_patience = plan.spec.failures.storage_patience
     if plan.waits_for:
@@ -269,7 +270,7 @@ def search(
         say(f"NOTICE: no node has room for a trial ({need}): waiting for the autoscaler to start {plan.waits_for}")
     journal = JournalWriter(results.folder, lock)
     told = [_named(listener) for listener in listeners]
-    recorder = Recorder(run_exists, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
+    recorder = Recorder(recovered, journal, plan.spec.scheduler, plan.spec.checkpoints, control, told)
 
     def died(process: str) -> None:
         go_on = how_to_resume(results.folder)
