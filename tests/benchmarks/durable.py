@@ -56,7 +56,7 @@ class Session:
 
 def trial(reported: Path, storage: Path, given: argparse.Namespace, waits: bool) -> float:
     """Seconds that a trial takes."""
-    report_interceptor.make_durable = make_durable if waits else lambda folder: None
+    report_interceptor.make_durable = make_durable if waits else lambda folder: None  # type: ignore[attr-defined]
     session = Session(storage)
     kept = report_interceptor.ReportInterceptor(session, 1, Fifo())  # type: ignore[arg-type]
     begun = time.perf_counter()

@@ -118,7 +118,7 @@ def their_lightning_images(seed: int, folder: Path) -> float:
 
     with best.checkpoint.as_directory() as checkpoint:
         file = Path(checkpoint, "checkpoint")  # the callback's name for it
-        file.rename(Path(checkpoint, lightning_images.FILE_NAME))
+        file.rename(Path(checkpoint, lightning_images.FILE_NAME))  # type: ignore[attr-defined]
         return lightning_images.evaluate(lightning_images.Config(**best.config["config"]), Path(checkpoint))[
             "test_accuracy"
         ]
@@ -139,7 +139,7 @@ def their_accelerate_images(seed: int, folder: Path) -> float:
         set_seed(own.seed)
         accelerator = Accelerator()
         data = image_folders.load(own.data)
-        model = accelerate_images.SmallResNet(len(data.classes), own.width)
+        model = accelerate_images.SmallResNet(len(data.classes), own.width)  # type: ignore[attr-defined]
         optimizer = torch.optim.AdamW(model.parameters(), own.lr, weight_decay=own.weight_decay)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, own.epochs)
         model, optimizer, training, validation = accelerator.prepare(

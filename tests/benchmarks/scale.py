@@ -266,7 +266,7 @@ def controller(path: Path, trials: int) -> dict[str, Any]:
     import ray
 
     from tests.faults.test_model import Place, experiment, watched
-    from tuner.actions import run as runner
+    from tuner.actions import run
     from tuner.execution.session import cluster_at
     from tuner.experiment.reader import load_experiment
     from tuner.plan.planner import make_plan
@@ -299,7 +299,7 @@ def controller(path: Path, trials: int) -> dict[str, Any]:
         plan = make_plan(loaded, cluster)
         place.folder.create()
         with locked(place.folder) as lock:
-            runner._begin(plan, dict(plan.spec.params), [], place.folder, [memory], lambda text: None, lock)
+            run.begin(plan, dict(plan.spec.params), place.folder, lock, lambda text: None, listeners=[memory])
     (first, reported), (last, reports) = memory.at[trials // 4], memory.at[trials]
     count = trials - trials // 4
     return {"kB a trial": (last - first) / 1000 / count, "reports a trial": (reports - reported) / count}

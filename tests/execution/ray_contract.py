@@ -343,7 +343,7 @@ def declared(cls: type, name: str) -> Any:
             for inner in ast.walk(node):
                 targets = inner.targets if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Name) else []
                 if any(isinstance(one, ast.Attribute) and one.attr == name for one in targets):
-                    return named(given.get(inner.value.id), base.__module__)
+                    return named(given.get(inner.value.id), base.__module__)  # type: ignore[attr-defined]
     return None
 
 
@@ -354,7 +354,7 @@ def made(cls: type, name: str) -> Any:
         body = definition(base.__module__, base.__qualname__) if base.__module__.startswith("tuner") else None
         for node in ast.walk(body) if body else ():
             called = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
-            if called and any(isinstance(one, ast.Attribute) and one.attr == name for one in node.targets):
+            if called and any(isinstance(one, ast.Attribute) and one.attr == name for one in node.targets):  # type: ignore[attr-defined]
                 return named(called.func, base.__module__)
     return None
 

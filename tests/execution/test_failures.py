@@ -135,7 +135,7 @@ def test_a_metric_that_becomes_nan_may_stop_the_trial_with_what_it_had(tmp_path:
     assert trial.reason == "report 4: score is nan (failures.on_nan: stop)"
     found, _ = read_snapshot(RunFolder.at(tmp_path / "run"))
     assert found is not None
-    (told,) = found.state.searcher._study.trials
+    (told,) = found.state.searcher._study.trials  # type: ignore[attr-defined]
     assert (told.state.name, told.value) == ("COMPLETE", 6.0)
 
 

@@ -88,7 +88,7 @@ def test_a_folder_that_somebody_else_has_made_is_not_used(
     monkeypatch.setenv("RAY_TMPDIR", str(home))
     theirs = home / "tuner-4242"
     theirs.mkdir() if kind == "folder" else theirs.symlink_to(home)
-    monkeypatch.setattr(local_cluster.os, "geteuid", lambda: 4242)
+    monkeypatch.setattr(local_cluster.os, "geteuid", lambda: 4242)  # type: ignore[attr-defined]
     folder = private_folder()
     assert folder != theirs
     assert mode(folder) == 0o700

@@ -86,7 +86,7 @@ def test_a_trial_that_is_held_back_is_queued_when_its_time_has_come(monkeypatch:
     loop._places = PlacementGroups()
     loop._set_trial_status = lambda trial, status: queued.append((trial, status))
     monkeypatch.setattr(TuneController, "on_step_begin", lambda loop: None)
-    monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
     loop.on_step_begin()
     assert queued == []
     now[0] = 131.0

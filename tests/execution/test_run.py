@@ -125,7 +125,7 @@ def test_the_searcher_is_told_of_failures(tmp_path: Path) -> None:
     found, _ = read_snapshot(RunFolder.at(tmp_path / "run"))
     assert found is not None
     state = found.state.searcher
-    states = Counter(trial.state.name for trial in state._study.trials)
+    states = Counter(trial.state.name for trial in state._study.trials)  # type: ignore[attr-defined]
     assert states == {"FAIL": results.count("failed"), "COMPLETE": results.count("completed")}
     assert results.count("failed") > 0
 

@@ -553,7 +553,7 @@ def test_a_domain_can_be_replaced_by_another(folder: Path) -> None:
 def test_another_search_keeps_what_the_two_have_in_common(folder: Path, kind: str) -> None:
     spec = load_experiment(FULL, [f"search.kind={kind}"]).spec
     assert (spec.search.kind, spec.search.seed, len(spec.search.points_to_evaluate)) == (kind, 0, 1)
-    assert load_experiment(FULL, ["search.kind=optuna"]).spec.search.n_startup_trials == 4
+    assert load_experiment(FULL, ["search.kind=optuna"]).spec.search.n_startup_trials == 4  # type: ignore[attr-defined]
     assert FULL["search"]["sampler"] == "tpe"
 
 

@@ -152,7 +152,7 @@ def begin(place: Place, kind: str) -> ResultSet:
         plan = make_plan(loaded, cluster)
         place.folder.create()
         with locked(place.folder) as lock:
-            return run.begin(plan, dict(plan.spec.params), [], place.folder, [], [], _quiet, lock)
+            return run.begin(plan, dict(plan.spec.params), place.folder, lock, _quiet)
 
 
 def _quiet(text: str) -> None: ...

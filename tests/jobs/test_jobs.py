@@ -364,7 +364,7 @@ def test_who_takes_the_port_of_the_tunnel_first_is_sent_nothing(ssh: Ssh, monkey
         caller.sendall(b'HTTP/1.0 200 OK\r\n\r\n{"ray_version": "2.60.0"}')
         caller.close()
 
-    chosen = cluster_address.free_port
+    chosen = cluster_address.free_port  # type: ignore[attr-defined]
 
     def watched(host: str) -> int:
         port = int(chosen(host))

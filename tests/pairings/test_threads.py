@@ -54,7 +54,7 @@ def test_threads_are_as_many_as_cpus(tmp_path: Path, cluster_has: str | None, ca
     found = json.loads(lines[0].removeprefix("FOUND "))
     assert list(found) == cases
     for name, trials in found.items():
-        assert [len(ranks) for ranks in trials] == [CASES[name].get("workers", 1)] * 2
+        assert [len(ranks) for ranks in trials] == [CASES[name].get("workers", 1)] * 2  # type: ignore[attr-defined]
         for seen in (rank for ranks in trials for rank in ranks):
             told = {key: seen[key] for key in ("environment", "torch", "numpy")}
             assert told == dict.fromkeys(told, WANTED[name]), (name, found)

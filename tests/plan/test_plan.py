@@ -196,7 +196,7 @@ def test_many_choices_are_checked_by_one_schema_until_one_is_wrong(
         "def train(config: Config): ...\n"
     )
     calls, schemas = [], []
-    asked, adapter = Trainable.config_problems, tuner.trainable.trainable.TypeAdapter
+    asked, adapter = Trainable.config_problems, tuner.trainable.trainable.TypeAdapter  # type: ignore[attr-defined]
     monkeypatch.setattr(Trainable, "config_problems", lambda self, values: calls.append(values) or asked(self, values))
     monkeypatch.setattr(tuner.trainable.trainable, "TypeAdapter", lambda kind: schemas.append(kind) or adapter(kind))
     space = {name: {"choice": list(range(1000))}}

@@ -36,7 +36,7 @@ def examples() -> typing.Iterator[Any]:
         options = {name: value for name, value in SMALL.items() if name in spec.model_fields}
         variant = spec.model_fields.get("variant")
         for chosen in typing.get_args(variant.annotation) if variant else ():
-            yield pytest.param(spec(**options, variant=chosen), id=f"{spec.model_fields['kind'].default}-{chosen}")
+            yield pytest.param(spec(**options, variant=chosen), id=f"{spec.model_fields['kind'].default}-{chosen}")  # type: ignore[call-arg]
         if not variant:
             yield pytest.param(spec(**options), id=spec.model_fields["kind"].default)
 

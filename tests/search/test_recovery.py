@@ -348,7 +348,7 @@ def test_a_searcher_that_suggests_something_else_is_told_what_ran(tmp_path: Path
     again = Search(RunFolder.at(tmp_path), ({**pair[0], "n_startup_trials": 2}, pair[1])).resume()
     assert "its further draws are others" in again.notices[0]
     assert outcome(again.results) == outcome(killed.results)
-    assert len(again.state.searcher._study.trials) == len(killed.results.trials)
+    assert len(again.state.searcher._study.trials) == len(killed.results.trials)  # type: ignore[attr-defined]
 
 
 def test_a_damaged_journal_is_repaired_also_where_the_searcher_suggests_something_else(tmp_path: Path) -> None:

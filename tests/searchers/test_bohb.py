@@ -233,7 +233,7 @@ def test_a_space_without_free_parameters_has_one_configuration() -> None:
 
 def test_what_is_fitted_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    fit = KernelDensity.fit.__func__
+    fit = KernelDensity.fit.__func__  # type: ignore[attr-defined]
 
     def record(cls: type[KernelDensity], points: Any, *rest: Any) -> KernelDensity:
         sizes.append(len(points))

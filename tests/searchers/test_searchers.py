@@ -382,7 +382,7 @@ def test_qmc_covers_the_space_from_its_first_point() -> None:
 def test_optuna_learns_from_stopped_trials_as_from_others(sampler: Any) -> None:
     searcher = build(Optuna(sampler=sampler, n_startup_trials=2), PLAIN)
     run(searcher, 6)
-    states = [trial.state.name for trial in searcher._study.trials]
+    states = [trial.state.name for trial in searcher._study.trials]  # type: ignore[attr-defined]
     assert states == ["COMPLETE"] * 4 + ["FAIL", "COMPLETE"]
 
 
@@ -438,7 +438,7 @@ def test_stopped_trials_of_several_objectives_count_with_their_last_values() -> 
     searcher.suggest("a")
     searcher.on_report("a", 1, 0.5)
     searcher.on_end("a", 1, (0.5, 2.0))
-    (trial,) = searcher._study.trials
+    (trial,) = searcher._study.trials  # type: ignore[attr-defined]
     assert (trial.state.name, trial.values) == ("COMPLETE", [0.5, 2.0])
 
 
@@ -487,7 +487,7 @@ def test_optuna_learns_from_adopted_trials(sampler: Any) -> None:
         configuration = build(Random(), CONTINUOUS, seed=i).suggest("any")
         searcher.register(str(i), configuration)
         searcher.on_end(str(i), 3, (0.5,))
-        trial = searcher._study.trials[-1]
+        trial = searcher._study.trials[-1]  # type: ignore[attr-defined]
         assert trial.state.name == "COMPLETE"
         seen = {p.path: p for p in CONTINUOUS.parameters if p.path[0] in configuration}
         assert {"/".join(path) for path in seen} <= set(trial.params)
@@ -507,9 +507,9 @@ def test_the_history_is_bounded_and_keeps_the_best_and_the_pending(spec: SearchS
     restored = pickle.loads(pickle.dumps(searcher))
     assert restored.suggest("next") == searcher.suggest("next")
     if isinstance(spec, Optuna):
-        shown = [trial.params["x"] for trial in searcher._study.get_trials(deepcopy=False)]
+        shown = [trial.params["x"] for trial in searcher._study.get_trials(deepcopy=False)]  # type: ignore[attr-defined]
     else:
-        shown = [document["misc"]["vals"]["x"][0] for document in searcher._shown()]
+        shown = [document["misc"]["vals"]["x"][0] for document in searcher._shown()]  # type: ignore[attr-defined]
     assert len(shown) <= 62
     assert {0.987, 0.123} <= set(shown)
     searcher.on_end("pending", 3, (2e6,))
@@ -588,7 +588,7 @@ class TestRay:
         spec = RaySearch(class_path=f"{toy}:Toy", options={"first": 1})
         assert spec.validate_options() == []
         searcher = build(spec, self.OVER, seed=11, mode="max")
-        theirs = searcher._theirs
+        theirs = searcher._theirs  # type: ignore[attr-defined]
         assert (theirs.direction, theirs.seed, theirs.config["fixed"]) == ("max", 11, 5)
         assert searcher.suggest("a") == {"g": {"n": 2}, "c": [1, 2], "fixed": 5}
         waited = searcher.suggest("b")

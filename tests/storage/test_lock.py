@@ -216,7 +216,7 @@ def test_hosts_whose_clocks_are_wrong_take_no_lock_of_a_living_search(
 ) -> None:
     with locked(store):
         real = time.time
-        monkeypatch.setattr(module.time, "time", lambda: real() + wrong)
+        monkeypatch.setattr(module.time, "time", lambda: real() + wrong)  # type: ignore[attr-defined]
         with pytest.raises(InputError, match="works on this run"), locked(store):
             pass
 
@@ -315,7 +315,7 @@ def test_to_look_who_works_on_a_run_refuses_nobody(tmp_path: Path, monkeypatch: 
         pass
     looking = os.open(tmp_path / LOCK, os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: os.close(looking))
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: os.close(looking))  # type: ignore[attr-defined]
     with locked(folder):
         pass
 

@@ -19,7 +19,7 @@ BLOCK = 32768
 
 def records(file: Path) -> list[Any]:
     """Of a ``.wandb`` file: a header of 7 bytes, then records as LevelDB's log keeps them, in blocks of 32 KiB."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     data, at, found, part = file.read_bytes(), 7, [], b""
     while at + 7 <= len(data):

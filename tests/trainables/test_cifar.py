@@ -100,7 +100,7 @@ def test_the_seed_matters_and_the_split_does_not_follow_it(trial: Any, config: c
 def test_without_batch_norm_a_micro_batch_changes_nothing_but_the_memory(
     trial: Any, config: cifar.Config, micro_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cifar.nn, "BatchNorm2d", lambda channels, momentum: torch.nn.Identity())
+    monkeypatch.setattr(cifar.nn, "BatchNorm2d", lambda channels, momentum: torch.nn.Identity())  # type: ignore[attr-defined]
     config = dataclasses.replace(config, lr=0.01, precision="fp32", epochs=1)
     (whole,) = trial(cifar, config)
     (parts,) = trial(cifar, dataclasses.replace(config, micro_batch=micro_batch))

@@ -430,7 +430,7 @@ def test_the_steady_rate_does_not_contain_the_start(monkeypatch: pytest.MonkeyPa
             clock += 60.0 if k == 0 else 0.1
             yield k
 
-    monkeypatch.setattr(worker_count.time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(worker_count.time, "perf_counter", lambda: clock)  # type: ignore[attr-defined]
     stream: Any = batches()
     assert worker_count.batches_per_second(stream, 2, warm=4) == pytest.approx(10.0)
 

@@ -163,7 +163,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A device that claims to be a GPU, and the settings of the process put back."""
     monkeypatch.setattr(precision, "_has_tf32", lambda device: True)
     monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-    parts: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn]
+    parts: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn]  # type: ignore[attr-defined]
     before = [part.fp32_precision for part in parts]
     yield
     for part, value in zip(parts, before, strict=True):

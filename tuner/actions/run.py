@@ -109,7 +109,7 @@ def run(
             params, notices = prepare(plan, folder, say)
         with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
-            return begin(plan, params, notices, folder, earlier, [*listeners, *followers], say, lock)
+            return begin(plan, params, folder, lock, say, notices, earlier, [*listeners, *followers])
 
 
 def free_folder(storage: str | Path, name: str) -> RunFolder:
@@ -123,14 +123,14 @@ def free_folder(storage: str | Path, name: str) -> RunFolder:
 def begin(
     plan: Plan,
     params: dict[str, Any],
-    notices: list[str],
     folder: RunFolder,
-    earlier: Sequence[EarlierTrial],
-    listeners: Sequence[Listener],
-    say: Say,
     lock: Lock,
+    say: Say,
+    notices: Sequence[str] = (),
+    earlier: Sequence[EarlierTrial] = (),
+    listeners: Sequence[Listener] = (),
 ) -> ResultSet:
-    """Searches into ``folder``, which exists and is held with ``lock``; ``params`` are those that `prepare` returned."""
+    """Searches into ``folder``, which exists and is held with ``lock``. ``params`` are those of `prepare`."""
     from tuner.execution.fit import task_of
     from tuner.search.control import SearchControl
 
@@ -139,7 +139,7 @@ def begin(
 
 
 def record_start(
-    plan: Plan, params: dict[str, Any], notices: list[str], folder: RunFolder, earlier: Sequence[EarlierTrial]
+    plan: Plan, params: dict[str, Any], notices: Sequence[str], folder: RunFolder, earlier: Sequence[EarlierTrial]
 ) -> RecoveredSearch:
     """Writes the first event and the files of a new run: a search that has seen nothing but ``earlier``."""
     from tuner.execution.fit import new_state
@@ -254,7 +254,7 @@ def search(
     task: TrialContext,
     recovered: RecoveredSearch,
     control: SearchControl,
-    listeners: list[Listener],
+    listeners: Sequence[Listener],
     say: Say,
     lock: Lock,
 ) -> ResultSet:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tuner.trainable.trainable import Trainable, load_trainable
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "hyperopt", "numpy", "pandas", "mlflow", "scikit-learn")
 
 
-def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[str, Any]:
+def provenance(plan: Plan, params: dict[str, Any], notices: Sequence[str]) -> dict[str, Any]:
     """The content of provenance.json."""
     return {
         "id": uuid.uuid4().hex,
@@ -36,7 +37,7 @@ def provenance(plan: Plan, params: dict[str, Any], notices: list[str]) -> dict[s
         "working_directory": str(Path.cwd()),
         "experiment_file": str(plan.experiment.file.resolve()) if plan.experiment.file else None,
         "roots": [str(root) for root in plan.experiment.roots],
-        "notices": notices,
+        "notices": list(notices),
         "prepared": {k: v for k, v in params.items() if plan.spec.params.get(k) != v},
         "seed": plan.seed,
         "trials": plan.trials,
