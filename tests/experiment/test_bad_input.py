@@ -212,7 +212,7 @@ ROWS = {
         [("e.yaml:5:13: scheduler.kind: pbt changes configurations", "search.kind random")],
     ),
     "BOHB's brackets without its searcher": Row(
-        GOOD + "scheduler: {kind: bohb}",
+        GOOD + "scheduler: {kind: bohb}\nsearch: {kind: random}",
         [("e.yaml:4:13: scheduler.kind: bohb's brackets", "search.kind bohb", "scheduler.kind hyperband")],
     ),
     "only comments": Row("# nothing\n", [("e.yaml: the file is empty", "trainable, search_space and objective")]),

@@ -217,7 +217,10 @@ def test_a_process_that_imports_nothing_of_it_reads_its_pickle(here: Path, tmp_p
         ("{kind: custom, class_path: mine:Lazy}", "mine:Lazy does not define build"),
         ("{kind: custom, class_path: mine}", "search.class_path: the text 'mine' is not module:Class"),
         ("{kind: custom}", "search.class_path: required, but missing; write module:Class"),
-        ("{kind: costum, class_path: mine:Walk}", "search.kind: 'costum' is unknown; allowed: random, grid, optuna"),
+        (
+            "{kind: costum, class_path: mine:Walk}",
+            "search.kind: 'costum' is unknown; allowed: auto, random, grid, optuna",
+        ),
         ("{kind: costum, class_path: mine:Walk}", "did you mean 'custom'?"),
     ],
 )

@@ -88,7 +88,11 @@ def test_trials(extra: dict[str, Any], trials: int) -> None:
     ("extra", "note"),
     [
         (FINITE | {"budget": {"trials": 6}}, "6"),
-        (FINITE | {"budget": {"trials": 7}}, "7, more than the 6 configurations there are: some run twice"),
+        (FINITE | {"budget": {"trials": 7}}, "7, more than the 6 configurations there are: the search ends after them"),
+        (
+            FINITE | {"budget": {"trials": 7}, "search": {"kind": "random"}},
+            "7, more than the 6 configurations there are: some run twice",
+        ),
         ({"budget": {"trials": 10**6}}, "1000000"),
         (FINITE | {"search": {"kind": "grid"}}, "6"),
     ],

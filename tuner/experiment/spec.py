@@ -15,7 +15,7 @@ from tuner.experiment.tracking import Tracking
 from tuner.schedulers import AnyScheduler
 from tuner.schedulers.fifo import Fifo
 from tuner.searchers import AnySearch
-from tuner.searchers.random import Random
+from tuner.searchers.auto import Auto
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
 from tuner.spec.quantities import Seconds, format_duration
@@ -148,7 +148,7 @@ class ExperimentSpec(Model):
     objectives: Annotated[Objectives, Field(alias="objective")]
     """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. If one number is needed,
     the first objective stands for all: for schedulers (unless weights are given), ``budget.target`` and checkpoints."""
-    search: AnySearch = Random()
+    search: AnySearch = Auto()
     """The search algorithm, which suggests configurations."""
     scheduler: AnyScheduler = Fifo()
     """The scheduler, which stops or pauses trials early."""

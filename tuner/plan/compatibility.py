@@ -4,13 +4,16 @@ themselves, never copied from them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from tuner.errors import InputError
 from tuner.experiment.plug_ins import SCHEDULERS, SEARCHES, Family
+from tuner.experiment.reader import Experiment
 from tuner.experiment.spec import ExperimentSpec
 from tuner.schedulers.base import SchedulerSpec
+from tuner.searchers.auto import Auto
 from tuner.searchers.base import SearchSpec
 from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.document import Document
@@ -129,7 +132,7 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     if search.from_runs and not search.models_earlier_runs:
         able = ", ".join(label(other) for other in searches() if other.models_earlier_runs and not is_plug_in(other))
         yield ("search", "from_runs"), f"search {label(search)} learns nothing from earlier runs; use one of: {able}"
-    for reason in _asked(scheduler, "incompatibility", lambda: filter(None, [scheduler.incompatibility(search.kind)])):
+    if reason := _incompatibility(scheduler, search.kind):
         yield ("scheduler", "kind"), reason
     for path, message in _asked(scheduler, "validate_space", lambda: scheduler.validate_space(space)):
         yield ("scheduler", *path), message
@@ -143,10 +146,26 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
         yield ("objective",), message
 
 
+def with_chosen_search(experiment: Experiment) -> tuple[Experiment, str]:
+    """``experiment`` with the search that ``auto`` chooses for it, and the reason; as it is where it names one."""
+    spec = experiment.spec
+    if not isinstance(spec.search, Auto):
+        return experiment, ""
+    objectives = 1 if spec.objectives[0].weight is not None else len(spec.objectives)
+    unsuited = partial(_incompatibility, spec.scheduler)
+    search, why = spec.search.chosen(spec.search_space, objectives, unsuited)
+    return replace(experiment, spec=spec.model_copy(update={"search": search})), why
+
+
 def space_problems(search: SearchSpec, space: Space) -> Iterator[tuple[KeyPath, str]]:
     """What ``search`` cannot do with ``space``: (key, message with the remedy)."""
     for path, message in _asked(search, "validate_space", lambda: search.validate_space(space)):
         yield ("search_space", *path), message
+
+
+def _incompatibility(scheduler: SchedulerSpec, search: str) -> str | None:
+    """Why ``scheduler`` makes no sense with that kind of search; None if it does."""
+    return next(iter(_asked(scheduler, "incompatibility", lambda: [scheduler.incompatibility(search)])))
 
 
 _Answer = TypeVar("_Answer")

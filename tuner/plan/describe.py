@@ -42,6 +42,8 @@ def description(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("", f"{who} compare {comparison(spec.objectives)}"))
     seed = "drawn when the search starts" if spec.search.seed is None else spec.search.seed
     lines.append(("search", f"{_options(spec.search.for_trials(plan.trials))}, seed {seed}"))
+    if plan.search_reason:
+        lines.append(("", f"chosen by auto: {plan.search_reason}"))
     lines += [("", line) for line in _model_lines(plan)]
     lines.append(("scheduler", _options(spec.scheduler)))
     note = _note_on_trials(plan)
@@ -88,7 +90,7 @@ def _note_on_trials(plan: Plan) -> str:
     count = plan.spec.search_space.size
     if count >= plan.trials:
         return ""
-    repeats = plan.spec.search.default_trials(plan.spec.search_space) != count
+    repeats = plan.spec.search.repeats(plan.spec.search_space)
     what = "some run twice" if repeats else "the search ends after them"
     there = f"{counted(count, 'configuration')} there {'is' if count == 1 else 'are'}"
     return f"more than the {there}: {what}"

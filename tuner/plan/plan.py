@@ -37,6 +37,8 @@ class Plan:
     """Whether the trainable declares ``micro_batch``, so that ``on_oom: reduce_batch`` can help."""
     acceptance: float
     """The share of drawn configurations that satisfy the constraints; 1 without any."""
+    search_reason: str = ""
+    """Why ``auto`` chose this search; empty if the experiment names it."""
     earlier: int = 0
     """Trials of earlier runs that the searcher learns from."""
     notes: tuple[str, ...] = ()
@@ -145,6 +147,8 @@ class Plan:
             "experiment": self.spec.name,
             "configurations": None if count >= _UNWRITABLE else int(count),
             "trials": self.trials,
+            "search": self.spec.search.kind,
+            "search_reason": self.search_reason,
             "seed": self.spec.search.seed,  # None: each search draws its own
             "modelled": self.modelled,
             "rungs": [{"at": rung, "expected_trials": n} for rung, n in zip(rungs, reach, strict=True)],

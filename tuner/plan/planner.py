@@ -12,7 +12,7 @@ from tuner.experiment.reader import Experiment
 from tuner.experiment.resources import ACCELERATOR
 from tuner.experiment.space_checks import examined
 from tuner.plan.cluster import Cluster, format_resources
-from tuner.plan.compatibility import pairing_problems, space_problems
+from tuner.plan.compatibility import pairing_problems, space_problems, with_chosen_search
 from tuner.plan.plan import Plan
 from tuner.plan.trainable_checks import with_trainable
 from tuner.spec.configuration import Configuration, merge
@@ -25,6 +25,7 @@ SAMPLES = 200
 
 def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
     """Checks ``experiment`` against its trainable and ``cluster``. Raises InputError with every problem found."""
+    experiment, search_reason = with_chosen_search(experiment)
     spec = experiment.spec
     problems = [experiment.problem(path, text) for path, text in space_problems(spec.search, spec.search_space)]
     problems += [experiment.problem(path, text) for path, text in pairing_problems(spec)]
@@ -86,6 +87,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         checkpoint_bytes=max((s for s in sizes if s is not None), default=None),
         reducible=reducible,
         acceptance=len(samples) / drawn,
+        search_reason=search_reason,
         notes=tuple(notes),
     )
 

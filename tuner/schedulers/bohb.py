@@ -24,6 +24,6 @@ class Bohb(Brackets):
     """The name of this scheduler."""
 
     def incompatibility(self, search: str) -> str | None:
-        if search == "bohb":
+        if search in ("bohb", "auto"):
             return None
         return f"bohb's brackets feed bohb's models, not {search}: use search.kind bohb, or scheduler.kind hyperband"

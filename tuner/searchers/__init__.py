@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
+from tuner.searchers.auto import Auto
 from tuner.searchers.base import PastTrial, Searcher, SearchSpec
 from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.gp.spec import Gp
@@ -22,6 +23,7 @@ from tuner.spec.space import Space
 
 __all__ = [
     "AnySearch",
+    "Auto",
     "Bohb",
     "Configuration",
     "Gp",
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     AnySearch = SearchSpec
 else:
     AnySearch = Annotated[
-        Random | Grid | Optuna | HyperOpt | Bohb | Gp | RaySearch,
+        Auto | Random | Grid | Optuna | HyperOpt | Bohb | Gp | RaySearch,
         Field(discriminator="kind"),
         WrapValidator(as_built),  # a third party's was validated by its own class
         SerializeAsAny(),

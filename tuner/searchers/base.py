@@ -207,6 +207,10 @@ class SearchSpec(AlgorithmSpec):
         """What this algorithm cannot do with ``space``: (path of the parameter, message with the remedy)."""
         return []
 
+    def repeats(self, space: Space) -> bool:
+        """Whether it suggests configurations again when all of them have run; if not, the search ends there."""
+        return True
+
     def default_trials(self, space: Space) -> int:
         """How many trials run when ``budget.trials`` is absent."""
         return 20

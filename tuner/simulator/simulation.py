@@ -11,6 +11,7 @@ from tuner.errors import InputError
 from tuner.plan.compatibility import simulation_problem
 from tuner.schedulers.base import Decision, Exploit, Resume, SchedulerSpec
 from tuner.schedulers.build import build_scheduler
+from tuner.searchers.auto import Auto
 from tuner.searchers.base import SearchSpec
 from tuner.searchers.build import build_searcher
 from tuner.simulator.curves import Curves
@@ -118,6 +119,8 @@ def simulate(
         raise InputError("a simulation needs at least one worker, and a limit: seconds, trials or both")
     max_t = scheduler.fidelity[1] if scheduler.fidelity else None
     task = SearchProblem(curves.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
+    if isinstance(search, Auto):
+        search, _ = search.chosen(curves.space, 1, scheduler.incompatibility)
     begun = time.perf_counter()
     simulation = _Simulation(search, scheduler, curves, task, workers)
     finished_at = simulation.run(float("inf") if seconds is None else seconds)

@@ -17,6 +17,7 @@ from tuner.searchers.base import PastTrial, Searcher
 from tuner.searchers.gp.encoding import Encoding
 from tuner.searchers.gp.final_values import extrapolate, levels_up_to
 from tuner.searchers.gp.gaussian_process import GaussianProcess, Hyperparameters, fitted
+from tuner.searchers.gp.spec import is_enumerated
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
@@ -33,9 +34,6 @@ _DRAWS, _CENTRES, _NEAR = 400, 8, 24
 """Candidates: so many at random, and so many around each of the best trials."""
 _ROUNDS, _CLIMBERS, _WIDTH, _SHRINK = 4, 6, 0.15, 0.4
 """Then so many rounds around the best candidates, of this width at first; it shrinks by the factor."""
-
-_ENUMERATED = 2000
-"""A space of so many configurations is gone through as a whole, and each of them is asked once."""
 
 _PRIOR_WEIGHT = 4
 """β in Hvarfner et al. 2022, as `bohb` has it."""
@@ -75,7 +73,7 @@ class GpSearcher(Searcher):
         self._believes = any(parameter.prior is not None for parameter in self._space.free)
         self._left: dict[bytes, Array] | None = None
         """The points of a small space that were not asked yet."""
-        if isinstance(task.space.size, int) and task.space.size <= _ENUMERATED:
+        if is_enumerated(task.space):
             grid = [np.array(self._space.to_unit(configuration)) for configuration in task.space.grid()]
             self._left = {point.tobytes(): point for point in grid}
         self._points: dict[str, Array] = {}

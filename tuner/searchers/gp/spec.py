@@ -11,6 +11,14 @@ from tuner.searchers.unsupported import Problems, unsupported_by_model
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
 
+_ENUMERATED = 2000
+"""A space of so many configurations is gone through as a whole, and each of them is asked once."""
+
+
+def is_enumerated(space: Space) -> bool:
+    """Whether each configuration of ``space`` is asked once."""
+    return isinstance(space.size, int) and space.size <= _ENUMERATED
+
 
 class Gp(SearchSpec):
     """Expected improvement under a Gaussian process over the final values of all trials, the stopped ones included.
@@ -54,6 +62,9 @@ class Gp(SearchSpec):
 
     def _initial(self, trials: int) -> int:
         return self.n_initial_points or initial_trials(8, trials)
+
+    def repeats(self, space: Space) -> bool:
+        return not is_enumerated(space)
 
     def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self._initial(task.trials), task, slots)
