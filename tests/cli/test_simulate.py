@@ -84,7 +84,7 @@ def test_by_default_the_result_is_a_folder_below_runs(files: Path) -> None:
     ("arguments", "message"),
     [
         ([*GRID, "--set", "search_space={lr: {loguniform: [1e-4, 1e-1]}}"], "loguniform [0.0001, 0.1] has no end of"),
-        (["--set", "scheduler.kind=bohb", "--set", "search.kind=random"], "bohb's brackets feed bohb's models, not random"),
+        (["--set", "scheduler.kind=bohb", "--set", "search.kind=random"], "bohb's brackets feed bohb's models, not"),
         (["--set", "constraints=[width <= 64]"], "configurations break them: take these configurations out"),
         (["--set", "objective.metric=loss"], "loss: the table lacks this column (the metric of the objective)"),
         (["--set", "scheduler={kind: asha, time_attr: step}"], "step: the table lacks this column (the fidelity"),

@@ -92,7 +92,7 @@ class TestProcess:
 class TestExtrapolation:
     def test_what_is_complete_stays(self) -> None:
         values = default_rng(0).standard_normal((6, 4))
-        means, variances = extrapolate(values)
+        means, variances = extrapolate(values, np.ones(6, dtype=bool))
         assert means.tolist() == values[:, -1].tolist()
         assert variances.tolist() == [0] * 6
 
@@ -100,7 +100,7 @@ class TestExtrapolation:
         values = np.cumsum(default_rng(0).standard_normal((40, 5)) * 0.3, axis=1)
         for row, reached in enumerate((1, 2, 3, 4)):
             values[row, reached:] = NAN
-        variances = extrapolate(values)[1]
+        variances = extrapolate(values, np.ones(40, dtype=bool))[1]
         assert variances[0] > variances[1] > variances[2] > variances[3] > variances[4] == 0
 
     def test_is_not_deceived_by_who_survived(self) -> None:
@@ -109,11 +109,25 @@ class TestExtrapolation:
         start = rng.standard_normal(300)
         values = np.stack([start, start + 0.5, start + 1 + 0.1 * rng.standard_normal(300)], axis=1)
         values[start < np.quantile(start, 2 / 3), 1:] = NAN
-        means, variances = extrapolate(values)
+        means, variances = extrapolate(values, np.ones(300, dtype=bool))
         stopped = np.isnan(values[:, -1])
         errors = means[stopped] - (start[stopped] + 1)
         assert abs(errors.mean()) < 0.1
         assert np.abs(errors / np.sqrt(variances[stopped])).max() < 4
+
+    def test_learns_only_from_the_rows_that_it_is_told(self) -> None:
+        """The trials that were chosen because they gained most are predicted, and teach nothing."""
+        rng = default_rng(0)
+        start = rng.standard_normal(400)
+        values = np.stack([start, start + rng.standard_normal(400)], axis=1)
+        learned = np.arange(400) < 200
+        chosen = learned | (values[:, 1] - values[:, 0] > 1)
+        values = np.append(values[chosen], [[0.0, NAN]], axis=0)
+        few, all_ = (
+            extrapolate(values, np.append(rows, True))[0][-1] for rows in (learned[chosen], np.ones(chosen.sum(), bool))
+        )
+        assert abs(few) < 0.2
+        assert all_ > few + 0.2
 
     def test_levels_end_at_the_last_fidelity(self) -> None:
         assert levels_up_to(1) == (1,)
@@ -259,3 +273,34 @@ def test_a_long_search_is_fitted_to_a_bounded_history(monkeypatch: pytest.Monkey
     assert searcher.suggest("next") is not None
     assert sizes == [50]
     assert len(pickle.dumps(searcher)) < 200_000
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_suggestion_looks_at_a_bounded_number_of_trials(monkeypatch: pytest.MonkeyPatch, stopping: bool) -> None:
+    """The best trial and those that got furthest stay in view, and the regressions do not learn from who was best."""
+    from tuner.searchers.gp import searcher as module
+
+    seen: list[tuple[Any, Any]] = []
+
+    def watched(values: Any, learned: Any) -> Any:
+        seen.append((values, learned))
+        return extrapolate(values, learned)
+
+    monkeypatch.setattr(module, "extrapolate", watched)
+    searcher, rng = build(SQUARE, max_t=9), default_rng(0)
+    for i in range(5000):
+        searcher.register(str(i), {"x": float(rng.uniform(-2, 2)), "y": 1.0})
+        complete = not stopping or i % 50 == 0
+        loss = 0.0 if i == 100 else float(rng.uniform(1, 2))
+        for step in range(1, 10 if complete else 3):
+            searcher.on_report(str(i), step, loss + 1 / step)
+        searcher.on_end(str(i), 9 if complete else 2, (loss + (1 / 9 if complete else 1 / 2),))
+        if i % 100 == 99:
+            assert searcher.suggest(f"next {i}") is not None
+            values, learned = seen[-1]
+            assert len(values) <= 1500
+            assert learned.sum() >= min(i, 1000)
+            if i > 100:  # the best trial is at 1, half of all trials below 0
+                assert sorted(values[~np.isnan(values[:, -1]), -1])[-2] < 0.6
+    assert (~np.isnan(seen[-1][0][:, -1])).sum() >= (100 if stopping else 1000)
+    assert max(len(values) for values, _ in seen) > 1400

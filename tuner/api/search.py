@@ -96,7 +96,8 @@ class Search:
             of a YAML file, or ``"module:attribute"``.
         objective: What to optimise, from `maximize` or `minimize`; a list of several gives a Pareto front.
         params: Fixed arguments of the trainable.
-        searcher: The search algorithm, such as ``tuner.searchers.Bohb()``. Default: ``tuner.searchers.Auto()``, which chooses it.
+        searcher: The search algorithm, such as ``tuner.searchers.Bohb()``. Default: one that
+                ``tuner.searchers.Auto()`` chooses.
         scheduler: The scheduler, such as ``tuner.schedulers.Asha(max_t=27)``. Default: every trial runs to its end.
         budget: When the search ends. Default: 20 trials, or the whole grid.
         resources: What one trial takes. Default: one CPU, and one GPU if the cluster has GPUs.

@@ -29,12 +29,15 @@ def levels_up_to(max_t: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def extrapolate(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def extrapolate(
+    values: NDArray[np.float64], learned: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of the value at the last level for each trial.
 
     Args:
         values: One row a trial, one column a level, in units in which the best trial is about 1 above the median; NaN
             above the level that the trial has reached. Each row has a value at the first level.
+        learned: The rows that the regressions are fitted to.
 
     Returns:
         The means and the variances, one of each a trial; 0 is the variance of a trial that reached the last level.
@@ -45,7 +48,8 @@ def extrapolate(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
     for k in range(levels - 1):
         features = np.stack([np.ones(trials), mean, slope], axis=1)
         known = ~np.isnan(values[:, k + 1])
-        weights, covariance, residual = _regression(features[known], values[known, k + 1])
+        fitted = known & learned
+        weights, covariance, residual = _regression(features[fitted], values[fitted, k + 1])
         next_mean = features @ weights
         jacobian = np.array([[weights[1], weights[2]], [weights[1] - 1, weights[2]]])
         state = jacobian @ state @ jacobian.T

@@ -35,6 +35,9 @@ _DRAWS, _CENTRES, _NEAR = 400, 8, 24
 _ROUNDS, _CLIMBERS, _WIDTH, _SHRINK = 4, 6, 0.15, 0.4
 """Then so many rounds around the best candidates, of this width at first; it shrinks by the factor."""
 
+_VIEW = 1000
+"""At half as many again, the trials in view are thinned to about so many, so that a suggestion never costs more."""
+
 _PRIOR_WEIGHT = 4
 """β in Hvarfner et al. 2022, as `bohb` has it."""
 _LEAST_DENSITY = 1e-32
@@ -79,6 +82,8 @@ class GpSearcher(Searcher):
         self._points: dict[str, Array] = {}
         self._values: dict[str, Array] = {}
         """Of each trial with a report: its value at each level, to be made large; NaN above the one it has reached."""
+        self._view: dict[str, bool] = {}
+        """Those of them that a suggestion looks at; and whether the regressions of final values learn from them."""
         self._waiting: set[str] = set()
         """Trials without a report."""
         self._failed: dict[str, None] = {}
@@ -118,7 +123,7 @@ class GpSearcher(Searcher):
         if trial_id in self._points and self._levels is not None:
             self._priors.trained.on_report(trial_id, step)
             self._waiting.discard(trial_id)
-            row = self._values.setdefault(trial_id, np.full(len(self._levels), math.nan))
+            row = self._row(trial_id, len(self._levels))
             reached = max(sum(level <= step for level in self._levels), 1)
             row[:reached] = np.where(np.isnan(row[:reached]), self._quality(value), row[:reached])
             row[reached - 1] = self._quality(value)
@@ -130,11 +135,17 @@ class GpSearcher(Searcher):
         self._waiting.discard(trial_id)
         if values is None:
             self._values.pop(trial_id, None)
+            self._view.pop(trial_id, None)
             self._failed[trial_id] = None
         elif self._levels is None:
-            self._values[trial_id] = np.array([self._quality(values[0])])
+            self._row(trial_id, 1)[0] = self._quality(values[0])
         else:
             self.on_report(trial_id, step, values[0])
+
+    def _row(self, trial_id: str, levels: int) -> Array:
+        """The values of a trial that has something new, and so is in view."""
+        self._view.setdefault(trial_id, True)
+        return self._values.setdefault(trial_id, np.full(levels, math.nan))
 
     def learn(self, trial: PastTrial) -> None:
         """The configuration may be asked again: the best trial is one of this run."""
@@ -180,16 +191,16 @@ class GpSearcher(Searcher):
 
     def _known(self) -> _Known:
         """The trials for the process: of many the half with the best expected values, and others at random."""
-        values = np.array(list(self._values.values()))
-        means, variances = extrapolate(_scaled(values))
-        means = _clipped(means, _CLIP)
+        if len(self._view) > 1.5 * _VIEW:
+            self._thin()
+        values, means, variances = self._expected()
         spread = float(means.std()) or 1.0
         means, variances = (means - means.mean()) / spread, variances / spread**2
         rows = np.arange(len(means))
         if len(rows) > self._max_history:
             best, rest = np.split(np.argsort(-means, kind="stable"), [self._max_history // 2])
             rows = np.append(best, self._rng.choice(rest, self._max_history - len(best), replace=False))
-        trials = list(self._values)
+        trials = list(self._view)
         failed = list(self._failed)[-self._max_history // 4 :]
         return _Known(
             points=np.array([self._points[trial] for trial in [*(trials[row] for row in rows), *failed]]),
@@ -197,6 +208,28 @@ class GpSearcher(Searcher):
             variances=np.append(variances[rows], np.full(len(failed), _FAILED_NOISE)),
             complete=np.append(~np.isnan(values[rows, -1]), np.zeros(len(failed), dtype=bool)),
         )
+
+    def _expected(self) -> tuple[Array, Array, Array]:
+        """Of the trials in view the values, and mean and variance of the final one."""
+        values = np.array([self._values[trial] for trial in self._view])
+        means, variances = extrapolate(_scaled(values), np.array(list(self._view.values())))
+        return values, _clipped(means, _CLIP), variances
+
+    def _thin(self) -> None:
+        """Keeps in view the trials that got furthest, as many others at random, and the best ones.
+
+        How far a trial got was decided by values before, so regressions may learn from those that got furthest. From
+        those that were chosen by their final values they may not.
+        """
+        values, means, _ = self._expected()
+        trials, reached = list(self._view), (~np.isnan(values)).sum(axis=1)
+        learners = np.array(list(self._view.values()))
+        order = np.lexsort((self._rng.random(len(trials)), -reached * learners))
+        furthest, rest = order[: _VIEW // 2], self._rng.permutation(order[_VIEW // 2 : learners.sum()])
+        best = np.argsort(-means, kind="stable")[: self._max_history // 2]
+        view = {trials[row]: False for row in best}
+        view.update({trials[row]: True for row in (*furthest, *rest[: _VIEW // 2])})
+        self._view = view
 
     def _candidates(self, gain: Callable[[Array], Array], centres: Array) -> Array:
         """Points with a large gain, the largest first: at random, near the best trials, then near the best of these."""
