@@ -4,8 +4,9 @@ Through tuner:          python -m tuner run experiments/images.yaml
 Through plain Ray Tune: python -m trainables.images
 
 The backbone is "small" (`trainables.small_resnet`), "torchvision:NAME" or "timm:NAME", which needs the extra "timm".
-Its weights are None, a file, or "hub": those that the library publishes. "shapes" are those beside this file, which
-`scripts/pretrain` made of five of the generated classes; the data set shapes5_few has the other five.
+It starts from scratch, or from pretrained weights: a file of yours, or those that the library publishes. Those of the
+small one lie beside this file. `scripts/pretrain` made them of five of the generated classes; the data set shapes5_few
+has the other five.
 """
 
 import dataclasses
@@ -49,7 +50,8 @@ class Config:
     workers: int | Literal["auto"] = "auto"  # processes that load images; auto: measured on a GPU, none on a CPU
     # the network
     backbone: str = "small"  # or torchvision:NAME, timm:NAME
-    weights: str | None = None  # None, "hub", a file, or "shapes" for the small one
+    pretrained: bool = True  # starts from pretrained weights, not from scratch
+    weights: str | None = None  # the file with these; None: those of the library, or of the small one
     width: int = 16  # channels of the stem of the small one
     freeze: Literal["none", "stem", "all_but_head"] = "none"  # what does not train
     thaw_epoch: int | None = None  # from this epoch on everything trains; None: never
@@ -184,14 +186,13 @@ def prepare(config: Config) -> dict[str, object]:
     changed = image_folders.prepare(config.data, config.data_dir)
     model, head = build(config, len(image_folders.load(config.data, config.data_dir).classes))
     freeze(model, config.freeze, head)
-    if config.weights not in (None, "hub", "shapes"):
+    if config.weights is not None:
         changed["weights"] = str(Path(config.weights).expanduser().resolve())
     return changed
 
 
 def check(config: Config) -> None:
     """Raises one `ValueError` that names every impossible value; the kit checks the rest."""
-    pretrained = config.weights is not None
     rules = {
         "epochs": (config.epochs >= 1, "at least 1"),
         "side": (config.side >= 16, "at least 16 pixels"),
@@ -200,11 +201,7 @@ def check(config: Config) -> None:
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
         "label_smoothing": (0 <= config.label_smoothing < 1, "in [0, 1)"),
         "thaw_epoch": (config.thaw_epoch is None or config.thaw_epoch >= 2, "at least 2, or None"),
-        "freeze": (config.freeze == "none" or pretrained, "none for a network without pretrained weights"),
-        "weights": (
-            config.weights != "shapes" or config.backbone == "small",
-            "of the backbone; shapes is of the small one",
-        ),
+        "freeze": (config.freeze == "none" or config.pretrained, "none for a network without pretrained weights"),
     }
     wrong = [f"{name}: {getattr(config, name)!r}, must be {rule}" for name, (ok, rule) in rules.items() if not ok]
     if wrong:
@@ -218,10 +215,10 @@ def build(config: Config, classes: int) -> tuple[nn.Module, str]:
     """The network and the name of its last layer; what is not pretrained follows from the seed."""
     torch.manual_seed(config.seed)
     if config.backbone != "small":
-        return backbone(config.backbone, classes, config.weights)
+        return backbone(config.backbone, classes, (config.weights or "hub") if config.pretrained else None)
     model = small_resnet.SmallResNet(classes, config.width)
-    if config.weights is not None:
-        load_weights(model, SHAPES if config.weights == "shapes" else config.weights, small_resnet.HEAD)
+    if config.pretrained:
+        load_weights(model, config.weights or SHAPES, small_resnet.HEAD)
     return model, small_resnet.HEAD
 
 

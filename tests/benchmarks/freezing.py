@@ -16,10 +16,10 @@ import tempfile
 import tuner
 
 MODES = {
-    "from scratch": {"weights": None, "freeze": "none"},
-    "pretrained, all trains": {"weights": "shapes", "freeze": "none"},
-    "pretrained, stem frozen": {"weights": "shapes", "freeze": "stem"},
-    "pretrained, all but the last layer frozen": {"weights": "shapes", "freeze": "all_but_head"},
+    "from scratch": {"pretrained": False, "freeze": "none"},
+    "pretrained, all trains": {"pretrained": True, "freeze": "none"},
+    "pretrained, stem frozen": {"pretrained": True, "freeze": "stem"},
+    "pretrained, all but the last layer frozen": {"pretrained": True, "freeze": "all_but_head"},
 }
 RATES = [1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
 EPOCHS = 9

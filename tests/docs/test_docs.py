@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tuner.experiment.reader import load_experiment
 from tuner.experiment.schema import experiment_schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+SHIPPED = sorted(file.stem for file in (ROOT / "experiments").glob("*.yaml"))
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -120,3 +124,25 @@ def test_the_twenty_lines_of_the_readme_run(user_folder: Path) -> None:
     run = Search.from_yaml("search.yaml", {"budget.trials": 4}).run(progress="none")
     assert run.best_value is not None
     assert len(run.trials) == 4
+
+
+def documented_searches() -> list[Any]:
+    """(shipped experiment, its ``--set`` options) of each command on a page, and of the comments of an experiment."""
+    found = []
+    for page in PAGES:
+        text = page.read_text().replace("\\\n", " ")
+        for line in re.findall(r"^(?:    |\$ )((?:python -m )?tuner (?:run|validate) .*)$", text, re.MULTILINE):
+            name, *rest = shlex.split(line.partition(" tuner ")[2] or line.partition(" ")[2], comments=True)[1:]
+            if Path(name).stem in SHIPPED:
+                options = [value for option, value in itertools.pairwise([name, *rest]) if option == "--set"]
+                found.append(pytest.param(Path(name).stem, options, id=f"{page.name}: {line}"))
+    for name in SHIPPED:
+        comments = " ".join(re.findall(r"#(.*)", (ROOT / f"experiments/{name}.yaml").read_text()))
+        options = re.findall(r"--set (\S+)", comments)
+        found += [pytest.param(name, options, id=name)] if options else []
+    return found
+
+
+@pytest.mark.parametrize(("experiment", "options"), documented_searches())
+def test_a_documented_command_is_valid(experiment: str, options: list[str]) -> None:
+    load_experiment(ROOT / f"experiments/{experiment}.yaml", options)

@@ -52,10 +52,10 @@ EVERYTHING = {
 @pytest.mark.parametrize(
     "options",
     [
-        {"precision": "fp32"},
+        {"precision": "fp32", "pretrained": False},
         EVERYTHING,
-        {"weights": "shapes", "freeze": "all_but_head", "thaw_epoch": 3, "schedule": "plateau", "ema": 0.5},
-        {"weights": "shapes", "freeze": "stem", "mix": "mixup"},
+        {"freeze": "all_but_head", "thaw_epoch": 3, "schedule": "plateau", "ema": 0.5},
+        {"freeze": "stem", "mix": "mixup"},
     ],
     ids=["plain", "everything", "thawed", "stem"],
 )
@@ -65,7 +65,7 @@ def test_a_resumed_trial_is_the_uninterrupted_one(trial: Any, folder: Path, opti
 
 @pytest.mark.parametrize("ema", [None, 0.5])
 def test_evaluate_repeats_the_report(trial: Any, folder: Path, ema: float | None) -> None:
-    config = images.Config(data=str(folder), epochs=2, ema=ema, weights="shapes", freeze="stem", thaw_epoch=2)
+    config = images.Config(data=str(folder), epochs=2, ema=ema, freeze="stem", thaw_epoch=2)
     for report in trial(images, config):
         scores = images.evaluate(config, report["folder"], "val")
         assert scores == {name: report[name] for name in scores}
@@ -74,7 +74,7 @@ def test_evaluate_repeats_the_report(trial: Any, folder: Path, ema: float | None
 
 
 def test_frozen_parts_stay_as_they_were_and_are_not_in_the_checkpoint(trial: Any, folder: Path) -> None:
-    config = images.Config(data=str(folder), epochs=2, weights="shapes", freeze="all_but_head")
+    config = images.Config(data=str(folder), epochs=2, freeze="all_but_head")
     report = trial(images, config)[-1]
     before, after = images.build(config, 3)[0], images.load_model(config, report["folder"])
     changed = [name for name, value in after.state_dict().items() if not torch.equal(value, before.state_dict()[name])]
@@ -85,7 +85,7 @@ def test_frozen_parts_stay_as_they_were_and_are_not_in_the_checkpoint(trial: Any
 
 
 def test_more_trains_after_the_thaw(trial: Any, folder: Path) -> None:
-    config = images.Config(data=str(folder), epochs=3, weights="shapes", freeze="all_but_head", thaw_epoch=3)
+    config = images.Config(data=str(folder), epochs=3, freeze="all_but_head", thaw_epoch=3)
     second, third = (images.load_model(config, report["folder"]) for report in trial(images, config)[1:])
     start = images.build(config, 3)[0].state_dict()["stage2.0.0.weight"]
     assert torch.equal(second.state_dict()["stage2.0.0.weight"], start)
@@ -108,9 +108,9 @@ def test_a_plateau_ends_the_trial(trial: Any, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"freeze": "stem"}, "freeze: 'stem', must be none for a network without pretrained weights"),
-        ({"weights": "shapes", "backbone": "torchvision:resnet18"}, "shapes is of the small one"),
-        ({"weights": "shapes", "width": 8}, "is not of SmallResNet"),
+        ({"freeze": "stem", "pretrained": False}, "freeze: 'stem', must be none for a network without pretrained"),
+        ({"backbone": "torchvision:resnet18", "weights": str(images.SHAPES)}, "is not of ResNet"),
+        ({"width": 8}, "is not of SmallResNet"),
         ({"weights": "/no/such/file.pt"}, "weights: /no/such/file.pt cannot be read"),
         ({"backbone": "resnet18"}, "allowed: torchvision:NAME, timm:NAME"),
         ({"data": "/no/such/folder"}, "is not a folder; allowed: a folder, npz:FILE, shapes5, shapes5_few"),
@@ -193,6 +193,6 @@ def test_a_damaged_image_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_pretrained_weights_freeze_as_documented() -> None:
-    model, head = images.build(images.Config(weights="shapes"), classes=5)
+    model, head = images.build(images.Config(), classes=5)
     assert not any(name.startswith("head") for name in freeze(model, "all_but_head", head))
     assert images.SHAPES.stat().st_size < 400_000

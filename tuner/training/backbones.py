@@ -127,7 +127,7 @@ def _torchvision(name: str, weights: str | None) -> tuple[nn.Module, Path | None
     except (URLError, TimeoutError, RuntimeError) as error:  # no network; a file that is damaged
         raise DataUnavailable(
             f"backbone: the weights of torchvision:{name} cannot be downloaded ({_first_line(error)}); download "
-            f"{published['DEFAULT'].url} where there is a network, and give the file, or train without (weights: null)"
+            f"{published['DEFAULT'].url} where there is a network, and give the file as weights, or train without them"
         ) from error
 
 
