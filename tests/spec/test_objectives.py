@@ -93,7 +93,9 @@ def test_a_plan_with_several_objectives() -> None:
     )
     lines = description(made)
     place = lines.index(("objective", "max acc, min size"))
-    assert lines[place + 1] == ("", "schedulers compare acc")
+    assert lines[place + 1] == ("", "asha compares fronts of all 2")
+    median = description(plan(scheduler={"kind": "median", "time_attr": "epoch"}))
+    assert median[median.index(lines[place]) + 1] == ("", "schedulers compare acc")
     weighted = description(plan(objective=WEIGHTED, search={"kind": "random"}))
     assert ("", "schedulers compare 2 acc - 0.5 size") in weighted
     # all 8 trials may be on the front, and it keeps its checkpoints: 4 slots * 4 + 8 * 2 + best/

@@ -147,7 +147,8 @@ class ExperimentSpec(Model):
     """Conditions on every configuration, such as ``model.l1 >= model.l2``; no other configuration is ever started."""
     objectives: Annotated[Objectives, Field(alias="objective")]
     """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. If one number is needed,
-    the first objective stands for all: for schedulers (unless weights are given), ``budget.target`` and checkpoints."""
+    the first objective stands for all: for ``budget.target``, for checkpoints, and, unless there are weights, for
+    schedulers that compare no fronts."""
     search: AnySearch = Auto()
     """The search algorithm, which suggests configurations."""
     scheduler: AnyScheduler = Fifo()

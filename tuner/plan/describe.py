@@ -38,8 +38,7 @@ def description(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("", f"about 1 of {1 / plan.acceptance:,.0f} random draws satisfies the constraints"))
     lines.append(("objective", ", ".join(map(str, spec.objectives))))
     if len(spec.objectives) > 1:
-        who = "the search and schedulers" if plan.scalarised else "schedulers"
-        lines.append(("", f"{who} compare {comparison(spec.objectives)}"))
+        lines.append(("", _compared(plan)))
     seed = "drawn when the search starts" if spec.search.seed is None else spec.search.seed
     lines.append(("search", f"{_options(spec.search.for_trials(plan.trials))}, seed {seed}"))
     if plan.search_reason:
@@ -60,6 +59,15 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("checkpoints", _disk(plan)))
     lines += [("NOTICE", notice) for notice in plan.notices]
     return lines
+
+
+def _compared(plan: Plan) -> str:
+    """What of several objectives decides."""
+    who = "the search and schedulers" if plan.scalarised else "schedulers"
+    objectives, scheduler = plan.spec.objectives, plan.spec.scheduler
+    if objectives[0].weight is None and scheduler.compares_fronts:
+        return f"{scheduler.kind} compares fronts of all {len(objectives)}"
+    return f"{who} compare {comparison(objectives)}"
 
 
 def _size(plan: Plan) -> str:

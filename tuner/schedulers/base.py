@@ -78,6 +78,21 @@ class Scheduler(ABC):
             CONTINUE, PAUSE, STOP, or `Exploit` if the trial continues from another trial's checkpoint.
         """
 
+    def report_all(self, trial_id: str, step: int, values: tuple[float, ...]) -> Decision | Exploit:
+        """What becomes of a trial that has just reported several objectives that have no weights.
+
+        Only for a scheduler whose specification has `SchedulerSpec.compares_fronts`. By default the first one counts.
+
+        Args:
+            trial_id: The trial.
+            step: As of `report`.
+            values: All objectives, as the user reports them.
+
+        Returns:
+            As of `report`.
+        """
+        return self.report(trial_id, step, values[0])
+
     def remove(self, trial_id: str) -> None:  # noqa: B027
         """The trial ended: by itself, by a failure, or by a decision of this scheduler.
 
@@ -174,6 +189,11 @@ class SchedulerSpec(AlgorithmSpec):
     def decides_at(self, before: float, step: float) -> bool:
         """Whether anything but continuing may become of such a trial there: a stop needs no checkpoint."""
         return self.needs_checkpoint_at(before, step)
+
+    @property
+    def compares_fronts(self) -> bool:
+        """Whether it compares trials by all objectives, if there are several without weights."""
+        return False
 
     @property
     def adapts_first_rung(self) -> bool:

@@ -36,6 +36,14 @@ class Checked(Scheduler):
     def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
         with self._blaming():
             decision = self._inner.report(trial_id, step, value)
+        return self._allowed(decision)
+
+    def report_all(self, trial_id: str, step: int, values: tuple[float, ...]) -> Decision | Exploit:
+        with self._blaming():
+            decision = self._inner.report_all(trial_id, step, values)
+        return self._allowed(decision)
+
+    def _allowed(self, decision: Decision | Exploit) -> Decision | Exploit:
         if not isinstance(decision, (Decision, Exploit)):
             raise InputError(f"{self._name}: report must return a Decision or an Exploit, not {decision!r}")
         if not self._pauses and (decision is Decision.PAUSE or isinstance(decision, Exploit)):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.schedulers.asha.halving import quantile
+from tuner.schedulers.asha.rungs import quantile
 from tuner.schedulers.base import Decision, Scheduler, TimedSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem

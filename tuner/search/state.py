@@ -88,7 +88,10 @@ class SearchState:
         self.searcher.on_report(trial_id, step, value)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
-            decision = self.scheduler.report(trial_id, step, value)
+            if len(values) > 1 and self.objectives[0].weight is None:
+                decision = self.scheduler.report_all(trial_id, step, values)
+            else:
+                decision = self.scheduler.report(trial_id, step, value)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
             self.searcher.on_pause(trial_id, step, self._searched(values))

@@ -39,4 +39,9 @@ class SearchProblem:
     @property
     def sign(self) -> int:
         """1 or -1: the first objective times this is to be made large."""
-        return 1 if self.mode == "max" else -1
+        return self.signs[0]
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """The same of each objective."""
+        return tuple(1 if mode == "max" else -1 for mode in self.modes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tuner.schedulers.asha.first_rung import FirstRungSelector
-from tuner.schedulers.asha.halving import Cut, PromotionAsha
+from tuner.schedulers.asha.halving import PromotionAsha, signed
+from tuner.schedulers.asha.rungs import Cut
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
+from tuner.spec.objective import Point
 
 
 class AdaptiveStopping(Scheduler):
@@ -36,13 +38,13 @@ class AdaptivePromotion(PromotionAsha):
 
     def __init__(self, max_t: int, eta: float, sign: int, stop_last_trials: bool) -> None:
         self.trust = FirstRungSelector(eta, max_t)
-        super().__init__(self.trust.levels[:-1], max_t, eta, sign, stop_last_trials)
+        super().__init__(self.trust.levels[:-1], max_t, eta, (sign,), stop_last_trials)
 
-    def report(self, trial_id: str, step: int, value: float) -> Decision:
-        decision = super().report(trial_id, step, value)
+    def report_all(self, trial_id: str, step: int, values: tuple[float, ...]) -> Decision:
+        decision = super().report_all(trial_id, step, values)
         level = self.trust.reached(trial_id, step)
         if level is not None:
-            self.trust.record(trial_id, level, self._sign * value)
+            self.trust.record(trial_id, level, *signed(self._signs, values))
         return decision
 
     def next_action(self, more: bool) -> Resume | Stop | None:
@@ -55,5 +57,5 @@ class AdaptivePromotion(PromotionAsha):
                 return Resume(trial_id)
         return None
 
-    def _compares_at(self, level: int, quality: float) -> bool:
-        return self.trust.compares_at(level, quality)
+    def _compares_at(self, level: int, point: Point) -> bool:
+        return self.trust.compares_at(level, *point)

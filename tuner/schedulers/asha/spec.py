@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 
 from tuner.schedulers.asha.adaptive import AdaptivePromotion, AdaptiveStopping
 from tuner.schedulers.asha.first_rung import ladder, possible_rungs, starting_rung
-from tuner.schedulers.asha.halving import PromotionAsha, StoppingAsha, quantile
+from tuner.schedulers.asha.halving import PromotionAsha, StoppingAsha
+from tuner.schedulers.asha.rungs import quantile
 from tuner.schedulers.base import Scheduler, TimedSpec
 from tuner.spec.model import OptionError
 from tuner.spec.problem import SearchProblem
@@ -25,6 +26,10 @@ class Asha(TimedSpec):
 
     Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; of each the best ``1 / reduction_factor``
     continue.
+
+    Several objectives without weights are compared by fronts (MO-ASHA, Schmucker et al. 2021). The trials of the first
+    Pareto fronts at a rung continue, and of the last of these fronts the trials that are far from the others. With
+    ``grace_period: auto`` the first objective counts.
 
     Ray's ``AsyncHyperBandScheduler`` is not used. It has no promotion, acts on Ray's trials only, forgets its rungs in
     a restore, and draws brackets without a seed. The decisions of the stopping variant equal Ray's, except for equal
@@ -87,6 +92,10 @@ class Asha(TimedSpec):
     def adapts_first_rung(self) -> bool:
         return self.grace_period == "auto"
 
+    @property
+    def compares_fronts(self) -> bool:
+        return self.grace_period != "auto"
+
     def rungs(self) -> tuple[int, ...]:
         """With ``grace_period: auto`` all that may become one."""
         if self.grace_period == "auto":
@@ -123,10 +132,10 @@ class Asha(TimedSpec):
         return tuple(count / repeats * (trials / simulated) for count in reached)
 
     def build(self, task: SearchProblem) -> Scheduler:
-        common = self.max_t, self.reduction_factor, task.sign, self.stop_last_trials
         if self.grace_period == "auto":
-            return AdaptivePromotion(*common) if self.variant == "promotion" else AdaptiveStopping(*common)
-        levels = self.rungs()[:-1]
+            adaptive = AdaptivePromotion if self.variant == "promotion" else AdaptiveStopping
+            return adaptive(self.max_t, self.reduction_factor, task.sign, self.stop_last_trials)
+        levels, common = self.rungs()[:-1], (self.max_t, self.reduction_factor, task.signs, self.stop_last_trials)
         if self.variant == "promotion":
             return PromotionAsha(levels, *common)
         return StoppingAsha([levels[s:] for s in range(self.brackets)], *common, task.seed)

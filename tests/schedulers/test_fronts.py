@@ -1,0 +1,147 @@
+"""ASHA with several objectives: who continues, when no one number decides."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.random import default_rng
+
+from tuner.schedulers import Asha, Decision, Resume, Scheduler
+from tuner.schedulers.asha.fronts import preferred
+from tuner.search.state import SearchState
+from tuner.searchers import Random, SearchProblem
+from tuner.searchers.build import build_searcher
+from tuner.spec.objective import Objective, domination_ranks
+from tuner.testing import space_of
+
+SPACE = space_of({"x": {"uniform": [0, 1]}})
+VARIANTS = pytest.mark.parametrize("variant", ["stopping", "promotion"])
+
+
+def asha(variant: str, modes: tuple[Any, ...] = ("max", "min"), **options: Any) -> Scheduler:
+    spec = Asha(variant=variant, max_t=9, reduction_factor=3, **options)  # type: ignore[arg-type]
+    return spec.build(SearchProblem(SPACE, modes, 100, 9, 0))
+
+
+def survivors(scheduler: Scheduler, points: list[tuple[float, float]]) -> list[int]:
+    """The trials that continue from the first rung, after all came to it."""
+    continued = []
+    for i, values in enumerate(points):
+        scheduler.add(str(i), {})
+        if scheduler.report_all(str(i), 1, values) is Decision.CONTINUE:
+            continued.append(i)
+    while isinstance(action := scheduler.next_action(True), Resume):
+        continued.append(int(action.trial_id))
+    return sorted(continued)
+
+
+def trade_off(count: int) -> list[tuple[float, float]]:
+    """Accuracy and size of trials, a third of them on the front: larger is more accurate; the others waste a part."""
+    rng = default_rng(0)
+    sizes, wastes = rng.random(count), rng.uniform(0.2, 0.4, count)
+    wastes[::3] = 0
+    return list(zip((sizes - wastes).tolist(), sizes.tolist(), strict=True))
+
+
+@VARIANTS
+def test_those_on_the_front_continue_wherever_they_lie_on_it(variant: str) -> None:
+    points = trade_off(90)
+    found = survivors(asha(variant), points)
+    assert {i % 3 for i in found[10:]} == {0}
+    sizes = [points[i][1] for i in found]
+    assert min(sizes) < 0.2
+    assert max(sizes) > 0.8
+    # the first objective alone keeps large ones only
+    large = [points[i][1] for i in survivors(asha(variant, ("max",)), points)[10:]]
+    assert min(large) > 0.4
+
+
+@VARIANTS
+def test_one_number_is_compared_as_ever(variant: str) -> None:
+    """As where the objectives have weights."""
+    rng, several, one = default_rng(1), asha(variant), asha(variant, ("max",))
+    found: list[list[Any]] = [[], []]
+    for i, value in enumerate(rng.random(60)):
+        for told, scheduler in zip(found, (several, one), strict=True):
+            scheduler.add(str(i), {})
+            told.append(scheduler.report(str(i), 1, float(value)))
+            if variant == "promotion":
+                told.append(scheduler.next_action(True))
+    if variant == "promotion":
+        assert found[0] == found[1]
+    else:  # the one is among the best of all, the other above a quantile of those before
+        assert sum(a != b for a, b in zip(*found, strict=True)) <= 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_an_earlier_front_comes_first(points: list[tuple[float, float]]) -> None:
+    order = preferred(np.array(points, dtype=float))
+    assert sorted(order) == list(range(len(points)))
+    ranks = domination_ranks(points)
+    assert [ranks[i] for i in order] == sorted(ranks)
+
+
+def test_within_a_front_the_farthest_comes_first() -> None:
+    line = [(x, 1 - x) for x in (0.5, 0.45, 0.9, 0.0, 0.55)]
+    assert preferred(np.array(line))[:3] == [2, 3, 1]
+
+
+@VARIANTS
+def test_of_equal_trials_a_third_continues(variant: str) -> None:
+    assert len(survivors(asha(variant), [(1.0, 1.0)] * 30)) in (10, 11)
+
+
+def test_a_rung_compares_with_a_bounded_number() -> None:
+    scheduler, rng = asha("stopping"), default_rng(0)
+    sizes = []
+    for i in range(1000):
+        scheduler.add(str(i), {})
+        scheduler.report_all(str(i), 1, tuple(rng.random(2)))
+        scheduler.remove(str(i))
+        if i in (500, 999):
+            sizes.append(len(pickle.dumps(scheduler)))
+    assert sizes[1] < 1.05 * sizes[0]
+
+
+def test_with_a_first_rung_that_adapts_the_first_objective_counts() -> None:
+    assert Asha(max_t=9).compares_fronts
+    assert not Asha(max_t=9, grace_period="auto").compares_fronts
+    first, one = (asha("stopping", modes, grace_period="auto") for modes in (("max", "min"), ("max",)))
+    points = trade_off(60)
+    assert survivors(first, points) == survivors(one, points)
+
+
+def state(variant: str, weights: bool) -> SearchState:
+    objectives = tuple(
+        Objective(metric=metric, mode=mode, weight=1 if weights else None)  # type: ignore[arg-type]
+        for metric, mode in (("accuracy", "max"), ("size", "min"))
+    )
+    task = SearchProblem(SPACE, ("max", "min"), 100, 9, 0)
+    return SearchState(build_searcher(Random(), task), asha(variant), objectives, "epoch")
+
+
+@VARIANTS
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_search_compares_fronts_unless_the_objectives_have_weights(variant: str, weights: bool) -> None:
+    """And the same after it was stored and read again."""
+    search, points, continued = state(variant, weights), trade_off(90), []
+    for i, (accuracy, size) in enumerate(points):
+        search.add(str(i), {})
+        metrics = {"accuracy": accuracy, "size": size, "epoch": 1}
+        if search.report(str(i), 1, metrics) is Decision.CONTINUE:
+            continued.append(i)
+        if i % 10 == 0:
+            search = pickle.loads(pickle.dumps(search))
+    while isinstance(action := search.next_action(True), Resume):
+        continued.append(int(action.trial_id))
+    sums = [(accuracy - size, 0.0) for accuracy, size in points]
+    one = survivors(asha(variant, ("max",)), sums)
+    if weights:
+        assert len(set(continued) ^ set(one)) <= (4 if variant == "stopping" else 0)
+    else:
+        assert sorted(continued) == survivors(asha(variant), points)
