@@ -31,9 +31,9 @@ class Objective(Model):
     mode: Mode
     """Whether small or large values are good."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Of several objectives: all have a weight, or none. With weights, schedulers compare the weighted sum of the metrics
-    (those of the other direction subtracted). Without, ``asha`` compares Pareto fronts, and other schedulers the first
-    objective alone."""
+    """Of several objectives: all have a weight, or none. With weights, schedulers compare the weighted sum of the
+    metrics (those of the other direction subtracted). Without, ``asha`` compares Pareto fronts, and other schedulers the
+    first objective alone."""
 
     @property
     def sign(self) -> int:

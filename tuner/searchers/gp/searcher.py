@@ -83,7 +83,7 @@ class GpSearcher(Searcher):
         self._values: dict[str, Array] = {}
         """Of each trial with a report: its value at each level, to be made large; NaN above the one it has reached."""
         self._view: dict[str, bool] = {}
-        """The trials with values at which a suggestion looks; and whether the regressions of final values learn from it."""
+        """The trials at which a suggestion looks, and whether the regressions of final values learn from each."""
         self._waiting: set[str] = set()
         """Trials without a report."""
         self._failed: dict[str, None] = {}
