@@ -32,8 +32,8 @@ class Objective(Model):
     """Whether small or large values are good."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Of several objectives: all have a weight, or none. With weights, schedulers compare the weighted sum of the
-    metrics (those of the other direction subtracted). Without, ``asha`` compares Pareto fronts, and other schedulers the
-    first objective alone."""
+    metrics (those of the other direction subtracted). Without, ``asha`` compares Pareto fronts, and other schedulers
+    compare the first objective alone."""
 
     @property
     def sign(self) -> int:
