@@ -34,6 +34,7 @@ from tuner.training.regularization import Ema, mix_batch, penalty
 from tuner.training.sampling import make_sampler
 from tuner.training.schedules import make_schedule
 from tuner.training.transfer import TrainableOnly, freeze, layerwise_groups, thaw
+from tuner.training.trial_cpus import trial_cpus
 
 SHAPES = Path(__file__).with_name("shapes.safetensors")
 EVAL_BATCH = 250  # fixed, so that evaluate() repeats the very numbers that train() reported
@@ -201,6 +202,10 @@ def check(config: Config) -> None:
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
         "label_smoothing": (0 <= config.label_smoothing < 1, "in [0, 1)"),
         "thaw_epoch": (config.thaw_epoch is None or config.thaw_epoch >= 2, "at least 2, or None"),
+        "workers": (
+            config.workers == "auto" or 0 <= config.workers <= trial_cpus(),
+            f"auto, or 0 to the CPUs of a trial (resources.cpu), {trial_cpus():g}",
+        ),
         "freeze": (config.freeze == "none" or config.pretrained, "none for a network without pretrained weights"),
     }
     wrong = [f"{name}: {getattr(config, name)!r}, must be {rule}" for name, (ok, rule) in rules.items() if not ok]
@@ -263,12 +268,11 @@ def training_state(
 
 def batches_of(config: Config, images: image_folders.Split, device: torch.device) -> Loader:
     """The training images in batches; on a CPU the training leaves nothing for worker processes to run on."""
-    resources = tune.get_context().get_trial_resources()
     workers = 0 if config.workers == "auto" and device.type == "cpu" else config.workers
     return loader(
         images.as_tensors(config.side, config.augment),
         config.batch_size,
-        cpus=1 if resources is None else resources.required_resources.get("CPU", 1),
+        cpus=trial_cpus(),
         num_workers=workers,
         seed=config.seed,
         sampler=make_sampler(images.labels, config.sampler, generator=torch.Generator()),

@@ -114,6 +114,7 @@ def test_a_plateau_ends_the_trial(trial: Any, folder: Path) -> None:
         ({"weights": "/no/such/file.pt"}, "weights: /no/such/file.pt cannot be read"),
         ({"backbone": "resnet18"}, "allowed: torchvision:NAME, timm:NAME"),
         ({"data": "/no/such/folder"}, "is not a folder; allowed: a folder, npz:FILE, shapes5, shapes5_few"),
+        ({"workers": 9}, "workers: 9, must be auto, or 0 to the CPUs of a trial (resources.cpu), 1"),
         ({"lr": 0.0, "side": 8}, "side: 8, must be at least 16 pixels; lr: 0.0, must be above 0"),
     ],
 )

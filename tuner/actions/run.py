@@ -50,6 +50,7 @@ from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.tracking import check_reachable
 from tuner.tracking.process import TrackingProcess
+from tuner.training.trial_cpus import planned
 from tuner.visualization.html import write_report
 
 if TYPE_CHECKING:
@@ -238,7 +239,8 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
-            prepared = plan.trainable.prepare(merge(params, sample))
+            with planned(plan.request.get("CPU", 0)):
+                prepared = plan.trainable.prepare(merge(params, sample))
         except OSError as error:
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
         except Exception as error:
