@@ -17,7 +17,6 @@ from tuner.searchers.base import PastTrial, Searcher
 from tuner.searchers.gp.encoding import Encoding
 from tuner.searchers.gp.final_values import extrapolate, levels_up_to
 from tuner.searchers.gp.gaussian_process import GaussianProcess, Hyperparameters, fitted
-from tuner.searchers.gp.spec import is_enumerated
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
@@ -63,7 +62,7 @@ class _Known:
 class GpSearcher(Searcher):
     """Knows each trial's point, and its values at the levels that it has reached."""
 
-    def __init__(self, task: SearchProblem, initial: int, max_history: int) -> None:
+    def __init__(self, task: SearchProblem, initial: int, max_history: int, enumerates: bool) -> None:
         self._space = task.space
         self._sign = task.sign
         self._initial = initial
@@ -76,7 +75,7 @@ class GpSearcher(Searcher):
         self._believes = any(parameter.prior is not None for parameter in self._space.free)
         self._left: dict[bytes, Array] | None = None
         """The points of a small space that were not asked yet."""
-        if is_enumerated(task.space):
+        if enumerates:
             grid = [np.array(self._space.to_unit(configuration)) for configuration in task.space.grid()]
             self._left = {point.tobytes(): point for point in grid}
         self._points: dict[str, Array] = {}

@@ -15,11 +15,6 @@ _ENUMERATED = 2000
 """A space of so many configurations is gone through as a whole, and each of them is asked once."""
 
 
-def is_enumerated(space: Space) -> bool:
-    """Whether each configuration of ``space`` is asked once."""
-    return isinstance(space.size, int) and space.size <= _ENUMERATED
-
-
 class Gp(SearchSpec):
     """Expected improvement under a Gaussian process over the final values of all trials, the stopped ones included.
 
@@ -55,7 +50,7 @@ class Gp(SearchSpec):
     def build(self, task: SearchProblem) -> Searcher:
         from tuner.searchers.gp.searcher import GpSearcher
 
-        return GpSearcher(task, self._initial(task.trials), self.max_history)
+        return GpSearcher(task, self._initial(task.trials), self.max_history, not self.repeats(task.space))
 
     def for_trials(self, trials: int) -> Gp:
         return self.model_copy(update={"n_initial_points": self._initial(trials)})
@@ -64,7 +59,7 @@ class Gp(SearchSpec):
         return self.n_initial_points or initial_trials(8, trials)
 
     def repeats(self, space: Space) -> bool:
-        return not is_enumerated(space)
+        return not isinstance(space.size, int) or space.size > _ENUMERATED
 
     def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self._initial(task.trials), task, slots)
