@@ -42,7 +42,7 @@ from tuner.runs.results import (
     write_json,
 )
 from tuner.search.earlier_trials import EarlierTrial, store, with_earlier_trials
-from tuner.spec.configuration import merge
+from tuner.spec.configuration import Configuration, merge
 from tuner.spec.document import dump_yaml
 from tuner.spec.quantities import counted
 from tuner.spec.user_imports import innermost
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from tuner.execution.trial_context import TrialContext
     from tuner.search.control import SearchControl
     from tuner.search.recovery import RecoveredSearch
+
+_DRAWS = 20
+"""Configurations from which that for ``prepare`` is chosen."""
 
 Say = Callable[[str], None]
 
@@ -222,8 +225,6 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
 
     Raises EnvironmentFailure if the data cannot be had, or where not all nodes see ``folder``.
     """
-    import numpy as np
-
     if plan.cluster.address is not None:
         from tuner.execution.storage_check import check_shared
 
@@ -235,7 +236,7 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
     for note in plan.notes:
         say(f"NOTICE: {note}")
     params = plan.spec.params
-    sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
+    sample = _fullest_sample(plan)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -249,6 +250,15 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
     for notice in notices:
         say(f"NOTICE: {notice}")
     return merge(params, prepared), notices
+
+
+def _fullest_sample(plan: Plan) -> Configuration:
+    """Of some draws the one with the most active parameters: then ``prepare`` sees to what is optional, too."""
+    import numpy as np
+
+    space, rng = plan.spec.search_space, np.random.default_rng(plan.seed)
+    draws = [space.sample(rng) for _ in range(_DRAWS)]
+    return max(draws, key=lambda draw: np.count_nonzero(~np.isnan(space.to_unit(draw))))
 
 
 def search(
