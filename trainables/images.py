@@ -185,7 +185,9 @@ def prepare(config: Config) -> dict[str, object]:
         config = Config(**config)
     check(config)
     changed = image_folders.prepare(config.data, config.data_dir)
-    model, head = build(config, len(image_folders.load(config.data, config.data_dir).classes))
+    pretrained = config.pretrained or config.weights is not None  # another trial may be the one that starts from them
+    classes = image_folders.load(config.data, config.data_dir).classes
+    model, head = build(dataclasses.replace(config, pretrained=pretrained), len(classes))
     freeze(model, config.freeze, head)
     if config.weights is not None:
         changed["weights"] = str(Path(config.weights).expanduser().resolve())

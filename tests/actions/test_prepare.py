@@ -28,7 +28,9 @@ def prepared(folder: Path, code: str, **extra: Any) -> dict[str, Any]:
     head = "from tuner.training.trial_cpus import trial_cpus\ndef train(config): ...\n"
     (folder / "t_prepare.py").write_text(f"{head}def prepare(config): return {code}\n")
     plan = make_plan(load_experiment(EXPERIMENT | extra, []), MACHINE)
-    return prepare(plan, RunFolder.at(folder / "run"), lambda text: None)[0]
+    params, notices = prepare(plan, RunFolder.at(folder / "run"), lambda text: None)
+    assert notices == plan.notices
+    return params
 
 
 def test_it_knows_the_cpus_of_each_trial(user_folder: Path) -> None:
@@ -39,7 +41,7 @@ def test_it_knows_the_cpus_of_each_trial(user_folder: Path) -> None:
 def test_a_trial_knows_the_cpus_that_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     class Context:
         def get_trial_resources(self) -> Any:
-            return tune.PlacementGroupFactory([{"CPU": 2.5}])
+            return tune.PlacementGroupFactory([{"CPU": 2.5}] * 3)  # of three processes
 
     monkeypatch.setattr(tune, "get_context", Context)
     assert trial_cpus() == 2.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
+from tuner.execution.fit import new_state
+from tuner.execution.session import this_machine
+from tuner.experiment.reader import load_experiment
+from tuner.plan.planner import make_plan
 from tuner.schedulers import Asha, Decision, Resume, Scheduler
 from tuner.schedulers.asha.fronts import preferred
 from tuner.search.state import SearchState
-from tuner.searchers import Random, SearchProblem
-from tuner.searchers.build import build_searcher
-from tuner.spec.objective import Objective, domination_ranks
+from tuner.searchers import SearchProblem
+from tuner.spec.objective import domination_ranks
 from tuner.testing import space_of
 
 SPACE = space_of({"x": {"uniform": [0, 1]}})
@@ -61,23 +65,6 @@ def test_those_on_the_front_continue_wherever_they_lie_on_it(variant: str) -> No
     assert min(large) > 0.4
 
 
-@VARIANTS
-def test_one_number_is_compared_as_ever(variant: str) -> None:
-    """As where the objectives have weights."""
-    rng, several, one = default_rng(1), asha(variant), asha(variant, ("max",))
-    found: list[list[Any]] = [[], []]
-    for i, value in enumerate(rng.random(60)):
-        for told, scheduler in zip(found, (several, one), strict=True):
-            scheduler.add(str(i), {})
-            told.append(scheduler.report(str(i), 1, float(value)))
-            if variant == "promotion":
-                told.append(scheduler.next_action(True))
-    if variant == "promotion":
-        assert found[0] == found[1]
-    else:  # the one is among the best of all, the other above a quantile of those before
-        assert sum(a != b for a, b in zip(*found, strict=True)) <= 3
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
 def test_an_earlier_front_comes_first(points: list[tuple[float, float]]) -> None:
     order = preferred(np.array(points, dtype=float))
@@ -116,20 +103,27 @@ def test_with_a_first_rung_that_adapts_the_first_objective_counts() -> None:
     assert survivors(first, points) == survivors(one, points)
 
 
-def state(variant: str, weights: bool) -> SearchState:
-    objectives = tuple(
-        Objective(metric=metric, mode=mode, weight=1 if weights else None)  # type: ignore[arg-type]
-        for metric, mode in (("accuracy", "max"), ("size", "min"))
-    )
-    task = SearchProblem(SPACE, ("max", "min"), 100, 9, 0)
-    return SearchState(build_searcher(Random(), task), asha(variant), objectives, "epoch")
+def state(folder: Path, variant: str, weights: bool) -> SearchState:
+    """As a search begins."""
+    (folder / "t_fronts.py").write_text("def train(config): ...")
+    weight = {"weight": 1} if weights else {}
+    experiment = {
+        "trainable": "t_fronts.py:train",
+        "search_space": {"x": {"uniform": [0, 1]}},
+        "objective": [{"metric": "accuracy", "mode": "max"} | weight, {"metric": "size", "mode": "min"} | weight],
+        "search": {"kind": "random", "seed": 0},
+        "scheduler": {"kind": "asha", "variant": variant, "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
+    }
+    return new_state(make_plan(load_experiment(experiment, []), this_machine()), [])
 
 
 @VARIANTS
 @pytest.mark.parametrize("weights", [False, True])
-def test_a_search_compares_fronts_unless_the_objectives_have_weights(variant: str, weights: bool) -> None:
+def test_a_search_compares_fronts_unless_the_objectives_have_weights(
+    user_folder: Path, variant: str, weights: bool
+) -> None:
     """And the same after it was stored and read again."""
-    search, points, continued = state(variant, weights), trade_off(90), []
+    search, points, continued = state(user_folder, variant, weights), trade_off(90), []
     for i, (accuracy, size) in enumerate(points):
         search.add(str(i), {})
         metrics = {"accuracy": accuracy, "size": size, "epoch": 1}
@@ -141,7 +135,11 @@ def test_a_search_compares_fronts_unless_the_objectives_have_weights(variant: st
         continued.append(int(action.trial_id))
     sums = [(accuracy - size, 0.0) for accuracy, size in points]
     one = survivors(asha(variant, ("max",)), sums)
-    if weights:
-        assert len(set(continued) ^ set(one)) <= (4 if variant == "stopping" else 0)
-    else:
-        assert sorted(continued) == survivors(asha(variant), points)
+    assert sorted(continued) == (one if weights else survivors(asha(variant), points))
+
+
+def test_a_promotion_is_of_the_best_of_all_that_wait_however_many_came() -> None:
+    """200 trials that came later are worse than all before them."""
+    scheduler = asha("promotion")
+    good, bad = [(2 - i / 200, i / 200) for i in range(200)], [(-1 - i / 200, 2 + i / 200) for i in range(600)]
+    assert survivors(scheduler, good + bad)[:200] == list(range(200))

@@ -158,7 +158,7 @@ def test_small_spaces_may_be_gone_through_again(user_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "keys", "problem"),
     [
-        ({"kind": "random"}, {}, "search random learns nothing from earlier runs; use one of: auto, optuna tpe, "),
+        ({"kind": "random"}, {}, "search random learns nothing from earlier runs; use one of: optuna tpe, "),
         ({"kind": "optuna", "sampler": "qmc"}, {}, "search optuna qmc learns nothing from earlier runs"),
         ({"kind": "gp", "from_runs": ["runs/none"]}, {}, r"from_runs\[0\]: .*runs/none"),
         ({"kind": "gp", "from_runs": ["runs/a", "runs/a"]}, {}, r"from_runs\[1\]: runs/a is there twice"),

@@ -42,7 +42,7 @@ from tuner.runs.results import (
     write_json,
 )
 from tuner.search.earlier_trials import EarlierTrial, store, with_earlier_trials
-from tuner.spec.configuration import Configuration, merge
+from tuner.spec.configuration import merge
 from tuner.spec.document import dump_yaml
 from tuner.spec.quantities import counted
 from tuner.spec.user_imports import innermost
@@ -50,7 +50,6 @@ from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked
 from tuner.tracking import check_reachable
 from tuner.tracking.process import TrackingProcess
-from tuner.training.trial_cpus import planned
 from tuner.visualization.html import write_report
 
 if TYPE_CHECKING:
@@ -58,9 +57,6 @@ if TYPE_CHECKING:
     from tuner.execution.trial_context import TrialContext
     from tuner.search.control import SearchControl
     from tuner.search.recovery import RecoveredSearch
-
-_DRAWS = 20
-"""Configurations from which that for ``prepare`` is chosen."""
 
 Say = Callable[[str], None]
 
@@ -236,12 +232,10 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
     for note in plan.notes:
         say(f"NOTICE: {note}")
     params = plan.spec.params
-    sample = _fullest_sample(plan)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
-            with planned(plan.request.get("CPU", 0)):
-                prepared = plan.trainable.prepare(merge(params, sample))
+            prepared = plan.prepare()
         except OSError as error:
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
         except Exception as error:
@@ -250,15 +244,6 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
     for notice in notices:
         say(f"NOTICE: {notice}")
     return merge(params, prepared), notices
-
-
-def _fullest_sample(plan: Plan) -> Configuration:
-    """Of some draws the one with the most active parameters: then ``prepare`` sees to what is optional, too."""
-    import numpy as np
-
-    space, rng = plan.spec.search_space, np.random.default_rng(plan.seed)
-    draws = [space.sample(rng) for _ in range(_DRAWS)]
-    return max(draws, key=lambda draw: np.count_nonzero(~np.isnan(space.to_unit(draw))))
 
 
 def search(

@@ -73,6 +73,7 @@ def command(
     """
     from tuner.errors import InputError
     from tuner.experiment.reader import load_experiment
+    from tuner.plan.compatibility import with_chosen_search
     from tuner.runs.results import new_run_name
     from tuner.simulator.comparison import Limits, compare
     from tuner.simulator.figures import page, png
@@ -82,7 +83,7 @@ def command(
     if hours is not None and not math.isfinite(hours):
         raise InputError(f"--hours {hours:g}: must be a finite number above 0")
     slots = _numbers(workers)
-    experiments = [load_experiment(file, overrides) for file in files]
+    experiments = [with_chosen_search(load_experiment(file, overrides))[0] for file in files]
     contenders = _contenders(experiments, _files(tables), fidelity)
     full_trials = max(_trials(experiment) for experiment in experiments)
     limits = Limits(None if hours is None else hours * 3600, trials, full_trials)

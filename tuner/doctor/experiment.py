@@ -29,7 +29,6 @@ from tuner.plan.planner import make_plan
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
-from tuner.spec.configuration import merge
 from tuner.spec.quantities import counted, format_bytes, format_duration
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
@@ -94,16 +93,13 @@ def _wrong(check: str, found: str, remedy: str, status: int) -> Finding:
 
 def _data(plan: Plan) -> Finding:
     """What the trainable's ``prepare`` says. Raises EnvironmentFailure if the data cannot be had."""
-    import numpy as np
-
     if not callable(getattr(plan.trainable.module, "prepare", None)):
         return _fine("data", f"not checked: the module of {plan.spec.trainable} has no prepare(config)")
-    sample = plan.spec.search_space.sample(np.random.default_rng(plan.seed))
     begun = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
-            plan.trainable.prepare(merge(plan.spec.params, sample))
+            plan.prepare()
         except OSError as error:
             raise EnvironmentFailure(f"{plan.spec.trainable}: prepare: {error}") from error
         except Exception as error:  # noqa: BLE001 - the user's own prepare may raise anything: a finding names it

@@ -49,7 +49,8 @@ def new_state(plan: Plan, earlier: Iterable[EarlierTrial]) -> SearchState:
     """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, task)
+    compared = task if spec.objective.weight is None else replace(task, modes=task.modes[:1])  # their weighted sum
+    scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, compared)
     state = SearchState(
         build_searcher(spec.search, task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised
     )

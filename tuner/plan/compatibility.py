@@ -130,7 +130,7 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     for path, message in _asked(search, "validate_options", search.validate_options):
         yield ("search", *path), message
     if search.from_runs and not search.models_earlier_runs:
-        able = ", ".join(label(other) for other in searches() if other.models_earlier_runs and not is_plug_in(other))
+        able = ", ".join(label(other) for other in _named_searches() if other.models_earlier_runs)
         yield ("search", "from_runs"), f"search {label(search)} learns nothing from earlier runs; use one of: {able}"
     if reason := _incompatibility(scheduler, search.kind):
         yield ("scheduler", "kind"), reason
@@ -138,7 +138,7 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
         yield ("scheduler", *path), message
     count, most = len(spec.objectives), spec.search.max_objectives
     if count > most and spec.objectives[0].weight is None:
-        able = ", ".join(label(other) for other in searches() if other.max_objectives >= count)
+        able = ", ".join(label(other) for other in _named_searches() if other.max_objectives >= count)
         message = (
             f"names {count}, but search {label(spec.search)} can search for {most:g} at once; "
             f"give each a weight, or use one of: {able}"
@@ -155,6 +155,11 @@ def with_chosen_search(experiment: Experiment) -> tuple[Experiment, str]:
     unsuited = partial(_incompatibility, spec.scheduler)
     search, why = spec.search.chosen(spec.search_space, objectives, unsuited)
     return replace(experiment, spec=spec.model_copy(update={"search": search})), why
+
+
+def _named_searches() -> list[SearchSpec]:
+    """The search algorithms that an error may name instead of another one."""
+    return [search for search in searches() if not is_plug_in(search) and not isinstance(search, Auto)]
 
 
 def space_problems(search: SearchSpec, space: Space) -> Iterator[tuple[KeyPath, str]]:

@@ -10,11 +10,16 @@ from typing import Any
 from tuner.experiment.reader import Experiment
 from tuner.experiment.spec import ExperimentSpec
 from tuner.plan.cluster import Cluster, Node
+from tuner.spec.configuration import Configuration, merge
 from tuner.spec.problem import SearchProblem
 from tuner.trainable.trainable import Trainable
+from tuner.training.trial_cpus import planned
 
 _UNWRITABLE = 10**4000
 """Python writes no integer of more than 4,300 digits."""
+
+_DRAWS = 20
+"""Configurations from which that for ``prepare`` is chosen."""
 
 _FEW = 20
 """Names that fit into a message."""
@@ -122,6 +127,19 @@ class Plan:
         modes = tuple(objective.mode for objective in self.spec.objectives)
         modes = modes[:1] if self.scalarised else modes
         return SearchProblem(self.spec.search_space, modes, self.trials, max_t, self.seed, self.earlier)
+
+    def prepare(self) -> Configuration:
+        """Runs the trainable's ``prepare``; the parameters that it replaces. Raises whatever the user's code raises.
+
+        Of some draws it gets the one with the most active parameters, so that it sees to what is optional, too.
+        """
+        import numpy as np
+
+        space, rng = self.spec.search_space, np.random.default_rng(self.seed)
+        draws = [space.sample(rng) for _ in range(_DRAWS)]
+        fullest = max(draws, key=lambda draw: np.count_nonzero(~np.isnan(space.to_unit(draw))))
+        with planned(self.request.get("CPU", 0)):
+            return self.trainable.prepare(merge(self.spec.params, fullest))
 
     @property
     def scalarised(self) -> bool:

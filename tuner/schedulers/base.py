@@ -81,7 +81,8 @@ class Scheduler(ABC):
     def report_all(self, trial_id: str, step: int, values: tuple[float, ...]) -> Decision | Exploit:
         """What becomes of a trial that has just reported several objectives that have no weights.
 
-        Only for a scheduler whose specification has `SchedulerSpec.compares_fronts`. By default the first one counts.
+        Asked instead of `report` then. By default the first objective counts. A scheduler that compares all of them
+        defines it, and its specification says so by ``compares_fronts``.
 
         Args:
             trial_id: The trial.

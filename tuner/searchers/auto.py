@@ -59,18 +59,19 @@ class Auto(SearchSpec):
             incompatibility: Why a search of that kind does not suit the scheduler; None if it does.
 
         Returns:
-            The specification, and a clause that says why.
+            The specification, and a clause that says why. If none can do it, ``gp``, whose errors are told.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set - {"kind"}}
-        if not space.free:
-            return Random(**given), "the search space has nothing to choose"
-        first = Gp(**given)
-        problem = _problem(first, space, objectives, incompatibility)
-        if problem is None:
-            return first, "it learns from every report"
+        gp, reason = Gp(**given), "it learns from every report"
         others: list[SearchSpec] = [Optuna(**given), Bohb(**given), Random(**given)]
-        able = (one for one in others if _problem(one, space, objectives, incompatibility) is None)
-        return next(able, first), problem
+        if not space.free:
+            order, reason = [*reversed(others), gp], "the search space has nothing to choose"
+        elif (problem := _problem(gp, space, objectives, incompatibility)) is None:
+            return gp, reason
+        else:
+            order, reason = others, problem
+        able = (one for one in order if _problem(one, space, objectives, incompatibility) is None)
+        return next(able, gp), reason
 
     @property
     def max_objectives(self) -> float:

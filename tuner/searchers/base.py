@@ -208,8 +208,8 @@ class SearchSpec(AlgorithmSpec):
         return []
 
     def repeats(self, space: Space) -> bool:
-        """Whether it suggests configurations again when all of them have run; if not, the search ends there."""
-        return True
+        """Whether it suggests configurations again when all of ``space`` have run; if not, the search ends there."""
+        return self.default_trials(space) != space.size
 
     def default_trials(self, space: Space) -> int:
         """How many trials run when ``budget.trials`` is absent."""

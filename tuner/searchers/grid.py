@@ -53,9 +53,6 @@ class Grid(SearchSpec):
             (p.path, f"{p.domain} has no end of values; {remedy}") for p in space.parameters if p.domain.count is None
         ]
 
-    def repeats(self, space: Space) -> bool:
-        return False
-
     def default_trials(self, space: Space) -> int:
         """The size of the grid."""
         return space.size if isinstance(space.size, int) else super().default_trials(space)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-_PLANNED: ContextVar[float] = ContextVar("planned CPUs of a trial", default=1.0)
+_PLANNED: ContextVar[float | None] = ContextVar("planned CPUs of a trial", default=None)
 
 
 def trial_cpus() -> float:
@@ -21,15 +22,19 @@ def trial_cpus() -> float:
         >>> trial_cpus()
         1.0
     """
+    if (planned_cpus := _PLANNED.get()) is not None:
+        return planned_cpus
     from ray import tune
 
-    resources = tune.get_context().get_trial_resources()
-    return _PLANNED.get() if resources is None else float(resources.required_resources.get("CPU", 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Ray's, outside of a trial
+        resources = tune.get_context().get_trial_resources()
+    return 1.0 if resources is None else float(resources.bundles[0].get("CPU", 1))
 
 
 @contextlib.contextmanager
 def planned(cpus: float) -> Iterator[None]:
-    """Within, `trial_cpus` answers ``cpus`` outside of trials.
+    """Within, `trial_cpus` answers ``cpus``.
 
     Args:
         cpus: Those that each trial will hold.

@@ -6,7 +6,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from tuner.schedulers.asha.fronts import FrontRung
+from tuner.schedulers.asha.fronts import PromotionFrontRung, StoppingFrontRung
 from tuner.schedulers.asha.rungs import PromotionRung, StoppingRung
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
 from tuner.spec.configuration import Configuration
@@ -36,7 +36,7 @@ class StoppingAsha(Scheduler):
         self._stop_last_trials = stop_last_trials
         self._rng = random.Random(seed)
         self._weights = [2.718281828459045**-s for s in range(len(ladders))]
-        rung = StoppingRung if len(signs) == 1 else FrontRung
+        rung = StoppingRung if len(signs) == 1 else StoppingFrontRung
         self._ladders = [[rung(level, eta) for level in reversed(levels)] for levels in ladders]
         """Of each bracket: its rungs, highest first."""
         self._bracket: dict[str, int] = {}
@@ -74,7 +74,7 @@ class PromotionAsha(Scheduler):
     """
 
     def __init__(self, rungs: Sequence[int], max_t: int, eta: float, signs: Signs, stop_last_trials: bool) -> None:
-        rung = PromotionRung if len(signs) == 1 else FrontRung
+        rung = PromotionRung if len(signs) == 1 else PromotionFrontRung
         self._rungs = [rung(level, eta) for level in rungs]
         self._max_t = max_t
         self._signs = signs
