@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 
 from tuner.execution.fit import new_state
-from tuner.execution.session import this_machine
 from tuner.experiment.reader import load_experiment
+from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.schedulers import Asha, Decision, Resume, Scheduler
 from tuner.schedulers.asha.fronts import preferred
