@@ -70,7 +70,7 @@ def _problem(document: Document, path: KeyPath, error: ErrorDetails, known: list
             tags = _quoted(context["expected_tags"])
             message = f"{context['tag']!r} is unknown; {did_you_mean(str(context['tag']), tags)}"
         case "union_tag_not_found":
-            message = "needs a kind, as in `kind: asha`"
+            message = f"needs a kind, as in `kind: {'auto' if path[0] == 'search' else 'asha'}`"
         case "value_error":
             path, message = _located(document.value, path, context["error"])
         case "string_pattern_mismatch" if path[-1] in _FORMS:

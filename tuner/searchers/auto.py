@@ -59,7 +59,7 @@ class Auto(SearchSpec):
             incompatibility: Why a search of that kind does not suit the scheduler; None if it does.
 
         Returns:
-            The specification, and a clause that says why. If none can do it, ``gp``, whose errors are told.
+            The specification, and a clause that says why. If none can do it, ``gp``: its errors name the reason.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set - {"kind"}}
         gp, reason = Gp(**given), "it learns from every report"
