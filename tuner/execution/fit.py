@@ -25,6 +25,7 @@ from tuner.search.control import SearchControl
 from tuner.search.earlier_trials import EarlierTrial
 from tuner.search.state import SearchState
 from tuner.searchers.build import build_searcher
+from tuner.spec.objective import have_weights
 from tuner.storage.folder import RunFolder
 
 
@@ -49,7 +50,7 @@ def new_state(plan: Plan, earlier: Iterable[EarlierTrial]) -> SearchState:
     """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing."""
     spec, task = plan.spec, plan.task
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    compared = task if spec.objective.weight is None else replace(task, modes=task.modes[:1])  # their weighted sum
+    compared = replace(task, modes=task.modes[:1]) if have_weights(spec.objectives) else task
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, compared)
     state = SearchState(
         build_searcher(spec.search, task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised

@@ -19,6 +19,7 @@ from tuner.spec.algorithm import AlgorithmSpec, is_built_in
 from tuner.spec.document import Document
 from tuner.spec.document import Path as KeyPath
 from tuner.spec.model import Model
+from tuner.spec.objective import have_weights
 from tuner.spec.space import Space, read_space
 from tuner.spec.space.grammar import FORMS
 from tuner.spec.user_imports import innermost, no_exit
@@ -137,7 +138,7 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
     for path, message in _asked(scheduler, "validate_space", lambda: scheduler.validate_space(space)):
         yield ("scheduler", *path), message
     count, most = len(spec.objectives), spec.search.max_objectives
-    if count > most and spec.objectives[0].weight is None:
+    if count > most and not have_weights(spec.objectives):
         able = ", ".join(label(other) for other in _named_searches() if other.max_objectives >= count)
         message = (
             f"names {count}, but search {label(spec.search)} can search for {most:g} at once; "
@@ -151,7 +152,7 @@ def with_chosen_search(experiment: Experiment) -> tuple[Experiment, str]:
     spec = experiment.spec
     if not isinstance(spec.search, Auto):
         return experiment, ""
-    objectives = 1 if spec.objectives[0].weight is not None else len(spec.objectives)
+    objectives = 1 if have_weights(spec.objectives) else len(spec.objectives)
     unsuited = partial(_incompatibility, spec.scheduler)
     search, why = spec.search.chosen(spec.search_space, objectives, unsuited)
     return replace(experiment, spec=spec.model_copy(update={"search": search})), why

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.errors import shortened
 from tuner.plan.cluster import format_resources
 from tuner.plan.plan import Plan
-from tuner.spec.objective import comparison
+from tuner.spec.objective import comparison, have_weights
 from tuner.spec.quantities import counted, format_bytes
 from tuner.spec.space import Space
 from tuner.spec.space.enumeration import MAX_STATES, UNCOUNTED
@@ -65,7 +65,7 @@ def _compared(plan: Plan) -> str:
     """What of several objectives decides."""
     who = "the search and schedulers" if plan.scalarised else "schedulers"
     objectives, scheduler = plan.spec.objectives, plan.spec.scheduler
-    if objectives[0].weight is None and scheduler.compares_fronts:
+    if scheduler.compares_fronts and not have_weights(objectives):
         return f"{scheduler.kind} compares fronts of all {len(objectives)}"
     return f"{who} compare {comparison(objectives)}"
 

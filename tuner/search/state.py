@@ -9,7 +9,7 @@ from typing import Any
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
 from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
-from tuner.spec.objective import Objective, compared
+from tuner.spec.objective import Objective, compared, have_weights
 
 Reading = tuple[int, tuple[float, ...]]
 """(fidelity, objectives) of a report."""
@@ -88,10 +88,10 @@ class SearchState:
         self.searcher.on_report(trial_id, step, value)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
-            if len(values) > 1 and self.objectives[0].weight is None:
-                decision = self.scheduler.report_all(trial_id, step, values)
-            else:
+            if len(values) == 1 or have_weights(self.objectives):
                 decision = self.scheduler.report(trial_id, step, value)
+            else:
+                decision = self.scheduler.report_all(trial_id, step, values)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
             self.searcher.on_pause(trial_id, step, self._searched(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from pydantic import ConfigDict
@@ -62,16 +63,13 @@ class Auto(SearchSpec):
             The specification, and a clause that says why. If none can do it, ``gp``: its errors name the reason.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set - {"kind"}}
-        gp, reason = Gp(**given), "it learns from every report"
-        others: list[SearchSpec] = [Optuna(**given), Bohb(**given), Random(**given)]
+        order: list[SearchSpec] = [kind(**given) for kind in (Gp, Optuna, Bohb, Random)]
+        gp = order[0]
+        problem = partial(_problem, space=space, objectives=objectives, incompatibility=incompatibility)
+        reason = problem(gp) or "it learns from every report"
         if not space.free:
-            order, reason = [*reversed(others), gp], "the search space has nothing to choose"
-        elif (problem := _problem(gp, space, objectives, incompatibility)) is None:
-            return gp, reason
-        else:
-            order, reason = others, problem
-        able = (one for one in order if _problem(one, space, objectives, incompatibility) is None)
-        return next(able, gp), reason
+            order, reason = order[::-1], "the search space has nothing to choose"
+        return next((one for one in order if problem(one) is None), gp), reason
 
     @property
     def max_objectives(self) -> float:

@@ -86,6 +86,11 @@ def read_objectives(written: Any) -> tuple[Objective, ...]:
         raise ValueError(f"objective: {error.errors()[0]['msg']}") from None
 
 
+def have_weights(objectives: Sequence[Objective]) -> bool:
+    """Whether several objectives are compared by their weighted sum."""
+    return objectives[0].weight is not None
+
+
 def compared(objectives: Sequence[Objective], values: Sequence[float]) -> float:
     """The number that schedulers compare, good in the direction of the first objective.
 
@@ -93,7 +98,7 @@ def compared(objectives: Sequence[Objective], values: Sequence[float]) -> float:
     scalarisation Σ ±wᵢ fᵢ (Miettinen 1999, section 3.1), with minus for those of the other direction.
     """
     first = objectives[0]
-    if first.weight is None:
+    if not have_weights(objectives):
         return values[0]
     return sum((o.weight or 0) * o.sign * first.sign * v for o, v in zip(objectives, values, strict=True))
 
@@ -101,7 +106,7 @@ def compared(objectives: Sequence[Objective], values: Sequence[float]) -> float:
 def comparison(objectives: Sequence[Objective]) -> str:
     """What `compared` gives, as a formula."""
     first = objectives[0]
-    if first.weight is None:
+    if not have_weights(objectives):
         return first.metric
     terms = [f"{'+' if o.mode == first.mode else '-'} {o.weight:g} {o.metric}" for o in objectives]
     return " ".join(terms).removeprefix("+ ")

@@ -22,7 +22,7 @@ class SearchProblem:
 
     space: Space
     modes: tuple[Mode, ...]
-    """Of each objective; the first is the one that schedulers compare."""
+    """Of each objective; the first is the one that stands for all where one number is needed."""
     trials: int
     """How many configurations will be asked for at most."""
     max_t: int | None
