@@ -30,7 +30,7 @@ Reported = tuple[int, int, float]
 
 def experiment(scheduler: dict[str, Any], slots: int) -> dict[str, Any]:
     return {
-        "trainable": "trainables.digits:train",
+        "trainable": "tests/pairings/softmax_toy.py:train",
         "params": {"epochs": 9},
         "search_space": {"lr": {"loguniform": [1e-4, 1e-1]}, "hidden": {"randint": [8, 33]}},
         "objective": {"metric": "val_loss", "mode": "min"},

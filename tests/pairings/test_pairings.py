@@ -62,7 +62,7 @@ def space(search: SearchSpec) -> dict[str, Any]:
 
 def experiment(search: SearchSpec, scheduler: SchedulerSpec) -> dict[str, Any]:
     return {
-        "trainable": "trainables.digits:train",
+        "trainable": "tests/pairings/softmax_toy.py:train",
         "params": {"epochs": EPOCHS},
         "search_space": space(search),
         "objective": {"metric": "val_accuracy", "mode": "max"},

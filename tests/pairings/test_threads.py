@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.pairings.own_cluster import found_by
+
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300)]
-ROOT = Path(__file__).parents[2]
 
 CASES = {"half": {"cpu": 0.5}, "one": {"cpu": 1}, "two": {"cpu": 2}, "group": {"cpu": 2, "workers": 2}}
 WANTED = {"half": 1, "one": 1, "two": 2, "group": 2}
@@ -38,7 +37,7 @@ for name, resources in json.loads(sys.argv[2]).items():
     results = run(experiment, storage=Path(sys.argv[1]), name=name, say=lambda text: None)
     found[name] = [json.loads(trial.reports[0].metrics["seen"]) for trial in results.trials]
 print("FOUND", json.dumps(found), flush=True)
-os._exit(0)  # Ray refuses to shut a cluster down whose driver this is
+os._exit(0)
 """
 
 
@@ -47,11 +46,8 @@ def test_threads_are_as_many_as_cpus(tmp_path: Path, cluster_has: str | None, ca
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     if cluster_has:
         environment["OMP_NUM_THREADS"] = cluster_has
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), json.dumps({name: CASES[name] for name in cases})]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, done.stderr[-3000:]
-    found = json.loads(lines[0].removeprefix("FOUND "))
+    chosen = json.dumps({name: CASES[name] for name in cases})
+    (found,) = found_by(SCRIPT, str(tmp_path), chosen, environment=environment)
     assert list(found) == cases
     for name, trials in found.items():
         assert [len(ranks) for ranks in trials] == [CASES[name].get("workers", 1)] * 2  # type: ignore[attr-defined]
