@@ -18,6 +18,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,7 +45,7 @@ resources: {cpu: 1, gpu: 0}
 """
 
 
-_PAGE_WITH_SCRIPT = ROOT / "docs" / "how-to" / "start-a-project.md"
+_PAGES = ROOT / "docs" / "how-to"
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,12 @@ def _write_missing(folder: Path) -> None:
     (folder / "train.txt").write_text("1")
 
 
-def _write_script(folder: Path) -> None:
-    """The script that the page shows."""
-    found = re.search(r"^```python\n(# train\.py\n.*?)^```", _PAGE_WITH_SCRIPT.read_text(), re.M | re.S)
-    assert found is not None
-    (folder / "train.py").write_text(found[1])
+def _write_files(page: str, folder: Path) -> None:
+    """Those that a page shows: code blocks that begin with the comment of a file's name."""
+    blocks = re.findall(r"^```\w+\n(# (\S+\.(?:py|yaml))\n.*?)^```", (_PAGES / page).read_text(), re.M | re.S)
+    assert blocks
+    for text, name in blocks:
+        (folder / name).write_text(text)
 
 
 _QUICKSTART = Command("tuner run experiments/quickstart.yaml --name q", head=6, tail=8)
@@ -128,7 +130,7 @@ SESSIONS: dict[str, list[list[Step]]] = {
         ]
     ],
     "init_script": [
-        [_write_script],
+        [partial(_write_files, "start-a-project.md")],
         [
             Command("tuner init --from train.py"),
             Command("cat search.yaml"),
@@ -144,6 +146,10 @@ SESSIONS: dict[str, list[list[Step]]] = {
                 tail=9,
             )
         ]
+    ],
+    "limits": [
+        [partial(_write_files, "limit-what-trials-report.md")],
+        [Command("tuner run mlp.yaml --name small", head=0, tail=7), Command("tuner show small", head=10, tail=0)],
     ],
     "digits_random": [
         [Command("tuner run experiments/digits_random.yaml --name d", head=2, tail=6)],

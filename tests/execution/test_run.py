@@ -293,3 +293,17 @@ def test_a_node_that_does_not_see_the_storage_ends_the_search_which_can_be_resum
     elsewhere.rename(file)
     results = resume(tmp_path / "run", say=lambda text: None)
     assert [(trial.status, trial.steps, trial.failures) for trial in results.trials] == [("completed", 4, [])] * 2
+
+
+def test_a_search_in_which_no_trial_keeps_a_limit_has_no_result(tmp_path: Path) -> None:
+    """The best score of `quadratic` is -0.25."""
+    space = {"x": {"grid_search": [0.1, 0.3]}}
+    with pytest.raises(
+        NoUsableResult, match=r"no trial keeps score >= 0; nearest comes trial #2 .*score -0\.25"
+    ) as error:
+        search(tmp_path, "quadratic", space, search={"kind": "grid"}, outcome_constraints=["score >= 0"])
+    results = error.value.results
+    assert isinstance(results, ResultSet)
+    assert results.count("completed") == 2
+    assert all(trial.best and trial.best.checkpoint for trial in results.trials)
+    assert not (tmp_path / "run/best").exists()

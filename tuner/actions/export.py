@@ -124,16 +124,25 @@ def _frozen(results: ResultSet, trial: Trial, columns: Sequence[_Column]) -> Fro
         trial_id=-1,  # the storage gives it one
         state=state,
         value=None,
-        values=[*results.values(trial.best).values()] if trial.best and state != TrialState.FAIL else None,
+        values=[trial.best.number(objective.metric) for objective in results.objectives]
+        if trial.best and state != TrialState.FAIL
+        else None,
         datetime_start=None if state == TrialState.WAITING else began,
         datetime_complete=ended if state.is_finished() else None,
         params={column.name: column.values[trial.id] for column in active if column.distribution},
         distributions=distributions,
         user_attrs={TRIAL: trial.id, NUMBER: trial.number, REASON: trial.why, SECONDS: trial.seconds}
         | {f"config.{column.name}": column.values[trial.id] for column in active if not column.distribution},
-        system_attrs={},
+        system_attrs=_constraints(results, trial),
         intermediate_values=_curve(results, trial),
     )
+
+
+def _constraints(results: ResultSet, trial: Trial) -> dict[str, Any]:
+    """By how much the trial breaks each outcome constraint, where Optuna looks for it; above 0 is infeasible there."""
+    if trial.best is None or not results.outcome_constraints:
+        return {}
+    return {"constraints": [one.violation(trial.best.number(one.metric)) for one in results.outcome_constraints]}
 
 
 def _curve(results: ResultSet, trial: Trial) -> dict[int, float]:

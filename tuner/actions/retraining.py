@@ -10,6 +10,7 @@ from typing import Any
 from tuner.errors import InputError
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.compatibility import changes_configurations
+from tuner.runs.feasibility import no_winner
 from tuner.runs.provenance import experiment_of, pickles_of, roots, trainable_of
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
@@ -91,13 +92,13 @@ def _check_run(results: ResultSet) -> None:
             f"again: run the search itself again with another search.seed"
         )
     if not results.front:
-        raise InputError(f"{shown}: no trial has a result")
+        raise InputError(f"{shown}: {no_winner(results) or 'no trial has a result'}")
 
 
 def _candidates(results: ResultSet, top: int) -> tuple[Trial, ...]:
     """Of equal configurations (but for their seed) the best one."""
     different: dict[Any, Trial] = {}
-    for trial in results.rank(results.trials):
+    for trial in results.rank(trial for trial in results.trials if trial.best and results.is_feasible(trial.best)):
         different.setdefault(value_key(_without_seed(trial.config)), trial)
     return tuple(different.values())[:top]
 

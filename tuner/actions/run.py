@@ -28,6 +28,7 @@ from tuner.experiment.spec import check_name
 from tuner.plan.cluster import format_resources
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
+from tuner.runs.feasibility import no_winner
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import run_exists
 from tuner.runs.provenance import provenance, resolved_spec
@@ -371,6 +372,8 @@ def _named(listener: Listener) -> Listener:
 
 
 def _why_nothing(results: ResultSet) -> str:
+    if reason := no_winner(results):
+        return f"{reason}; see {results.folder.location}"
     reasons = Counter(trial.reason for trial in results.trials if trial.status == "failed")
     if not reasons:
         return f"no trial reported anything before the search ended; see {results.folder.location}"

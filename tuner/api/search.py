@@ -105,6 +105,7 @@ class Search:
         failures: What becomes of a trial that fails.
         tracking: Where trials are recorded besides the run folder.
         constraints: Conditions that every configuration satisfies, such as ``"model.l1 >= model.l2"``.
+        outcome_constraints: Limits on reported metrics, such as ``"latency_ms <= 10"``, that the best trial keeps.
         name: Name of the search, and the beginning of its run folder's name. Default: the trainable's name.
 
     Raises:
@@ -136,6 +137,7 @@ class Search:
         failures: Failures | None = None,
         tracking: Tracking | None = None,
         constraints: Sequence[str] = (),
+        outcome_constraints: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
         reference, roots, code = named(trainable)
@@ -144,6 +146,7 @@ class Search:
         written |= {"params": dict(params)} if params else {}
         written |= {"search_space": space}
         written |= {"constraints": list(constraints)} if constraints else {}
+        written |= {"outcome_constraints": list(outcome_constraints)} if outcome_constraints else {}
         several = [objective] if isinstance(objective, Objective) else list(objective)
         for one in several:
             _check_type("objective", one, Objective, 'tuner.maximize("val_accuracy")')

@@ -183,6 +183,9 @@ def _comparable(experiments: Sequence[Experiment]) -> None:
         if any(spec.name == other.spec.name for other in experiments[:i]):
             text = f"{spec.name!r} is the name of an earlier experiment too: give one of them another name"
             problems.append(experiment.problem(("name",), text))
+        if spec.outcome_constraints:
+            text = "a simulation knows one metric, the objective: leave them out (--set outcome_constraints=[])"
+            problems.append(experiment.problem(("outcome_constraints",), text))
         if len(spec.objectives) > 1:
             problems.append(experiment.problem(("objective",), "a simulation has one objective: name one"))
         elif str(spec.objective) != str(first.objective):

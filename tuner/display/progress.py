@@ -30,7 +30,7 @@ class Progress:
 
     def reported(self, trial: Trial, report: Report) -> None:
         results = self._results
-        if results is None or trial.best is not report:
+        if results is None or trial.best is not report or not results.is_feasible(report):
             return
         led, point = trial.id in self._front, results.point(report)
         others = {name: other for name, other in self._front.items() if name != trial.id}

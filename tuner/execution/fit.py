@@ -53,7 +53,13 @@ def new_state(plan: Plan, earlier: Iterable[EarlierTrial]) -> SearchState:
     compared = replace(task, modes=task.modes[:1]) if have_weights(spec.objectives) else task
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, compared)
     state = SearchState(
-        build_searcher(spec.search, task), scheduler, spec.objectives, step_name, scalarised=plan.scalarised
+        build_searcher(spec.search, task),
+        scheduler,
+        spec.objectives,
+        step_name,
+        scalarised=plan.scalarised,
+        constraints=spec.outcome_constraints,
+        models_margins=spec.search.models_margins,
     )
     for trial in earlier:
         state.learn(trial.name, spec.search_space.from_unit(trial.point), trial.readings, trial.failed)

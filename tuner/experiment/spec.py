@@ -18,6 +18,7 @@ from tuner.searchers import AnySearch
 from tuner.searchers.auto import Auto
 from tuner.spec.model import Model
 from tuner.spec.objective import Objective, Objectives
+from tuner.spec.outcome_constraints import OutcomeConstraints
 from tuner.spec.quantities import Seconds, format_duration
 from tuner.spec.space import Space
 
@@ -145,6 +146,9 @@ class ExperimentSpec(Model):
     an Optuna objective."""
     constraints: list[str] = Field(default_factory=list)
     """Conditions on every configuration, such as ``model.l1 >= model.l2``; no other configuration is ever started."""
+    outcome_constraints: OutcomeConstraints = ()
+    """Limits on reported metrics, such as ``latency_ms <= 10``. Only results that keep all of them can be the best;
+    a trial that breaks one is worse than any that keeps them, whatever its objective is."""
     objectives: Annotated[Objectives, Field(alias="objective")]
     """``{metric: NAME, mode: max}``, or a list of such: then the result is a Pareto front. If one number is needed,
     the first objective stands for all: for ``budget.target``, for checkpoints, and, unless there are weights, for
@@ -176,6 +180,9 @@ class ExperimentSpec(Model):
         required = [
             (objective.metric, f"objective[{i}].metric" if several else "objective.metric")
             for i, objective in enumerate(self.objectives)
+        ]
+        required += [
+            (constraint.metric, f"outcome_constraints[{i}]") for i, constraint in enumerate(self.outcome_constraints)
         ]
         if self.scheduler.fidelity:
             required.append((self.scheduler.fidelity[0], "scheduler.time_attr"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from tuner.errors import InputError
@@ -135,6 +134,13 @@ def pairing_problems(spec: ExperimentSpec) -> Iterator[tuple[KeyPath, str]]:
         yield ("search", "from_runs"), f"search {label(search)} learns nothing from earlier runs; use one of: {able}"
     if reason := _incompatibility(scheduler, search.kind):
         yield ("scheduler", "kind"), reason
+    if spec.outcome_constraints:
+        if reason := _unconstrained(search):
+            yield ("outcome_constraints",), reason
+        if not scheduler.compares_ranks:
+            able = ", ".join(label(other) for other in schedulers() if other.compares_ranks)
+            text = f"scheduler {label(scheduler)} compares more than ranks of results; use one of: {able}"
+            yield ("outcome_constraints",), text
     for path, message in _asked(scheduler, "validate_space", lambda: scheduler.validate_space(space)):
         yield ("scheduler", *path), message
     count, most = len(spec.objectives), spec.search.max_objectives
@@ -153,7 +159,11 @@ def with_chosen_search(experiment: Experiment) -> tuple[Experiment, str]:
     if not isinstance(spec.search, Auto):
         return experiment, ""
     objectives = 1 if have_weights(spec.objectives) else len(spec.objectives)
-    unsuited = partial(_incompatibility, spec.scheduler)
+
+    def unsuited(search: SearchSpec) -> str | None:
+        reason = _incompatibility(spec.scheduler, search.kind)
+        return reason or (_unconstrained(search) if spec.outcome_constraints else None)
+
     search, why = spec.search.chosen(spec.search_space, objectives, unsuited)
     return replace(experiment, spec=spec.model_copy(update={"search": search})), why
 
@@ -167,6 +177,14 @@ def space_problems(search: SearchSpec, space: Space) -> Iterator[tuple[KeyPath, 
     """What ``search`` cannot do with ``space``: (key, message with the remedy)."""
     for path, message in _asked(search, "validate_space", lambda: search.validate_space(space)):
         yield ("search_space", *path), message
+
+
+def _unconstrained(search: SearchSpec) -> str | None:
+    """Why ``search`` cannot be used with outcome constraints; None if it can."""
+    if search.compares_ranks or search.models_margins:
+        return None
+    able = ", ".join(label(other) for other in _named_searches() if other.compares_ranks or other.models_margins)
+    return f"search {label(search)} models values, and no limits on them; use one of: {able}"
 
 
 def _incompatibility(scheduler: SchedulerSpec, search: str) -> str | None:

@@ -39,6 +39,9 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("objective", ", ".join(map(str, spec.objectives))))
     if len(spec.objectives) > 1:
         lines.append(("", _compared(plan)))
+    if spec.outcome_constraints:
+        limits = " and ".join(map(str, spec.outcome_constraints))
+        lines.append(("subject to", f"{limits}: a result that breaks one is worse than any that does not"))
     seed = "drawn when the search starts" if spec.search.seed is None else spec.search.seed
     lines.append(("search", f"{_options(spec.search.for_trials(plan.trials))}, seed {seed}"))
     if plan.search_reason:

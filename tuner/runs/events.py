@@ -12,6 +12,7 @@ from tuner.runs.consumption import consumption_of
 from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, is_id, is_spec
 from tuner.runs.trial import Status
 from tuner.spec.objective import read_objectives
+from tuner.spec.outcome_constraints import metrics_read, read_outcome_constraints
 
 Event = dict[str, Any]
 
@@ -86,7 +87,8 @@ _STATE: _Types = {
 class Compared:
     """The metrics by which a search compares its trials: in each of its reports they are finite numbers."""
 
-    objectives: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    """Those of the objectives and of the outcome constraints."""
     time_attr: str = ""
     is_counted: bool = False
     """Whether trials are compared at equal values of ``time_attr``, so that each report must hold it."""
@@ -96,7 +98,8 @@ class Compared:
         """Of an experiment that `tuner.runs.file_shapes.spec_of` takes; of an empty one nothing is known."""
         if not spec:
             return cls()
-        names = tuple(objective.metric for objective in read_objectives(spec["objective"]))
+        limits = read_outcome_constraints(spec.get("outcome_constraints", []))
+        names = tuple(dict.fromkeys(metrics_read(read_objectives(spec["objective"]), limits)))
         scheduler = spec.get("scheduler", {})
         time_attr = scheduler.get("time_attr", "")
         is_counted = scheduler.get("max_t") is not None and time_attr not in ("", "training_iteration")
@@ -107,7 +110,7 @@ class Compared:
 
         ``training_iteration`` may be absent: it is the number of the report.
         """
-        for name in self.objectives:
+        for name in self.values:
             if not _is_finite(metrics.get(name)):
                 return name
         progress = metrics.get(self.time_attr, None if self.is_counted else 0)

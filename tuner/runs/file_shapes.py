@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from tuner.spec.objective import read_objectives
+from tuner.spec.outcome_constraints import read_outcome_constraints
 from tuner.storage.untrusted_json import parsed
 
 MAX_CONFIG_BYTES = 8 * 2**20
@@ -206,6 +207,7 @@ def spec_of(value: Any) -> Mapping:
     """The experiment of a run, as a file has it. Raises ValueError if readers could not use it."""
     checked(Spec, value)
     read_objectives(value["objective"])
+    read_outcome_constraints(value.get("outcome_constraints", []))
     spec: Mapping = value
     return spec
 

@@ -69,7 +69,7 @@ class EventApplier:
         """Whether ``report`` replaces ``best``; of equals the later, as Ray's retention keeps the later one's files."""
         if best is None or bool(best.checkpoint) != bool(report.checkpoint):
             return best is None or report.checkpoint is not None
-        return not self.results.better(self.results.value(best), self.results.value(report))
+        return not self.results.point(best)[0] > self.results.point(report)[0]
 
     def lost(self, trial_id: str, checkpoint: str) -> None:
         """A checkpoint cannot be used any more."""

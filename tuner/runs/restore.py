@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.runs.feasibility import no_winner
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, Mapping, Recorded, checked
 from tuner.runs.provenance import trainable_of
 from tuner.runs.results import BEST, ResultSet
@@ -155,9 +156,13 @@ def _whole(candidates: Iterable[_Found]) -> tuple[_Found, tuple[str, ...]]:
     raise EnvironmentFailure(f"{'; '.join(problems)}; the run has no other one to restore")
 
 
-def _reports(results: ResultSet, trials: Iterable[Trial]) -> Iterator[_Found]:
-    """All reports with a checkpoint, best first in the first objective; of equals the earlier trial's latest."""
+def _reports(results: ResultSet, trials: Iterable[Trial], feasible: bool = False) -> Iterator[_Found]:
+    """All reports with a checkpoint, best first in the first objective; of equals the earlier trial's latest.
+
+    ``feasible``: only those that keep the outcome constraints.
+    """
     kept = [(trial, report) for trial in trials for report in trial.reports if report.checkpoint]
+    kept = [(trial, report) for trial, report in kept if not feasible or results.is_feasible(report)]
     for trial, report in sorted(kept, key=lambda k: (-results.point(k[1])[0], k[0].number, -k[1].step)):
         recorded = {"step": report.step, **report.metrics}
         config = merge(results.section("params"), trial.config_at(report.step))
@@ -179,14 +184,15 @@ def _kept(results: ResultSet) -> Iterator[_Found]:
         recorded = parsed(folder.read("metrics.json", MAX_CONFIG_BYTES))
         checked(Recorded, recorded)
     except FileNotFoundError:
-        raise InputError(f"{folder.location} does not exist: the run has no result yet") from None
+        reason = no_winner(results) or "the run has no result yet"
+        raise InputError(f"{folder.location} does not exist: {reason}") from None
     except (ValueError, OSError) as error:
         raise EnvironmentFailure(f"{folder.location} is damaged: {error}") from None
     trial = recorded.pop("trial")
     if not folder.exists("checkpoint"):
         raise _no_model(results)
     yield _Found(trial, config, recorded, folder / "checkpoint")
-    yield from _reports(results, results.trials)
+    yield from _reports(results, results.trials, feasible=True)
 
 
 def _restorable(results: ResultSet, name: str) -> Iterator[_Found]:

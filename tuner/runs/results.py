@@ -21,6 +21,13 @@ from tuner.runs.reports_frame import reports_frame
 from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.spec.configuration import flat, merge
 from tuner.spec.objective import Objective, domination_ranks, pareto_front, read_objectives
+from tuner.spec.outcome_constraints import (
+    OutcomeConstraint,
+    metrics_read,
+    ranked_point,
+    read_outcome_constraints,
+    total_violation,
+)
 from tuner.storage.folder import RunFolder
 from tuner.trainable.own_loop import REFERENCE as OWN_LOOP
 
@@ -84,6 +91,11 @@ class ResultSet:
     def objectives(self) -> tuple[Objective, ...]:
         return read_objectives(self.spec["objective"])
 
+    @cached_property
+    def outcome_constraints(self) -> tuple[OutcomeConstraint, ...]:
+        """Limits on what trials report."""
+        return read_outcome_constraints(self.spec.get("outcome_constraints", []))
+
     @property
     def metric(self) -> str:
         """Of the first objective."""
@@ -117,6 +129,7 @@ class ResultSet:
         self.trials.clear()
         self._by_id.clear()
         self.__dict__.pop("objectives", None)
+        self.__dict__.pop("outcome_constraints", None)
 
     def add(self, trial: Trial) -> Trial:
         self.trials.append(trial)
@@ -128,16 +141,31 @@ class ResultSet:
         return report.number(self.metric)
 
     def values(self, report: Report) -> dict[str, float]:
-        """Of all objectives, by metric."""
-        return {objective.metric: report.number(objective.metric) for objective in self.objectives}
+        """Of all objectives and outcome constraints, by metric."""
+        return {metric: report.number(metric) for metric in self.compared_metrics}
+
+    @property
+    def compared_metrics(self) -> list[str]:
+        """Of the objectives, then of the outcome constraints."""
+        return [*dict.fromkeys(metrics_read(self.objectives, self.outcome_constraints))]
+
+    def is_feasible(self, report: Report) -> bool:
+        """Whether it keeps all outcome constraints."""
+        return not self.violation(report)
+
+    def violation(self, report: Report) -> float:
+        """By how much it breaks the outcome constraints in all, relative to their limits."""
+        limited = [report.number(constraint.metric) for constraint in self.outcome_constraints]
+        return total_violation(self.outcome_constraints, limited)
 
     def better(self, a: float, b: float) -> bool:
         """Whether ``a`` is strictly better than ``b`` in the first objective."""
         return a > b if self.mode == "max" else a < b
 
     def point(self, report: Report) -> tuple[float, ...]:
-        """Its values, each to be made large."""
-        return tuple(objective.sign * report.number(objective.metric) for objective in self.objectives)
+        """Its values, each to be made large; worse than those of all others if it breaks an outcome constraint."""
+        read = [report.number(metric) for metric in metrics_read(self.objectives, self.outcome_constraints)]
+        return ranked_point(self.objectives, self.outcome_constraints, read)
 
     def rank(self, trials: Iterable[Trial]) -> list[Trial]:
         """``trials`` that have a result, best first; of equals the earlier.
@@ -154,7 +182,8 @@ class ResultSet:
     def best(self) -> Trial | None:
         """The incumbent: the best value of the first objective ever reported with a checkpoint; of equals the earlier.
 
-        Trials without checkpoints count only where no trial made one. None when nothing was reported.
+        Trials without checkpoints count only where no trial made one. None when nothing was reported, and when
+        nothing that was reported keeps the outcome constraints.
         """
         return self._best(self.trials)
 
@@ -199,7 +228,7 @@ class ResultSet:
 
     def _candidates(self, trials: Iterable[Trial]) -> list[tuple[tuple[float, ...], Trial]]:
         """Those of ``trials`` that may be the best, each with its point."""
-        reported = [(trial.best, trial) for trial in trials if trial.best]
+        reported = [(trial.best, trial) for trial in trials if trial.best and self.is_feasible(trial.best)]
         restorable = [(best, trial) for best, trial in reported if best.checkpoint]
         return [(self.point(best), trial) for best, trial in restorable or reported]
 
@@ -241,7 +270,7 @@ class ResultSet:
 
         The last are what was measured of `tuner.runs.consumption.Consumption`, over all attempts of the trial.
         """
-        return reports_frame(self.trials, [objective.metric for objective in self.objectives])
+        return reports_frame(self.trials, self.compared_metrics)
 
     def trials_frame(self) -> pd.DataFrame:
         """One row a trial: id, number, status, reason, ``config.*``, the best values, steps, seconds, checkpoint.
@@ -265,7 +294,7 @@ class ResultSet:
             "reason": trial.reason,
             "rung": trial.rung,
             **{f"config.{name}": value for name, value in flat(trial.config)},
-            **{f"best_{objective.metric}": best.get(objective.metric) for objective in self.objectives},
+            **{f"best_{metric}": best.get(metric) for metric in self.compared_metrics},
             "best_step": trial.best.step if trial.best else None,
             "steps": trial.steps,
             "seconds": trial.seconds,
@@ -290,7 +319,7 @@ class ResultSet:
 
     def _trials_csv(self) -> str:
         names = list(dict.fromkeys(name for t in self.trials for name, _ in flat(t.config)))
-        best = [f"best_{objective.metric}" for objective in self.objectives]
+        best = [f"best_{metric}" for metric in self.compared_metrics]
         head = ["id", "number", "status", "reason", "rung", *(f"config.{n}" for n in names)]
         text = io.StringIO()
         tail = ["best_step", "steps", "seconds", "host", "checkpoint", "log"]

@@ -39,7 +39,7 @@ def read_trials(results: ResultSet, text: str) -> list[tuple[Trial, Report]]:
     Such a report has its objectives, and no time.
     """
     bests = []
-    compared = Compared(Compared.by(results.spec).objectives)
+    compared = Compared(Compared.by(results.spec).values)
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or [])]:
         raise ValueError(f"it has no column {missing[0]}")
@@ -194,7 +194,7 @@ def _check_columns(compared: Compared, table: pa.Table) -> None:
         raise ValueError("two columns have the same name")
     if missing := [name for name in FIXED if name not in kinds]:
         raise ValueError(f"it has no column {missing[0]}")
-    numbers = ["training_iteration", "time_total_s", "timestamp", *compared.objectives, *COLUMNS]
+    numbers = ["training_iteration", "time_total_s", "timestamp", *compared.values, *COLUMNS]
     for name, kind in kinds.items():
         if name in ("trial_id", "checkpoint") and not _is_text(kind):
             raise ValueError(f"the column {name} holds {kind}, not text")

@@ -20,6 +20,10 @@ class Fifo(SchedulerSpec):
     kind: Literal["fifo"] = "fifo"
     """The name of this scheduler."""
 
+    @property
+    def compares_ranks(self) -> bool:
+        return True
+
     def build(self, task: SearchProblem) -> Scheduler:
         return FifoScheduler()
 

@@ -47,6 +47,10 @@ class Brackets(TimedSpec):
         return True
 
     @property
+    def compares_ranks(self) -> bool:
+        return True
+
+    @property
     def s_max(self) -> int:
         """⌊log_η(R / r)⌋: the number of times that the trials of the first bracket are halved."""
         return int(math.log(self.max_t / self.grace_period, self.reduction_factor) + _ROUNDING)

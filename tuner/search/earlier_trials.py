@@ -22,6 +22,7 @@ from tuner.runs.results import ResultSet, write_json
 from tuner.search.state import Reading
 from tuner.spec.configuration import Configuration, flat
 from tuner.spec.document import dotted
+from tuner.spec.outcome_constraints import metrics_read
 from tuner.spec.quantities import counted
 from tuner.spec.space import Constant, Space, at
 from tuner.spec.values import brief, is_number, value_key
@@ -41,7 +42,7 @@ class EarlierTrial:
     point: tuple[float, ...]
     """In the unit cube of the new search space."""
     readings: tuple[Reading, ...]
-    """Its reports, in order, in the fidelity and the objectives of the new search."""
+    """Its reports, in order, in the fidelity, the objectives and the outcome constraints of the new search."""
     failed: bool
 
 
@@ -112,13 +113,13 @@ def _readings(results: ResultSet, reports: Sequence[Mapping[str, Any]], plan: Pl
     """Raises InputError if a report lacks what the search compares."""
     fidelity = plan.spec.scheduler.fidelity
     counts = fidelity[0] if fidelity and fidelity[0] != "training_iteration" else ""
-    objectives = tuple(objective.metric for objective in plan.spec.objectives)
-    compared = Compared(objectives, counts, bool(counts))
+    read = metrics_read(plan.spec.objectives, plan.spec.outcome_constraints)
+    compared = Compared(read, counts, bool(counts))
     for number, metrics in enumerate(reports, 1):
         if missing := compared.wrong(metrics):
             has = ", ".join(sorted(name for name, value in metrics.items() if is_number(value)))
             raise InputError(f"its trials report no {missing!r}, which the search compares; they report {has}")
-        yield int(metrics[counts]) if counts else number, tuple(float(metrics[name]) for name in objectives)
+        yield int(metrics[counts]) if counts else number, tuple(float(metrics[name]) for name in read)
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -165,7 +166,8 @@ def read_stored(folder: RunFolder, plan: Plan) -> list[EarlierTrial]:
         return []
     try:
         stored = checked(list[_Stored], parsed(folder.read(EARLIER_TRIALS, MAX_TABLE_BYTES)))
-        return [_trial(trial, len(plan.spec.search_space.free), len(plan.spec.objectives)) for trial in stored]
+        values = len(plan.spec.objectives) + len(plan.spec.outcome_constraints)
+        return [_trial(trial, len(plan.spec.search_space.free), values) for trial in stored]
     except FileNotFoundError:
         problem = "is missing"
     except (OSError, ValueError) as error:
@@ -173,9 +175,9 @@ def read_stored(folder: RunFolder, plan: Plan) -> list[EarlierTrial]:
     raise EnvironmentFailure(f"{folder.location}: {EARLIER_TRIALS} {problem}: the run folder is damaged")
 
 
-def _trial(stored: _Stored, parameters: int, objectives: int) -> EarlierTrial:
+def _trial(stored: _Stored, parameters: int, width: int) -> EarlierTrial:
     """Raises ValueError if it is none of this search."""
-    if len(stored.point) != parameters or any(len(values) != objectives for values in stored.values):
+    if len(stored.point) != parameters or any(len(values) != width for values in stored.values):
         raise ValueError(f"{stored.name} is a trial of another search")
     point = tuple(math.nan if u is None else u for u in stored.point)
     readings = zip(stored.steps, map(tuple, stored.values), strict=True)

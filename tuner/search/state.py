@@ -10,9 +10,10 @@ from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
 from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective, compared, have_weights
+from tuner.spec.outcome_constraints import OutcomeConstraint, metrics_read, ranked_values
 
 Reading = tuple[int, tuple[float, ...]]
-"""(fidelity, objectives) of a report."""
+"""(fidelity, values) of a report: those of the objectives, then those of the outcome constraints."""
 
 
 @dataclass
@@ -39,6 +40,10 @@ class SearchState:
     """Trials that the scheduler has ended, and that have not ended yet."""
     scalarised: bool = False
     """Whether the searcher learns from the number that schedulers compare, and not from each objective."""
+    constraints: tuple[OutcomeConstraint, ...] = ()
+    """Limits on what trials report."""
+    models_margins: bool = False
+    """Whether the searcher learns of these limits by itself, and so of values as they are."""
     more: bool = True
     """Whether new trials could come when the scheduler was asked last."""
 
@@ -47,14 +52,16 @@ class SearchState:
         return number if self.step_name == "training_iteration" else int(metrics[self.step_name])
 
     def _reading(self, number: int, metrics: dict[str, Any]) -> Reading:
-        return self.fidelity(number, metrics), tuple(float(metrics[o.metric]) for o in self.objectives)
+        read = metrics_read(self.objectives, self.constraints)
+        return self.fidelity(number, metrics), tuple(float(metrics[name]) for name in read)
 
     def learn(self, trial_id: str, configuration: Configuration, readings: Sequence[Reading], failed: bool) -> None:
         """A trial of an earlier run, which only the searcher learns of."""
-        reports = tuple((step, compared(self.objectives, values)) for step, values in readings)
-        step, values = readings[-1] if readings else (0, None)
-        result = None if failed or values is None else self._searched(values)
-        self.searcher.learn(PastTrial(trial_id, configuration, reports, step, result))
+        reports = tuple((step, compared(self.objectives, self._searched(read))) for step, read in readings)
+        step, read = readings[-1] if readings else (0, None)
+        result = None if failed or read is None else self._told(read)
+        margins = self._margins(read) if read is not None else ()
+        self.searcher.learn(PastTrial(trial_id, configuration, reports, step, result, margins))
 
     def suggest(self, trial_id: str) -> Configuration | None:
         """The configuration of a new trial; None if the searcher has no more."""
@@ -83,18 +90,20 @@ class SearchState:
         if number <= self._seen[trial_id]:
             return Decision.CONTINUE
         self._seen[trial_id] = number
-        self._last[trial_id] = step, values = self._reading(number, metrics)
-        value = compared(self.objectives, values)
-        self.searcher.on_report(trial_id, step, value)
+        self._last[trial_id] = step, read = self._reading(number, metrics)
+        if margins := self._margins(read):
+            self.searcher.on_margins(trial_id, margins)
+        self.searcher.on_report(trial_id, step, compared(self.objectives, self._searched(read)))
+        values = self._ranked(read)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
             if len(values) == 1 or have_weights(self.objectives):
-                decision = self.scheduler.report(trial_id, step, value)
+                decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
             else:
                 decision = self.scheduler.report_all(trial_id, step, values)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
-            self.searcher.on_pause(trial_id, step, self._searched(values))
+            self.searcher.on_pause(trial_id, step, self._told(read))
         if decision is Decision.STOP:
             self.stopping.add(trial_id)
         return decision
@@ -123,8 +132,22 @@ class SearchState:
         if failed or last is None:
             self.searcher.on_end(trial_id, 0, None)
         else:
-            self.searcher.on_end(trial_id, last[0], self._searched(last[1]))
+            self.searcher.on_end(trial_id, last[0], self._told(last[1]))
 
-    def _searched(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """What the searcher learns of a trial's objectives."""
+    def _ranked(self, read: tuple[float, ...]) -> tuple[float, ...]:
+        """The objectives of a reading, worse than all others if it breaks a constraint."""
+        return ranked_values(self.objectives, self.constraints, read)
+
+    def _margins(self, read: tuple[float, ...]) -> tuple[float, ...]:
+        """By how much a reading keeps each constraint."""
+        limited = read[len(self.objectives) :]
+        return tuple(one.margin(value) for one, value in zip(self.constraints, limited, strict=True))
+
+    def _searched(self, read: tuple[float, ...]) -> tuple[float, ...]:
+        """The objectives of a reading as the searcher is to see them."""
+        return read[: len(self.objectives)] if self.models_margins else self._ranked(read)
+
+    def _told(self, read: tuple[float, ...]) -> tuple[float, ...]:
+        """What the searcher learns of a reading."""
+        values = self._searched(read)
         return (compared(self.objectives, values),) if self.scalarised else values

@@ -11,6 +11,7 @@ from tuner.runs.events import Event
 from tuner.runs.history import reopened_by
 from tuner.runs.results import ResultSet
 from tuner.spec.objective import Objective
+from tuner.spec.outcome_constraints import OutcomeConstraint, metrics_read, ranked_point
 
 REPORTS = "training_iteration"
 
@@ -47,14 +48,20 @@ def unit_of(results: ResultSet) -> str:
 
 def usage_of(results: ResultSet) -> UsageTracker:
     """An empty one for the run of ``results``."""
-    return UsageTracker(results.objectives, unit_of(results))
+    return UsageTracker(results.objectives, unit_of(results), results.outcome_constraints)
 
 
 class UsageTracker:
     """Adds up over all trials, those of the time before a search was resumed included."""
 
-    def __init__(self, objectives: tuple[Objective, ...], unit: str = REPORTS) -> None:
+    def __init__(
+        self,
+        objectives: tuple[Objective, ...],
+        unit: str = REPORTS,
+        constraints: tuple[OutcomeConstraint, ...] = (),
+    ) -> None:
         self._objectives = objectives
+        self._constraints = constraints
         self._name = unit
         self.epochs = 0.0
         """Of the scheduler's ``time_attr``, or reports; what a trial repeats after a restart counts once."""
@@ -154,7 +161,8 @@ class UsageTracker:
 
     def _compare(self, trial_id: str, metrics: dict[str, Any]) -> None:
         """Whether the trial made a new best: a value, or with several objectives a point, that no other reaches."""
-        point = tuple([o.sign * float(metrics[o.metric]) for o in self._objectives])
+        read = [float(metrics[name]) for name in metrics_read(self._objectives, self._constraints)]
+        point = ranked_point(self._objectives, self._constraints, read)
         for other in self._front:
             if all(map(operator.ge, other, point)):
                 return

@@ -50,14 +50,14 @@ class Auto(SearchSpec):
         self,
         space: Space,
         objectives: int,
-        incompatibility: Callable[[str], str | None] = lambda kind: None,
+        incompatibility: Callable[[SearchSpec], str | None] = lambda search: None,
     ) -> tuple[SearchSpec, str]:
         """The search algorithm, with the options of this one, and the reason for it.
 
         Args:
             space: The search space.
             objectives: How many objectives it must search for at once.
-            incompatibility: Why a search of that kind does not suit the scheduler; None if it does.
+            incompatibility: Why a search does not suit the rest of the experiment; None if it does.
 
         Returns:
             The specification, and a clause that says why. If none can do it, ``gp``: its errors name the reason.
@@ -72,6 +72,10 @@ class Auto(SearchSpec):
         return next((one for one in order if problem(one) is None), gp), reason
 
     @property
+    def compares_ranks(self) -> bool:
+        return True
+
+    @property
     def max_objectives(self) -> float:
         return math.inf
 
@@ -80,7 +84,7 @@ class Auto(SearchSpec):
 
 
 def _problem(
-    search: SearchSpec, space: Space, objectives: int, incompatibility: Callable[[str], str | None]
+    search: SearchSpec, space: Space, objectives: int, incompatibility: Callable[[SearchSpec], str | None]
 ) -> str | None:
     """Why ``search`` cannot do what is asked for, without the remedy."""
     if objectives > search.max_objectives:
@@ -88,5 +92,5 @@ def _problem(
     if search.from_runs and not search.models_earlier_runs:
         return f"{search.kind} learns nothing from earlier runs"
     wrong = [f"{'.'.join(path)}: {message}" for path, message in search.validate_space(space)]
-    found = next(iter(wrong), None) or incompatibility(search.kind)
+    found = next(iter(wrong), None) or incompatibility(search)
     return None if found is None else found.rpartition(": ")[0] or found

@@ -33,6 +33,8 @@ class PastTrial:
     """As of `Searcher.on_end`."""
     values: tuple[float, ...] | None
     """As of `Searcher.on_end`."""
+    margins: tuple[float, ...] = ()
+    """As of `Searcher.on_margins`, of the last report."""
 
 
 class Searcher(ABC):
@@ -60,6 +62,15 @@ class Searcher(ABC):
         Args:
             trial_id: The trial.
             configuration: A point of the space.
+        """
+
+    def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:  # noqa: B027
+        """A running trial reported metrics that are limited; `on_report` follows.
+
+        Args:
+            trial_id: The trial.
+            margins: Of each outcome constraint, by how much it is kept (positive) or broken (negative), relative to its
+                limit unless that is 0. Never called if the experiment has none.
         """
 
     def on_report(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
@@ -103,6 +114,8 @@ class Searcher(ABC):
             trial: The trial.
         """
         self.register(trial.id, trial.configuration)
+        if trial.margins:
+            self.on_margins(trial.id, trial.margins)
         for step, value in trial.reports:
             self.on_report(trial.id, step, value)
         self.on_end(trial.id, trial.step, trial.values)
@@ -184,6 +197,14 @@ class SearchSpec(AlgorithmSpec):
         """How many suggestions are made when the results of ``initial`` trials are known."""
         waits = initial - task.earlier + slots - 1 if task.earlier < initial else 0
         return max(0, task.trials - max(waits, len(self.points_to_evaluate)))
+
+    @property
+    def models_margins(self) -> bool:
+        """Whether it learns from `Searcher.on_margins` which results keep the outcome constraints.
+
+        Then it gets all values as they are reported. See ``compares_ranks`` for the others.
+        """
+        return False
 
     def mixes_fidelities(self, task: SearchProblem) -> bool:
         """Whether it compares the last values of trials that ended or pause at different steps as they are."""

@@ -47,6 +47,10 @@ class Checked(Searcher):
         with self._blaming():
             self._inner.register(trial_id, configuration)
 
+    def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:
+        with self._blaming():
+            self._inner.on_margins(trial_id, margins)
+
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         with self._blaming():
             self._inner.on_report(trial_id, step, value)

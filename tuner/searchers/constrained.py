@@ -52,6 +52,9 @@ class ConstrainedSearcher(Searcher):
     def register(self, trial_id: str, configuration: Configuration) -> None:
         self._inner.register(trial_id, configuration)
 
+    def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:
+        self._inner.on_margins(self._names.get(trial_id, trial_id), margins)
+
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         self._inner.on_report(self._names.get(trial_id, trial_id), step, value)
 

@@ -37,6 +37,10 @@ class Grid(SearchSpec):
         return math.inf
 
     @property
+    def compares_ranks(self) -> bool:
+        return True
+
+    @property
     def models_earlier_runs(self) -> bool:
         return False
 

@@ -60,6 +60,10 @@ class Random(SearchSpec):
         return math.inf
 
     @property
+    def compares_ranks(self) -> bool:
+        return True
+
+    @property
     def models_earlier_runs(self) -> bool:
         return False
 

@@ -120,7 +120,7 @@ def simulate(
     max_t = scheduler.fidelity[1] if scheduler.fidelity else None
     task = SearchProblem(curves.space, (mode,), UNLIMITED if trials is None else trials, max_t, seed)
     if isinstance(search, Auto):
-        search, _ = search.chosen(curves.space, 1, scheduler.incompatibility)
+        search, _ = search.chosen(curves.space, 1, lambda one: scheduler.incompatibility(one.kind))
     begun = time.perf_counter()
     simulation = _Simulation(search, scheduler, curves, task, workers)
     finished_at = simulation.run(float("inf") if seconds is None else seconds)

@@ -32,6 +32,12 @@ class AlgorithmSpec(Model):
     kind: str = CUSTOM
     """Name of the algorithm. A class that an entry point offers declares it: ``kind: Literal["name"] = "name"``."""
 
+    @property
+    def compares_ranks(self) -> bool:
+        """Whether nothing but the order of values matters to it. If so, it can be used with ``outcome_constraints``:
+        results that break one count as worse than all others, by a number of about 1e29."""
+        return False
+
     _class_path: str = PrivateAttr("")
     """As the experiment file names the class, where it does."""
     _roots: tuple[Path, ...] = PrivateAttr(())

@@ -65,7 +65,8 @@ def incumbent(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
     hover = [f"trial {named(results.get(m.trial))}, report {m.step}" for m in best]
     own: dict[str, TimedReport] = {}
     for moment in told.moments:
-        if moment.trial not in own or moment.point[0] > own[moment.trial].point[0]:
+        before = own.get(moment.trial)
+        if before is None or (moment.is_feasible, moment.point[0]) > (before.is_feasible, before.point[0]):
             own[moment.trial] = moment
     dots = spread([*own.values()], MOST_TRIALS)
     every = [objective.sign * moment.point[0] for moment in dots]

@@ -9,6 +9,7 @@ from html import escape
 from tuner.plan.cluster import format_resources
 from tuner.redaction import redacted_argv
 from tuner.runs.consumption import OF_TRIAL
+from tuner.runs.feasibility import no_winner, why
 from tuner.runs.results import EXPERIMENT, PROVENANCE, RAY, REPORT, TRIAL_LOG, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
@@ -101,7 +102,8 @@ def _configuration(results: ResultSet) -> Section:
         return Section("configuration", title, some, html=rows)
     best = results.best
     if best is None:
-        return Section("configuration", "Best configuration", "There is none: no trial has a result.")
+        reason = no_winner(results) or "no trial has a result"
+        return Section("configuration", "Best configuration", f"There is none: {reason}.")
     return Section("configuration", "Best configuration", html=code("\n".join(config_lines(results.full_config(best)))))
 
 
@@ -111,7 +113,7 @@ def _progress(results: ResultSet, told: Timeline) -> Section:
         drawn = front(results) if results.front else None
     else:
         title, nothing = "Best value over time", "Nothing was reported, or when is not known."
-        drawn = incumbent(results, told) if told.moments and told.elapsed > 0 else None
+        drawn = incumbent(results, told) if told.incumbents and told.elapsed > 0 else None
     name = "front" if results.has_front else "incumbent"
     return Section(name, title, drawn[1], [drawn[0]]) if drawn else Section(name, title, nothing)
 
@@ -232,7 +234,7 @@ def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
     configs = {trial.id: dict(flat(trial.config)) for trial in trials}
     longest_first = sorted(configs.values(), key=len, reverse=True)  # conditional parameters in their place
     names = list(dict.fromkeys(name for config in longest_first for name in config))
-    metrics = [objective.metric for objective in results.objectives]
+    metrics = results.compared_metrics
     shown = [f"{'' if results.has_front else 'best '}{metric}" for metric in metrics]
     where = ["host"] if len({trial.host for trial in trials if trial.host}) > 1 else []
     consumed = {trial.id: trial.consumption.named() for trial in trials}
@@ -245,7 +247,7 @@ def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
         fixed = [trial.number, trial.id, trial.status, *(values.get(metric) for metric in metrics)]
         host = [trial.host for _ in where]
         told = [consumed[trial.id].get(name) for name in measured]
-        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *told, *host, *cells, trial.why])
+        rows.append([*fixed, trial.steps, round(trial.seconds, 2), *told, *host, *cells, why(results, trial)])
     return rows
 
 

@@ -40,7 +40,7 @@ def table(results: ResultSet, most: int = MOST_ROWS) -> str:
     best = results.rank(results.trials)[:most]
     if not best:
         return ""
-    metrics = [objective.metric for objective in results.objectives]
+    metrics = results.compared_metrics
     names = ["#", "trial", "status", *metrics, "steps", "time", "configuration"]
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     rows = "".join(f"<tr>{_cells(results, trial)}</tr>" for trial in best)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from tuner.runs.feasibility import no_winner, share_feasible
 from tuner.runs.results import ResultSet, how_to_continue, why_and_remedy
 from tuner.runs.trial import Trial
 from tuner.search.usage import unit_of
@@ -53,6 +54,9 @@ def state(results: ResultSet, elapsed: float) -> str:
 def summarize(results: ResultSet) -> list[str]:
     """Sentences, the most important first."""
     trials = ranked(results)
+    if reason := no_winner(results):
+        return [f"No result that can be used: {reason}."]
+    trials = [trial for trial in trials if trial.best and results.is_feasible(trial.best)]
     if not trials:
         failed = results.count("failed")
         if failed and failed == len(results.trials):
@@ -65,7 +69,8 @@ def summarize(results: ResultSet) -> list[str]:
         said.append("It is the only trial with a result, so that there is nothing to compare it with.")
     else:
         said += _lead(results, trials)
-    return [*said, *_still_rising(results, trials[0]), _confirm(results, trials)]
+    limits = [f"{text}." for text in [share_feasible(results)] if text]
+    return [*said, *limits, *_still_rising(results, trials[0]), _confirm(results, trials)]
 
 
 def _front(results: ResultSet, trials: Sequence[Trial]) -> list[str]:

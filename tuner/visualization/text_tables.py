@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from tuner.plan.compatibility import changes_configurations
+from tuner.runs.feasibility import no_winner, share_feasible, why
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.schedulers.asha.first_rung import FirstRungSelector
@@ -138,7 +139,7 @@ def headline(results: ResultSet) -> list[str]:
     lines += [f"NOTICE: {same}" for same in filter(None, [same_curves(results)])]
     front = results.front
     if not front:
-        lines.append("no trial has a result")
+        lines.append(no_winner(results) or "no trial has a result")
     elif not results.has_front:
         lines.append(f"best: {_reached(results, front[0])}")
     else:
@@ -146,7 +147,8 @@ def headline(results: ResultSet) -> list[str]:
         lines += [f"  {_reached(results, trial)}" for trial in front[:FRONT_LINES]]
         if len(front) > FRONT_LINES:
             lines.append(f"  and {len(front) - FRONT_LINES} more")
-    return [*lines, status_line(results), *filter(None, [failed_attempts(results), savings_line(results)])]
+    more = [share_feasible(results), failed_attempts(results), savings_line(results)]
+    return [*lines, status_line(results), *filter(None, more)]
 
 
 def best_command(results: ResultSet, trial: Trial) -> str:
@@ -237,7 +239,10 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 def _without_the_usual(rows: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> Sequence[dict[str, Any]]:
     """``rows`` without reasons that the status tells well enough; without their column where none is left."""
-    kept = [t.status not in ("completed", "stopped") or bool(t.failures) for t in trials]
+    kept = [
+        t.status not in ("completed", "stopped") or bool(t.failures) or row["why"] != t.why
+        for row, t in zip(rows, trials, strict=True)
+    ]
     if any(kept):
         return [row if keep else row | {"why": ""} for row, keep in zip(rows, kept, strict=True)]
     return [{name: value for name, value in row.items() if name != "why"} for row in rows]
@@ -248,9 +253,9 @@ def _row(results: ResultSet, trial: Trial) -> dict[str, Any]:
         "#": trial.number,
         "trial": trial.id,
         "status": trial.status,
-        **(results.values(trial.best) if trial.best else {objective.metric: None for objective in results.objectives}),
+        **(results.values(trial.best) if trial.best else dict.fromkeys(results.compared_metrics)),
         "steps": trial.steps,
         "seconds": f"{trial.seconds:.1f}",
         "configuration": config_line(trial.config),
-        "why": trial.why,
+        "why": why(results, trial),
     }

@@ -25,6 +25,8 @@ class TimedReport:
     """Spent over all trials, in units of the scheduler's ``time_attr``."""
     point: tuple[float, ...]
     """The values of the objectives, each to be made large."""
+    is_feasible: bool = True
+    """Whether it keeps the outcome constraints."""
 
 
 @dataclass(slots=True)
@@ -53,10 +55,10 @@ class Timeline:
 
     @cached_property
     def incumbents(self) -> list[TimedReport]:
-        """The reports that were better than all before them, in the first objective."""
+        """The feasible reports that were better than all before them, in the first objective."""
         found: list[TimedReport] = []
         for moment in self.moments:
-            if not found or moment.point[0] > found[-1].point[0]:
+            if moment.is_feasible and (not found or moment.point[0] > found[-1].point[0]):
                 found.append(moment)
         return found
 
@@ -78,7 +80,7 @@ class Timeline:
 
 def chronicle(results: ResultSet) -> Timeline:
     """From the journal of a run; if there is none, from the times of its reports, which are whole seconds."""
-    unit, usage = unit_of(results), usage_of(results)
+    unit, usage, limits = unit_of(results), usage_of(results), results.outcome_constraints
     told = Timeline(unit)
     open_: dict[str, TrialSpan] = {}
     for event, now in _on_the_clock(known_events(results)):
@@ -89,11 +91,12 @@ def chronicle(results: ResultSet) -> Timeline:
                 _close(open_, trial_id)  # the driver was killed while it ran
                 told.stretches.append(open_.setdefault(trial_id, TrialSpan(trial_id, now, now)))
             case "reported":
-                if all(objective.metric in event["metrics"] for objective in results.objectives):
+                if all(metric in event["metrics"] for metric in results.compared_metrics):
                     usage.apply(event)
                     point = tuple(o.sign * float(event["metrics"][o.metric]) for o in results.objectives)
                     if all(map(math.isfinite, point)):
-                        told.moments.append(TimedReport(trial_id, event["step"], now, usage.epochs, point))
+                        kept = (not limit.violation(float(event["metrics"][limit.metric])) for limit in limits)
+                        told.moments.append(TimedReport(trial_id, event["step"], now, usage.epochs, point, all(kept)))
                 if math.isnan(now):
                     continue
                 if trial_id not in open_:  # tables do not tell when a trial started

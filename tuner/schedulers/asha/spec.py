@@ -89,6 +89,10 @@ class Asha(TimedSpec):
         return self.variant == "promotion"
 
     @property
+    def compares_ranks(self) -> bool:
+        return True
+
+    @property
     def adapts_first_rung(self) -> bool:
         return self.grace_period == "auto"
 

@@ -40,6 +40,10 @@ class Pbt(PopulationSpec):
     perturbation_factors: Annotated[tuple[Factor, ...], Field(min_length=1, strict=False)] = (1.2, 0.8)
     """By one of them, drawn at random, a mutated number is multiplied."""
 
+    @property
+    def compares_ranks(self) -> bool:
+        return True
+
     def build(self, task: SearchProblem) -> Scheduler:
         from numpy.random import PCG64, Generator
 

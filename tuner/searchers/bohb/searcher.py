@@ -77,6 +77,10 @@ class Bohb(SearchSpec):
     min_bandwidth: float = Field(default=1e-3, ge=1e-6, le=1)
     """The least standard deviation of a kernel, as a share of the domain."""
 
+    @property
+    def compares_ranks(self) -> bool:
+        return True
+
     def build(self, task: SearchProblem) -> Searcher:
         from numpy.random import PCG64, Generator
 

@@ -17,6 +17,7 @@ from tuner.searchers.base import PastTrial, Searcher
 from tuner.searchers.gp.encoding import Encoding
 from tuner.searchers.gp.final_values import extrapolate, levels_up_to
 from tuner.searchers.gp.gaussian_process import GaussianProcess, Hyperparameters, fitted
+from tuner.searchers.gp.limits import Limits, log_probability
 from tuner.searchers.prior_draws import PriorDraws
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
@@ -57,6 +58,9 @@ class _Known:
     """Of the final values, standardised."""
     variances: Array
     complete: NDArray[np.bool_]
+    feasible: NDArray[np.bool_]
+    trials: list[str]
+    """Those of the first rows; the others failed."""
 
 
 class GpSearcher(Searcher):
@@ -83,6 +87,7 @@ class GpSearcher(Searcher):
         """Of each trial with a report: its value at each level, to be made large; NaN above the one it has reached."""
         self._view: dict[str, bool] = {}
         """The trials at which a suggestion looks, and whether the regressions of final values learn from each."""
+        self._limits = Limits()
         self._waiting: set[str] = set()
         """Trials without a report."""
         self._failed: dict[str, None] = {}
@@ -117,6 +122,10 @@ class GpSearcher(Searcher):
         self._waiting.add(trial_id)
         if self._left is not None:
             self._left.pop(point.tobytes(), None)
+
+    def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:
+        if trial_id in self._points:
+            self._limits.record(trial_id, margins)
 
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._points and self._levels is not None:
@@ -162,12 +171,14 @@ class GpSearcher(Searcher):
         known = self._known()
         features = self._encoding.features(known.points)
         parameter = self._encoding.parameter
-        if len(self._values) >= _REFIT * self._fitted_to:
+        refit = len(self._values) >= _REFIT * self._fitted_to
+        limits = self._limits.processes(known.trials, features[: len(known.trials)], parameter, refit)
+        if refit:
             self._hyperparameters = fitted(features, parameter, known.means, known.variances, self._hyperparameters)
             self._fitted_to = len(self._values)
         process = GaussianProcess(features, parameter, known.means, known.variances, self._hyperparameters)
         fit = process.predict(features)[0]
-        incumbent = float(fit[known.complete].max() if known.complete.any() else fit.max())
+        incumbent = _incumbent(fit, known)
         waiting = [point for trial, point in self._points.items() if trial in self._waiting]
         if waiting:
             there = self._encoding.features(np.array(waiting))
@@ -177,15 +188,19 @@ class GpSearcher(Searcher):
             process = GaussianProcess(features, parameter, means, variances, self._hyperparameters)
 
         def gain(points: Array) -> Array:
-            mean, variance = process.predict(self._encoding.features(points))
-            deviation = np.sqrt(variance)
-            found = log_expected_improvement((mean - incumbent) / deviation) + np.log(deviation)
+            there = self._encoding.features(points)
+            found = log_probability(limits, there)
+            if incumbent is not None:
+                mean, variance = process.predict(there)
+                deviation = np.sqrt(variance)
+                found += log_expected_improvement((mean - incumbent) / deviation) + np.log(deviation)
             return found + self._log_prior(points) if self._believes else found
 
         if self._left is not None:
             left = np.array(list(self._left.values()))
             return self._space.from_unit(left[int(gain(left).argmax())])
-        found = map(self._space.from_unit, self._candidates(gain, known.points[np.argsort(-fit)[:_CENTRES]]))
+        centres = known.points[np.lexsort((-fit, ~known.feasible))[:_CENTRES]]
+        found = map(self._space.from_unit, self._candidates(gain, centres))
         return next(filter(self._space.allows, found), None)
 
     def _known(self) -> _Known:
@@ -196,8 +211,9 @@ class GpSearcher(Searcher):
         spread = float(means.std()) or 1.0
         means, variances = (means - means.mean()) / spread, variances / spread**2
         rows = np.arange(len(means))
+        feasible = self._limits.kept_by(self._view)
         if len(rows) > self._max_history:
-            best, rest = np.split(np.argsort(-means, kind="stable"), [self._max_history // 2])
+            best, rest = np.split(np.lexsort((-means, ~feasible)), [self._max_history // 2])
             rows = np.append(best, self._rng.choice(rest, self._max_history - len(best), replace=False))
         trials = list(self._view)
         failed = list(self._failed)[-self._max_history // 4 :]
@@ -206,6 +222,8 @@ class GpSearcher(Searcher):
             means=np.append(means[rows], np.full(len(failed), means.min())),
             variances=np.append(variances[rows], np.full(len(failed), _FAILED_NOISE)),
             complete=np.append(~np.isnan(values[rows, -1]), np.zeros(len(failed), dtype=bool)),
+            feasible=np.append(feasible[rows], np.zeros(len(failed), dtype=bool)),
+            trials=[trials[row] for row in rows],
         )
 
     def _expected(self) -> tuple[Array, Array, Array]:
@@ -225,7 +243,7 @@ class GpSearcher(Searcher):
         learners = np.array(list(self._view.values()))
         order = np.lexsort((self._rng.random(len(trials)), -reached * learners))
         furthest, rest = order[: _VIEW // 2], self._rng.permutation(order[_VIEW // 2 : learners.sum()])
-        best = np.argsort(-means, kind="stable")[: self._max_history // 2]
+        best = np.lexsort((-means, ~self._limits.kept_by(self._view)))[: self._max_history // 2]
         view = {trials[row]: False for row in best}
         view.update({trials[row]: True for row in (*furthest, *rest[: _VIEW // 2])})
         self._view = view
@@ -260,6 +278,13 @@ class GpSearcher(Searcher):
         moves = self._rng.random(shape) < max(0.3, 2 / len(centre))
         middle = np.where(np.isnan(centre), self._rng.random(shape), centre)
         return np.asarray(np.clip(middle + width * moves * self._rng.standard_normal(shape), 0, 1))
+
+
+def _incumbent(fit: Array, known: _Known) -> float | None:
+    """The best expected value of a feasible trial, of a complete one if there is one; None if none is feasible."""
+    complete = known.feasible & known.complete
+    lead = fit[complete if complete.any() else known.feasible]
+    return float(lead.max()) if len(lead) else None
 
 
 def _scaled(values: Array) -> Array:

@@ -27,6 +27,10 @@ class Gp(SearchSpec):
     - A trial that failed counts as one of the worst.
     - Values that are much worse than the median count as less bad, so that a diverged trial hides no differences.
 
+    - A process of its own gives the probability that a configuration keeps an outcome constraint, which multiplies the
+      expected improvement over the best feasible trial (Gardner et al. 2014). Until a trial is feasible, only these
+      probabilities count.
+
     Conditional parameters, choices and integers are searched as they are. Choices among ascending numbers are ordered.
     Priors multiply the expected improvement by density^(β/n) after n complete trials (πBO, Hvarfner et al. 2022).
 
@@ -60,6 +64,10 @@ class Gp(SearchSpec):
 
     def repeats(self, space: Space) -> bool:
         return not isinstance(space.size, int) or space.size > _ENUMERATED
+
+    @property
+    def models_margins(self) -> bool:
+        return True
 
     def modelled(self, task: SearchProblem, slots: int) -> float:
         return self._after(self._initial(task.trials), task, slots)

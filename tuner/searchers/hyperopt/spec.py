@@ -46,6 +46,10 @@ class HyperOpt(SearchSpec):
     """The most trials with a value that a model is fitted to, so that a suggestion never costs more: when there are
     more, the best quarter of it and the latest. Of these at most a quarter of ``max_history`` failed."""
 
+    @property
+    def compares_ranks(self) -> bool:
+        return True
+
     def build(self, task: SearchProblem) -> Searcher:
         from tuner.searchers.hyperopt.searcher import HyperOptSearcher, TpeOptions
 

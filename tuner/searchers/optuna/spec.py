@@ -179,6 +179,10 @@ class Optuna(SearchSpec):
         return self.sampler in ("cmaes", "nsga2") or (self.sampler != "qmc" and len(task.modes) > 1)
 
     @property
+    def compares_ranks(self) -> bool:
+        return self.sampler != "gp"
+
+    @property
     def models_earlier_runs(self) -> bool:
         return self.sampler in ("tpe", "gp")
 

@@ -216,4 +216,7 @@ class _Parser:
         if any(known.startswith(f"{name}.") for known in self.known):
             raise ValueError(f"{name!r} in {self.text!r} is a group of parameters: name one parameter in it")
         known = did_you_mean(name, list(self.known))
-        raise ValueError(f"{name!r} in {self.text!r} is neither in search_space nor in params; {known}")
+        raise ValueError(
+            f"{name!r} in {self.text!r} is neither in search_space nor in params; {known}; limits on reported metrics "
+            f"belong to outcome_constraints"
+        )
