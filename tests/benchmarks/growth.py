@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.tables import EPOCHS, by_formula, space  # noqa: E402
 from tuner.schedulers import AnyScheduler  # noqa: E402
-from tuner.schedulers.base import Scheduler, SchedulerSpec  # noqa: E402
+from tuner.schedulers.base import Decision, Exploit, Scheduler, SchedulerSpec  # noqa: E402
 from tuner.searchers import AnySearch  # noqa: E402
 from tuner.searchers.base import Searcher, SearchSpec  # noqa: E402
 from tuner.searchers.build import build_searcher  # noqa: E402
@@ -73,6 +74,8 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "hyperband": {"kind": "hyperband", **RUNGS},
     "bohb": {"kind": "bohb", **RUNGS},
     "median": {"kind": "median", "time_attr": "epoch", "max_t": EPOCHS},
+    "asha stopping, 2 objectives": ASHA,
+    "asha promotion, 2 objectives": {**ASHA, "variant": "promotion"},
 }
 
 
@@ -113,6 +116,8 @@ class TimedScheduler(SchedulerSpec):
     """Builds the scheduler of ``inner``, timed; what it decides between trials counts for the latest."""
 
     inner: AnyScheduler
+    objectives: int = 1
+    """The curves have one. The others are random numbers, so that fronts are as large as they can be."""
     costs: ClassVar[Costs]
 
     @property
@@ -124,15 +129,32 @@ class TimedScheduler(SchedulerSpec):
         return self.inner.pauses
 
     def build(self, task: SearchProblem) -> Scheduler:
-        built: Scheduler = type(self).costs.of(self.inner.build(task), ("add", "report", "remove", "next_action"))
+        inner = self.inner.build(replace(task, modes=task.modes * self.objectives))
+        if self.objectives > 1:
+            inner = WithOthers(inner, self.objectives - 1)
+        built: Scheduler = type(self).costs.of(inner, ("add", "report", "remove", "next_action"))
         return built
 
 
-def measured(search: dict[str, Any], scheduler: dict[str, Any], table: Table, trials: int) -> tuple[Costs, Costs]:
+class WithOthers(Scheduler):
+    """Tells ``inner`` of ``others`` more objectives than it hears of."""
+
+    def __init__(self, inner: Scheduler, others: int) -> None:
+        self._inner, self._others, self._rng = inner, others, np.random.default_rng(0)
+        self.add, self.remove, self.next_action = inner.add, inner.remove, inner.next_action  # type: ignore[method-assign]
+
+    def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
+        return self._inner.report_all(trial_id, step, (value, *self._rng.random(self._others).tolist()))
+
+
+def measured(
+    search: dict[str, Any], scheduler: dict[str, Any], table: Table, trials: int, objectives: int
+) -> tuple[Costs, Costs]:
     """The costs of the searcher and of the scheduler, by trial."""
     TimedSearch.costs, TimedScheduler.costs = Costs(), Costs()
     searching = TimedSearch(inner=TypeAdapter(AnySearch).validate_python(search))
-    scheduling = TimedScheduler(inner=TypeAdapter(AnyScheduler).validate_python(scheduler))
+    inner = TypeAdapter(AnyScheduler).validate_python(scheduler)
+    scheduling = TimedScheduler(inner=inner, objectives=objectives)
     simulate(searching, scheduling, table, "max", workers=WORKERS, trials=trials)
     return TimedSearch.costs, TimedScheduler.costs
 
@@ -156,12 +178,12 @@ def figure(panels: dict[str, dict[str, dict[int, tuple[float, float]]]], path: P
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    colours = ["#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999"]
+    colours = ["#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999", "#882255"]
     size = 5.5 * len(panels), 5.2
     drawn, axes = pyplot.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
     for axis, (title, rows) in zip(axes[0], panels.items(), strict=True):
         decades = []
-        for (name, found), colour, marker in zip(rows.items(), colours, "osD^vP*X", strict=False):
+        for (name, found), colour, marker in zip(rows.items(), colours, "osD^vP*X<", strict=False):
             times = [mean * 1e3 for mean, _ in found.values()]
             axis.loglog(list(found), times, marker=marker, color=colour, label=name, linewidth=1.5, markersize=5)
             decades += [math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))]
@@ -200,7 +222,8 @@ def main() -> None:
             if not any(fnmatch.fnmatch(name, pattern) for pattern in arguments.methods):
                 continue
             trials = min(arguments.trials, LIMITS.get(name, arguments.trials))
-            costs = measured(search, scheduler, table, trials)[panel == "schedulers"]
+            objectives = 2 if name.endswith("2 objectives") else 1
+            costs = measured(search, scheduler, table, trials, objectives)[panel == "schedulers"]
             panels[panel][name] = windows(costs, trials)
             print(line(f"{name} ({panel})", panels[panel][name]), flush=True)
     figure({panel: rows for panel, rows in panels.items() if rows}, arguments.output / "growth.png")

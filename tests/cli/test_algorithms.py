@@ -66,19 +66,20 @@ def test_what_a_search_refuses_is_what_it_says() -> None:
     assert (can["random"]["max_objectives"], can["optuna cmaes"]["max_objectives"]) == (None, 1)
     assert can["optuna tpe"]["conditions"]
     assert (can["random"]["priors"], can["optuna qmc"]["priors"], can["grid"]["priors"]) == (True, False, False)
+    assert [name for name, able in can.items() if not able.get("limits")] == ["optuna gp", "ray"]
 
 
 def test_the_text_fits_a_terminal_and_explains_every_letter() -> None:
     text = printed()
     assert max(map(len, text.splitlines())) <= 80
-    table, notes = text.split("What each search can do:")[0].split("\n\n", 2)[1:]
+    table, notes = text.split("What each search can do")[0].split("\n\n", 2)[1:]
     used = {word for line in table.splitlines() for word in line.split() if word.startswith("(")}
     assert used
     assert used == {line[:3] for line in notes.splitlines() if line.startswith("(")}
 
 
 def test_one_reason_has_one_letter() -> None:
-    table = printed().split("What each search can do:")[0]
+    table = printed().split("What each search can do")[0]
     rows = {line.split("  ")[0]: line.split() for line in table.splitlines()}
     *_, pb2, pbt, plug_in = rows["hyperopt"]
     assert pb2 == pbt != plug_in == "yes"

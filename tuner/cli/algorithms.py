@@ -85,6 +85,7 @@ def _can(search: SearchSpec) -> dict[str, Any]:
         "max_objectives": None if math.isinf(found.objectives) else found.objectives,
         "conditions": found.conditions,
         "priors": found.priors,
+        "limits": found.limits,
         "refused_domains": list(found.refused),
     }
 
@@ -94,13 +95,14 @@ def _abilities(searches: list[SearchSpec]) -> str:
     from tuner.plan.compatibility import abilities, label
     from tuner.visualization.text_tables import format_columns
 
-    rows = [["search", "objectives", "conditions", "priors", "domains that it refuses"]]
+    rows = [["search", "objectives", "when", "prior", "limit", "domains that it refuses"]]
     for search in searches:
         found = abilities(search)
         if found is None:
-            rows.append([label(search), "?", "?", "?", "its class decides"])
+            rows.append([label(search), "?", "?", "?", "no", "its class decides"])
             continue
         count = "any" if math.isinf(found.objectives) else str(found.objectives)
-        yes = ["yes" if able else "no" for able in (found.conditions, found.priors)]
+        yes = ["yes" if able else "no" for able in (found.conditions, found.priors, found.limits)]
         rows.append([label(search), count, *yes, ", ".join(found.refused) or "none"])
-    return "\n".join(["What each search can do:", "", format_columns(rows)])
+    heading = "What each search can do (when: conditions; limit: outcome_constraints):"
+    return "\n".join([heading, "", format_columns(rows)])

@@ -36,6 +36,8 @@ class Abilities:
     conditions: bool
     priors: bool
     """Whether it makes use of them, and does not refuse or ignore them."""
+    limits: bool
+    """Whether it can be used with outcome constraints."""
     refused: tuple[str, ...]
     """Domains that it cannot choose from."""
 
@@ -97,6 +99,7 @@ def abilities(search: SearchSpec) -> Abilities | None:
         search.max_objectives,
         conditions=_takes(search, chosen | governed),
         priors=_takes(search, chosen | {"prior": 2}) and not _exhaustive(search, chosen),
+        limits=_unconstrained(search) is None,
         refused=tuple(
             name
             for name, form in FORMS.items()
