@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 import tuner
 
@@ -34,3 +37,15 @@ def test_an_issue_form_is_one_that_github_shows(form: Path) -> None:
 def test_ci_on_github_runs_what_runs_here() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     assert {"run": ".ci/run"} in workflow["jobs"]["everything"]["steps"]
+
+
+def test_every_extra_that_a_page_names_is_found_by_any_pip() -> None:
+    """pip before 23.3 looks for an extra as it is typed, and the wheel has its normal form."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = set(setup["options.extras_require"])
+    assert {name for name in extras if name != canonicalize_name(name)} == set()
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    named = [name for page in pages for name in re.findall(r"(?:tuner|'\.)\[([\w,-]+)\]", page.read_text())]
+    assert len(named) >= 8
+    assert {name for group in named for name in group.split(",")} <= extras

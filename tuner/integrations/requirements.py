@@ -14,7 +14,7 @@ def require(extra: str, whose: str = "") -> None:
     Raises:
         ImportError: If a package is missing, or of a version that the extra does not allow.
     """
-    whose = whose or f"tuner.integrations.{extra}"
+    whose = whose or f"tuner.integrations.{extra.replace('-', '_')}"
     remedy = f"pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
     for requirement in _requirements(extra):
         try:

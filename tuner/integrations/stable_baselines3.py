@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from tuner.integrations.requirements import require
 
-require("stable_baselines3")
+require("stable-baselines3")
 
 import cloudpickle
 import torch

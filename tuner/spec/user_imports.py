@@ -129,10 +129,11 @@ def _remedy(module: str | None) -> str:
     from importlib.metadata import requires
 
     from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
-    package = (module or "").partition(".")[0]
+    package = canonicalize_name((module or "").partition(".")[0])
     for requirement in map(Requirement, requires("tuner") or ()):
-        extra = requirement.name.replace("-", "_")  # as the extras of the frameworks are called
+        extra = canonicalize_name(requirement.name)  # as the extras of the frameworks are called
         if extra == package and requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
             return f"; pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
     return ""

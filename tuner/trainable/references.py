@@ -14,7 +14,7 @@ from tuner.trainable.script import is_script, read_script
 _CONFIGURATION = re.compile(r"(?P<kind>hydra|lightning):(?P<file>[^:]+\.ya?ml)(:(?P<function>[^:]+:[A-Za-z_]\w*))?")
 """A configuration file, and a function of Hydra that it is for."""
 
-_EXTRAS = {"hydra": "hydra", "lightning": "lightning_cli"}
+_EXTRAS = {"hydra": "hydra", "lightning": "lightning-cli"}
 
 
 def adapter_of(reference: str, roots: tuple[Path, ...]) -> FileAdapter | None:

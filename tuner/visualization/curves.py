@@ -70,15 +70,21 @@ def incumbent(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
             own[moment.trial] = moment
     dots = spread([*own.values()], MOST_TRIALS)
     every = [objective.sign * moment.point[0] for moment in dots]
-    others = go.Scatter(
-        x=[moment.seconds / unit for moment in dots],
-        y=every,
-        text=[named(results.get(moment.trial)) for moment in dots],
-        mode="markers",
-        name="each trial's best",
-        marker={"color": GREY, "size": 5, "opacity": 0.5},
-        hovertemplate="trial %{text}: %{y:.6g}<extra></extra>",
-    )
+
+    def scattered(chosen: Sequence[TimedReport], name: str, symbol: str) -> Any:
+        return go.Scatter(
+            x=[moment.seconds / unit for moment in chosen],
+            y=[objective.sign * moment.point[0] for moment in chosen],
+            text=[named(results.get(moment.trial)) for moment in chosen],
+            mode="markers",
+            name=name,
+            marker={"color": GREY, "size": 5, "opacity": 0.5, "symbol": symbol},
+            hovertemplate="trial %{text}: %{y:.6g}<extra></extra>",
+        )
+
+    others = [scattered([moment for moment in dots if moment.is_feasible], "each trial's best", "circle")]
+    if broken := [moment for moment in dots if not moment.is_feasible]:
+        others.append(scattered(broken, "of a trial that breaks a limit", "x"))
     line = go.Scatter(
         x=[*x, told.elapsed / unit],
         y=[*y, y[-1]],
@@ -91,7 +97,7 @@ def incumbent(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
     )
     extent, _ = view(every, objective)
     drawn = figure(
-        [others, line],
+        [*others, line],
         {"title": {"text": f"time of the search ({unit_name})"}, "rangemode": "tozero"},
         {"title": {"text": objective_label(objective)}, "range": extent},
     )
