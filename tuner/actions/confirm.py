@@ -17,6 +17,7 @@ from tuner.actions.intervals import Interval, interval
 from tuner.actions.retraining import SEED, Retraining, retraining
 from tuner.actions.run import Say, run
 from tuner.errors import InputError, NoUsableResult
+from tuner.runs.feasibility import no_winner
 from tuner.runs.loading import load_latest, run_exists
 from tuner.runs.restore import restore_best
 from tuner.runs.results import ResultSet, how_to_resume, write_json
@@ -34,7 +35,8 @@ CONFIRMATION = "confirmation.json"
 
 @dataclass(frozen=True)
 class Confirmed:
-    """One configuration, trained again with each seed. Seeds whose trial failed are absent."""
+    """One configuration, trained again with each seed. Seeds whose trial failed are absent; from ``best`` also those
+    whose trial never kept the outcome constraints."""
 
     trial: str
     """Id of the trial of the search that had this configuration first."""
@@ -171,10 +173,18 @@ def compare(results: ResultSet, plan: Retraining, again: ResultSet, test: bool) 
             trained[candidate.id].append(trial)
     found = [_confirmed(results, candidate, again, trained[candidate.id], test) for candidate in plan.candidates]
     objective = results.objectives[0]
-    found.sort(key=lambda c: -objective.sign * interval([*c.best.values()]).mean if c.best else math.inf)
+    trials = {candidate: len(of_one) for candidate, of_one in trained.items()}
+
+    def worse(one: Confirmed) -> tuple[int, float]:
+        """First how many of its trials never keep the outcome constraints, then the mean of the others."""
+        mean = -objective.sign * interval([*one.best.values()]).mean if one.best else math.inf
+        return trials[one.trial] - len(one.best), mean
+
+    found.sort(key=worse)
     if not found[0].best:
         shown = again.folder.location
-        raise NoUsableResult(f"{shown}: no trial has a result; python -m tuner show {again.folder.quoted} says why")
+        reason = no_winner(again) or "no trial has a result"
+        raise NoUsableResult(f"{shown}: {reason}; python -m tuner show {again.folder.quoted} says why")
     return Confirmation(results.name, again.folder.location, objective, plan.seeds, tuple(found))
 
 
@@ -192,7 +202,7 @@ def _confirmed(
         candidate.number,
         results.value(candidate.best),
         candidate.best.step,
-        {seed: again.value(trial.best) for seed, trial in seeded.items() if trial.best},
+        {seed: again.value(t.best) for seed, t in seeded.items() if t.best and again.is_feasible(t.best)},
         {seed: again.value(trial.reports[-1]) for seed, trial in seeded.items()},
         scores,
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tuner.execution.gpus import Gpu
 from tuner.printable import printable
+from tuner.runs.feasibility import no_winner
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
@@ -102,7 +103,7 @@ def _fill(words: Iterable[str], width: int, separator: str = " · ") -> list[str
 def _best(results: ResultSet, width: int) -> Iterator[str]:
     front = [(trial, trial.best) for trial in results.front if trial.best]
     if not front:
-        yield "best: no trial has reported yet"
+        yield f"best: {no_winner(results) or 'no trial has reported yet'}"
         return
     trial, best = front[0]
     values = f"{metrics_line(results.values(best))}, trial #{trial.number}, step {best.step}"

@@ -67,8 +67,12 @@ class EventApplier:
 
     def _is_best(self, best: Report | None, report: Report) -> bool:
         """Whether ``report`` replaces ``best``; of equals the later, as Ray's retention keeps the later one's files."""
-        if best is None or bool(best.checkpoint) != bool(report.checkpoint):
-            return best is None or report.checkpoint is not None
+        if best is None:
+            return True
+        if (kept := self.results.is_feasible(report)) != self.results.is_feasible(best):
+            return kept
+        if bool(best.checkpoint) != bool(report.checkpoint):
+            return report.checkpoint is not None
         return not self.results.point(best)[0] > self.results.point(report)[0]
 
     def lost(self, trial_id: str, checkpoint: str) -> None:

@@ -7,8 +7,13 @@ import math
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
+from tuner.spec.outcome_constraints import is_infeasible
+
 if TYPE_CHECKING:
     from numpy.random import Generator
+
+_MOST_BROKEN = 1000
+"""Trials that break an outcome constraint, of which the latest are remembered."""
 
 _LARGEST_SAMPLE = 256
 """Trials of either kind that `Observations.split` gives at most."""
@@ -19,6 +24,9 @@ class Observations:
 
     Fidelities below b are forgotten, so that memory does not grow with the length of the trials. If ``max_t`` is
     None, an ended trial has reached the highest fidelity of all, whatever its last step was.
+
+    A trial whose latest report breaks an outcome constraint is known at b too, wherever it was stopped: else a model
+    would never see the limits.
     """
 
     def __init__(self, max_t: int | None, enough: int) -> None:
@@ -33,6 +41,8 @@ class Observations:
         self._running: dict[int, dict[float, float]] = {}
         """Of each trial that has not ended: its losses by fidelity, from b up."""
         self._failed: list[int] = []
+        self._broken: dict[int, float] = {}
+        """Of each trial whose latest report breaks an outcome constraint: the loss."""
 
     def start(self, trial: int) -> None:
         """``trial`` runs."""
@@ -40,6 +50,11 @@ class Observations:
 
     def report(self, trial: int, step: float, loss: float) -> None:
         """A running trial has a loss; a second one at the same step replaces the first."""
+        self._broken.pop(trial, None)
+        if is_infeasible(loss):
+            self._broken[trial] = loss
+            if len(self._broken) > _MOST_BROKEN:
+                del self._broken[next(iter(self._broken))]
         fidelity = min(step, self._complete)
         if fidelity < self._b:
             return
@@ -63,22 +78,34 @@ class Observations:
             level = self._levels[fidelity]
             del level[bisect_left(level, (loss, trial))]
             del self._arrivals[fidelity][trial]
+        self._broken.pop(trial, None)
         self._failed.append(trial)
 
     def known(self, limit: int) -> dict[int, float]:
-        """The loss at b of the trials that have one; of more than ``limit`` the best quarter of it and the latest."""
+        """The loss at b of the trials that have one; of more than ``limit`` the best quarter of it and the latest.
+
+        And that of trials which break a constraint below b: a quarter of ``limit`` at most.
+        """
         arrived = self._arrivals.get(self._b, {})
+        broken = self._broken_below(limit // 4)
+        limit -= len(broken)
         if len(arrived) <= limit:
-            return dict(arrived)
+            return broken | arrived
         best = {trial: loss for loss, trial in self._levels[self._b][: limit // 4]}
         latest = itertools.islice(reversed(arrived.items()), limit - len(best))
-        return best | dict(latest)
+        return broken | best | dict(latest)
+
+    def _broken_below(self, most: int) -> dict[int, float]:
+        """The latest trials that break a constraint and have not reached b."""
+        arrived = self._arrivals.get(self._b, {})
+        found = ((trial, loss) for trial, loss in reversed(self._broken.items()) if trial not in arrived)
+        return dict(itertools.islice(found, most))
 
     def split(self, n_min: int, gamma: float, rng: Generator) -> tuple[list[int], list[int]] | None:
         """The good trials and the others; None where too few are known.
 
         Good is the share ``gamma`` of the trials at b, or ``n_min`` where that is more, but at most half. The others
-        are the rest of them and those that failed.
+        are the rest of them, those that failed, and those that break a constraint below b.
         """
         level = self._levels.get(self._b, [])
         if len(level) < self._enough:
@@ -86,8 +113,9 @@ class Observations:
         n_good = min(max(n_min, int(gamma * len(level))), len(level) // 2)
         rest = len(level) - n_good
         good = [level[k][1] for k in _some(n_good, rng)]
-        others = _some(rest + len(self._failed), rng)
-        return good, [level[n_good + k][1] if k < rest else self._failed[k - rest] for k in others]
+        bad = [*self._failed, *self._broken_below(_LARGEST_SAMPLE)]
+        others = _some(rest + len(bad), rng)
+        return good, [level[n_good + k][1] if k < rest else bad[k - rest] for k in others]
 
     def _raise_fidelity(self, fidelity: float) -> None:
         self._b = fidelity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError, WithJsonSchema
 
-from tuner.spec.objective import Objective, Point
+from tuner.spec.objective import Objective, Point, have_weights
 from tuner.spec.values import brief
 
-_FORM = re.compile(r"\s*(?P<metric>\S+)\s*(?P<sense><=|>=)\s*(?P<bound>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*")
+_FORM = re.compile(r"\s*(?P<metric>\S+)\s*(?P<sense><=|>=)\s*(?P<bound>[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?)\s*")
 
-_MOST = 20
+_MOST, _LONGEST = 20, 1000
 
 _WORST = 1e29
 """Infeasible values lie between this and twice this: beyond what trials report, and within what Optuna takes."""
@@ -39,8 +40,8 @@ class OutcomeConstraint:
     @classmethod
     def parse(cls, text: str) -> OutcomeConstraint:
         """Reads ``METRIC <= NUMBER`` or ``METRIC >= NUMBER``. Raises ValueError if it is neither."""
-        found = _FORM.fullmatch(text)
-        if found is None:
+        found = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+        if found is None or not math.isfinite(float(found["bound"])):
             raise ValueError(
                 f"{brief(text)} is not a limit on a metric: write METRIC <= NUMBER or METRIC >= NUMBER, "
                 f"as in 'latency_ms <= 10'"
@@ -57,7 +58,7 @@ class OutcomeConstraint:
         return max(-self.margin(value), 0.0)
 
     def __str__(self) -> str:
-        return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:g}"
+        return f"{self.metric} {'<=' if self.is_upper else '>='} {repr(self.bound).removesuffix('.0')}"
 
 
 def _parsed(written: Any) -> tuple[OutcomeConstraint, ...]:
@@ -97,7 +98,8 @@ def metrics_read(objectives: Sequence[Objective], constraints: Sequence[OutcomeC
 
 def total_violation(constraints: Sequence[OutcomeConstraint], values: Sequence[float]) -> float:
     """Of all ``constraints`` together, with one of ``values`` for each; 0 if a result is feasible."""
-    return sum(constraint.violation(value) for constraint, value in zip(constraints, values, strict=True))
+    broken = sum(constraint.violation(value) for constraint, value in zip(constraints, values, strict=True))
+    return min(broken, _WORST)
 
 
 def ranked_values(
@@ -118,7 +120,14 @@ def ranked_values(
     if not violation:
         return tuple(values[:count])
     worse = _WORST * (1 + violation / (1 + violation))
+    if have_weights(objectives):  # their sum is to be that
+        worse /= sum(objective.weight or 0 for objective in objectives)
     return tuple(-objective.sign * worse for objective in objectives)
+
+
+def is_infeasible(ranked: float) -> bool:
+    """Whether `ranked_values` gave this, or the weighted sum of what it gave, for a result that breaks a constraint."""
+    return abs(ranked) >= _WORST * (1 - 1e-9)
 
 
 def ranked_point(

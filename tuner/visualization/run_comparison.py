@@ -99,9 +99,14 @@ class RunComparison:
 def race(runs: Sequence[ResultSet], target: float | None = None) -> RunComparison:
     """``target``: the value that the runs are timed to; by default the worst of their best, which all reach.
 
-    Raises InputError if the runs do not have the same objectives.
+    Raises InputError if the runs do not have the same objectives and outcome constraints.
     """
-    written = {results.folder.location: objectives_line(results) for results in runs}
+    written = {
+        results.folder.location: " subject to ".join(
+            [objectives_line(results), *filter(None, [" and ".join(map(str, results.outcome_constraints))])]
+        )
+        for results in runs
+    }
     if len(set(written.values())) > 1:
         told = "; ".join(f"{run} has {objectives}" for run, objectives in written.items())
         raise InputError(f"runs with different objectives cannot be compared: {told}")

@@ -121,9 +121,9 @@ def first_rung_line(results: ResultSet) -> str:
     scheduler = results.section("scheduler")
     if scheduler.get("grace_period") != "auto":
         return ""
-    unit, sign = scheduler["time_attr"], results.objectives[0].sign
+    unit = scheduler["time_attr"]
     reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
-    known = [(r.trial_id, int(r.progress(unit)), sign * results.value(r)) for r in reports]
+    known = [(r.trial_id, int(r.progress(unit)), results.point(r)[0]) for r in reports]
     found = FirstRungSelector.after(
         (r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"]
     )

@@ -172,7 +172,6 @@ class GpSearcher(Searcher):
         features = self._encoding.features(known.points)
         parameter = self._encoding.parameter
         refit = len(self._values) >= _REFIT * self._fitted_to
-        limits = self._limits.processes(known.trials, features[: len(known.trials)], parameter, refit)
         if refit:
             self._hyperparameters = fitted(features, parameter, known.means, known.variances, self._hyperparameters)
             self._fitted_to = len(self._values)
@@ -180,9 +179,14 @@ class GpSearcher(Searcher):
         fit = process.predict(features)[0]
         incumbent = _incumbent(fit, known)
         waiting = [point for trial, point in self._points.items() if trial in self._waiting]
+        there = self._encoding.features(np.array(waiting)) if waiting else features[:0]
+        limits, expected = self._limits.processes(known.trials, features[: len(known.trials)], there, parameter, refit)
         if waiting:
-            there = self._encoding.features(np.array(waiting))
-            means = np.append(known.means, process.predict(there)[0])
+            predicted = process.predict(there)[0]
+            if limits and expected.any():
+                lead = float(predicted[expected].max())
+                incumbent = lead if incumbent is None else max(incumbent, lead)
+            means = np.append(known.means, predicted)
             variances = np.append(known.variances, np.zeros(len(there)))
             features = np.concatenate([features, there])
             process = GaussianProcess(features, parameter, means, variances, self._hyperparameters)

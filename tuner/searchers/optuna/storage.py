@@ -10,6 +10,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.searchers.observations import Observations
+from tuner.spec.outcome_constraints import is_infeasible
 from tuner.spec.problem import SearchProblem
 
 _LARGEST = 1e30
@@ -183,11 +184,11 @@ class SingleFidelityStorage(TrialStorage):
 
 
 def _without_repeats(losses: dict[int, float]) -> dict[int, float]:
-    """Of trials with the same loss only the first."""
+    """Of trials with the same loss only the first; of trials that break an outcome constraint all."""
     first: dict[float, int] = {}
     for number in sorted(losses):
         first.setdefault(losses[number], number)
-    return {number: loss for loss, number in first.items()}
+    return {number: loss for number, loss in losses.items() if first[loss] == number or is_infeasible(loss)}
 
 
 def bounded(value: float) -> float:
