@@ -117,6 +117,17 @@ SESSIONS: dict[str, list[list[Step]]] = {
             Command("tuner extend k --trials +2 --max-t 40 --set params.epochs=40", head=2, tail=8),
         ]
     ],
+    "narrow": [
+        [_QUICKSTART],
+        [
+            Command(
+                "tuner extend q --trials +10 --set search_space.optimizer=sgd "
+                "--set 'search_space.lr.loguniform=[0.1, 1.0]'",
+                head=2,
+                tail=6,
+            )
+        ],
+    ],
     "retry": [
         [_write_flaky],
         [Command("tuner run flaky.yaml --name f", head=0, tail=6)],

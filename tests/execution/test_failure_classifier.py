@@ -508,7 +508,11 @@ def test_failures_survive_a_kill_of_the_driver(tmp_path: Path) -> None:
     def new_state() -> SearchState:
         task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
         return SearchState(
-            build_searcher(Random(), task), None, (Objective(metric="score", mode="max"),), "training_iteration"
+            build_searcher(Random(), task),
+            None,
+            task.space,
+            (Objective(metric="score", mode="max"),),
+            "training_iteration",
         )
 
     config = new_state().suggest("a")

@@ -78,6 +78,7 @@ class Search:
         state = SearchState(
             build_searcher(Random(), SearchProblem(space(), ("max",), 9, None, 1)),
             None,
+            space(),
             results.objectives,
             "training_iteration",
         )

@@ -158,11 +158,15 @@ def begin(place: Place, kind: str) -> ResultSet:
 def _quiet(text: str) -> None: ...
 
 
-def take_up(place: Place, longer: bool) -> ResultSet:
-    """``extend``, or else ``resume``."""
+EXTENSIONS: dict[str, list[str]] = {"extended": [], "narrowed": ["search_space.x.uniform=[0, 0.7]"]}
+"""Ways in which a search becomes longer, and the overrides of each."""
+
+
+def take_up(place: Place, longer: str) -> ResultSet:
+    """``extend`` in one of `EXTENSIONS`, or else ``resume``."""
     known = ResultSet(place.folder, {}, {})
     if longer:
-        return resumption.extend(known, trials=f"+{TRIALS // 2}", say=_quiet)
+        return resumption.extend(known, trials=f"+{TRIALS // 2}", overrides=EXTENSIONS[longer], say=_quiet)
     return resumption.resume(known, say=_quiet)
 
 
@@ -208,17 +212,18 @@ class Undisturbed:
     """What each kind of search comes to, with and without `extend`, and how many operations that takes."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, bool], tuple[list[Any], list[Any], int]] = {}
+        self._known: dict[tuple[str, bool, str], tuple[list[Any], int]] = {}
 
-    def of(self, kind: str, local: bool) -> tuple[list[Any], list[Any], int]:
-        if (kind, local) not in self._known:
+    def of(self, kind: str, local: bool, longer: str) -> tuple[list[Any], int]:
+        if (kind, local, longer) not in self._known:
             with tempfile.TemporaryDirectory() as folder:
                 place = Place(Path(folder) / "whole", local)
                 place.root.mkdir()
                 with watched(place):
-                    whole, operations = anonymous(outcome(begin(place, kind))), place.operations
-                    self._known[kind, local] = whole, anonymous(outcome(take_up(place, True))), operations
-        return self._known[kind, local]
+                    results, operations = begin(place, kind), place.operations
+                    results = take_up(place, longer) if longer else results
+                    self._known[kind, local, longer] = anonymous(outcome(results)), operations
+        return self._known[kind, local, longer]
 
 
 UNDISTURBED = Undisturbed()
@@ -227,9 +232,12 @@ UNDISTURBED = Undisturbed()
 def sequence(seed: int) -> str:
     """One random sequence of faults; in words what happened."""
     rng = random.Random(seed)
-    kind, local, longer = rng.choice(list(KINDS)), rng.random() < 0.5, rng.random() < 0.3
-    whole, extended, operations = UNDISTURBED.of(kind, local)
-    told = [f"seed {seed}: {kind}, {'local' if local else 'object store'}{', extended' if longer else ''}"]
+    kind, local = rng.choice(list(KINDS)), rng.random() < 0.5
+    longer = rng.choice([*EXTENSIONS, "", ""])
+    if KINDS[kind].get("scheduler", {}).get("kind") == "pbt" and longer == "narrowed":
+        longer = "extended"  # a population keeps its space
+    expected, operations = UNDISTURBED.of(kind, local, longer)
+    told = [f"seed {seed}: {kind}, {'local' if local else 'object store'}{longer and f', {longer}'}"]
     lossy, begun, asked = False, False, False
     with tempfile.TemporaryDirectory() as temporary:
         place = Place(Path(temporary) / "0", local)
@@ -240,7 +248,7 @@ def sequence(seed: int) -> str:
             results: ResultSet | None = None
             try:
                 with watched(place):
-                    results = take_up(place, asked) if begun else begin(place, kind)
+                    results = take_up(place, longer if asked else "") if begun else begin(place, kind)
             except Killed:
                 told.append(f"killed at operation {place.kill_at}")
             except InputError as error:
@@ -263,7 +271,7 @@ def sequence(seed: int) -> str:
             if longer and not asked:
                 asked = True
                 continue
-            _compare(results, extended if longer else whole, lossy, place, "; ".join(told))
+            _compare(results, expected, lossy, place, "; ".join(told))
             return "; ".join(told)
     raise AssertionError(f"{'; '.join(told)}: it does not come to its end")
 

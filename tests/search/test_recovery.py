@@ -74,7 +74,7 @@ class Search:
     def new_state(self) -> SearchState:
         task = SearchProblem(SPACE, ("max",), TRIALS, EPOCHS, 3)
         objectives = (Objective(metric="score", mode="max"),)
-        return SearchState(build_searcher(self.search, task), self.scheduler.build(task), objectives, "epoch")
+        return SearchState(build_searcher(self.search, task), self.scheduler.build(task), SPACE, objectives, "epoch")
 
     def begin(self) -> Search:
         self.folder.create()

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     folder.create()
     task = SearchProblem(space({"x": {"uniform": [0, 1]}}), ("max",), 5, 9, 3)
     state = SearchState(
-        build_searcher(Random(), task), None, (Objective(metric="score", mode="max"),), "training_iteration"
+        build_searcher(Random(), task), None, task.space, (Objective(metric="score", mode="max"),), "training_iteration"
     )
     trials = [Trial(f"t{i}", i, {"x": i}, reports=[Report(f"t{i}", 1, 1.0, 1.0, {"score": 1})]) for i in range(1201)]
     write_snapshot(folder, Snapshot(7, 1.5, state, lambda: trials))

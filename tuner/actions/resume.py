@@ -112,7 +112,9 @@ def extend(
         trials: Number of configurations: a new total, or ``+20`` for 20 more.
         max_t: The scheduler's ``max_t``: a new value, or ``+20``.
         wall_clock: The limit on time: a new value in seconds or as ``2h``, or ``+1h``.
-        overrides: What replaces other keys, such as the trainable's own number of epochs: ``["params.epochs=50"]``.
+        overrides: What replaces other keys, such as the trainable's own number of epochs: ``["params.epochs=50"]``. If
+            they change ``search_space``, ``constraints`` or ``search``, a new searcher learns from the trials that lie
+            in the new space.
         storage: The folder or URI in which the name is looked up.
         address: Of a running Ray cluster; None: this machine.
         trust: Whether Python objects in the run folder are opened that another user or machine wrote.
@@ -293,13 +295,33 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
         raise InputError([experiment.problem(("search", "from_runs"), message)])
     plan = make_plan(experiment, run.cluster)
     params, _ = prepare(plan, known.folder, run.say)
-    known.spec = resolved_spec(plan, params)
+    known.spec = _changed_spec(known, plan, resolved_spec(plan, params))
     journal = JournalWriter(known.folder)
     change = {"spec": known.spec, "request": request, "reopened": list(trials)}
     journal.append("extended", **change)
     journal.close()
     run.stock.extended({"what": "extended", **change, "n": journal.number})
     return _continued(run, plan, params, anew=True)
+
+
+def _changed_spec(known: ResultSet, plan: Plan, changed: dict[str, Any]) -> dict[str, Any]:
+    """``changed``. Raises InputError if it changes the search, and that makes no sense."""
+    from tuner.search.recovery import search_of
+
+    if search_of(changed) == search_of(known.spec):
+        return changed
+    key = next(key for key in ("search_space", "constraints", "search") if changed.get(key) != known.spec.get(key))
+    problem = ""
+    if plan.spec.scheduler.changes_configurations and key != "search":
+        kind = plan.spec.scheduler.kind
+        problem = f"cannot change under scheduler {kind}, whose trials take over configurations: start a new search"
+    elif plan.trials <= len(known.trials):
+        problem = (
+            f"changes nothing, as all of the {counted(plan.trials, 'trial')} have started: add some (--trials +10)"
+        )
+    if problem:
+        raise InputError([plan.experiment.problem((key,), problem)])
+    return changed
 
 
 def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
@@ -309,7 +331,7 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
     from tuner.search.recovery import recover
 
     known = run.known
-    recovered = recover(run.stock, lambda: new_state(plan, read_stored(known.folder, plan)), anew)
+    recovered = recover(run.stock, lambda: new_state(plan, read_stored(known.folder, plan), run.stock.renewed), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal

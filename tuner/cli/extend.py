@@ -28,7 +28,7 @@ def command(
     trust: bool,
     as_json: bool,
 ) -> None:
-    """Make a finished or interrupted search longer: more trials, more epochs, more time.
+    """Make a finished or interrupted search longer: more trials, more epochs, more time, maybe in another space.
 
     \b
     Example:
@@ -39,6 +39,9 @@ def command(
     The searcher keeps all it has learned. Trials that were complete, or that the budget ended, continue from their
     checkpoints, if these were kept (checkpoints.keep_trials) and the scheduler lets them. A trainable that counts
     its own epochs needs more of them, too: --set params.epochs=50.
+
+    --set may change the search space or the searcher: then a new searcher learns from the trials that lie in the new
+    space, as with --trials +20 --set 'search_space.lr.loguniform=[1e-3, 1e-2]'.
     """
     from tuner.actions.resume import extend
     from tuner.cli.run import on_screen

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyarrow.fs import FileSystem
 from ray import tune
 
@@ -46,15 +47,20 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
     )
 
 
-def new_state(plan: Plan, earlier: Iterable[EarlierTrial]) -> SearchState:
-    """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing."""
+def new_state(plan: Plan, earlier: Iterable[EarlierTrial], renewed: int = 0) -> SearchState:
+    """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing.
+
+    ``renewed``: as of `StoredSearch`. A searcher in place of an earlier one must not draw what that drew.
+    """
     spec, task = plan.spec, plan.task
+    seed = int(np.random.SeedSequence([task.seed, renewed]).generate_state(1)[0]) if renewed else task.seed
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
     compared = replace(task, modes=task.modes[:1]) if have_weights(spec.objectives) else task
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, compared)
     state = SearchState(
-        build_searcher(spec.search, task),
+        build_searcher(spec.search, replace(task, seed=seed)),
         scheduler,
+        spec.search_space,
         spec.objectives,
         step_name,
         scalarised=plan.scalarised,

@@ -5,7 +5,6 @@ They are written into the new run folder, so that a resumed search knows the sam
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +19,9 @@ from tuner.runs.file_shapes import MAX_TABLE_BYTES, Number, Step, checked
 from tuner.runs.loading import find_run, load_latest
 from tuner.runs.results import ResultSet, write_json
 from tuner.search.state import Reading
-from tuner.spec.configuration import Configuration, flat
-from tuner.spec.document import dotted
+from tuner.spec.configuration import flat
 from tuner.spec.outcome_constraints import metrics_read
 from tuner.spec.quantities import counted
-from tuner.spec.space import Constant, Space, at
 from tuner.spec.values import brief, is_number, value_key
 from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.untrusted_json import parsed
@@ -76,7 +73,7 @@ def _of_run(results: ResultSet, plan: Plan) -> tuple[list[EarlierTrial], str]:
     for trial in results.trials:
         if len(trial.segments) > 1 or not (trial.reports or trial.status == "failed"):
             continue  # a schedule is no point, and a trial without a report tells nothing
-        configuration, problem = _projected(space, results.full_config(trial))
+        configuration, problem = space.project(results.full_config(trial))
         if problem:
             outside.append(problem)
             continue
@@ -90,23 +87,6 @@ def _of_run(results: ResultSet, plan: Plan) -> tuple[list[EarlierTrial], str]:
         note += f", and not from {len(outside)} outside of its space ({outside[0]})"
     changed = _changed(results.section("params"), plan.spec.params)
     return found, note + (f"; its params had {changed}" if changed else "")
-
-
-def _projected(space: Space, config: Configuration) -> tuple[Configuration, str]:
-    """The point of ``space`` that has the values of ``config``, and why there is none."""
-    for parameter in space.parameters:
-        if isinstance(parameter.domain, Constant):
-            with contextlib.suppress(KeyError):  # then it had the value that the trainable gives it
-                value = at(config, parameter.path)
-                if not parameter.domain.contains(value):
-                    return {}, f"{parameter.name}: {brief(value)} is outside {parameter.domain}"
-    try:
-        found = space.complete(config)
-    except KeyError as error:
-        return {}, f"{error.args[0]}: has no value there"
-    for path, problem in space.violations(found):
-        return {}, f"{dotted(path)}: {problem}" if path else problem
-    return found, ""
 
 
 def _readings(results: ResultSet, reports: Sequence[Mapping[str, Any]], plan: Plan) -> Iterator[Reading]:

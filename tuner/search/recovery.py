@@ -8,8 +8,10 @@ they have together as a new journal and its snapshot, before anything else happe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tuner.errors import InputError, TunerError
 from tuner.runs.encoding import opened
@@ -22,6 +24,7 @@ from tuner.search.emitted_events import one_by_one
 from tuner.search.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.search.state import SearchState
 from tuner.search.usage import UsageTracker, usage_of
+from tuner.spec.quantities import counted
 from tuner.storage.folder import RunFolder
 
 
@@ -49,6 +52,10 @@ class StoredSearch:
     """Of each trial that ended: the number of the event."""
     superseded: set[int] = field(default_factory=set)
     """Numbers of the events that ended trials which were reopened."""
+    renewed: int = 0
+    """The number of the latest event since which the searcher is another one, as its options or its space changed."""
+    _searched: str = ""
+    """As `search_of` of the latest experiment."""
 
     def extended(self, event: Event) -> None:
         """Takes account of an event that was appended to the journal after it was read."""
@@ -71,10 +78,13 @@ class StoredSearch:
                 self.results.provenance = usable(Provenance, event["provenance"])[0] | self.results.provenance
                 self.request, self.tail, self.elapsed = event.get("request", ""), [], 0.0
                 self.ends, self.superseded = {}, set()
+                self.renewed, self._searched = event.get("renewed", 0), search_of(event["spec"])
                 if self.snapshot and self.snapshot.number < event["n"]:
                     self.snapshot = None  # of the journal before this one
             case "extended":
                 self.request = event.get("request", "")
+                if self._searched != (searched := search_of(event["spec"])):
+                    self.renewed, self._searched = event["n"], searched
             case "left" if not event["interrupted"]:
                 self.request = ""
             case "ended" | "trial":
@@ -98,6 +108,11 @@ class RecoveredSearch:
 
 class ReplayDiverged(TunerError):
     """A searcher does not suggest again what the journal says it suggested."""
+
+
+def search_of(spec: Mapping[str, Any]) -> str:
+    """The keys of an experiment from which its searcher is made, as one text."""
+    return json.dumps([spec.get(key) for key in ("search_space", "constraints", "search")], default=str)
 
 
 def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
@@ -160,6 +175,8 @@ def _repair(stock: StoredSearch, reader: JournalReader) -> None:
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
     events.append({"what": "recovered", "elapsed": elapsed, "held": stock.usage.held})
     events += [stock.last] if stock.last["what"] == "left" else []  # the run had come to its end
+    if stock.renewed:  # the trials are not in the order in which they came and went
+        stock.renewed = events[0]["renewed"] = known + len(events)
     stock.snapshot, stock.tail, stock.superseded = None, [], set()
     stock.ends = {event["trial"]: n for n, event in enumerate(events, known + 1) if event["what"] == "trial"}
     stock.add_up({**event, "n": number} for number, event in enumerate(events, known + 1))
@@ -185,8 +202,10 @@ def recover(stock: StoredSearch, new_state: Callable[[], SearchState], anew: boo
 
     def played(adopt: bool) -> RecoveredSearch:
         state, events = new_state(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
-        elapsed = _replay(events, None, state, 0.0, adopt, stock.superseded)
+        elapsed = _replay(events, None, state, 0.0, adopt, stock.superseded, stock.renewed)
         _agree(results, state)
+        if stock.renewed and stock.renewed == stock.last.get("n"):
+            stock.notices.append(f"{results.folder.location}: {_what_it_knows(state, results)}")
         return RecoveredSearch(results, state, stock.usage, elapsed, stock.notices)
 
     try:
@@ -205,6 +224,15 @@ def _agree(results: ResultSet, state: SearchState) -> None:
         state.end(trial_id, known is not None and known.status == "failed")
     for trial_id in sorted(running.keys() - state.open):
         state.add(trial_id, running[trial_id].first_config)
+
+
+def _what_it_knows(state: SearchState, results: ResultSet) -> str:
+    """Of which trials a new searcher knows."""
+    count, outside = len(results.trials), len(state.outside)
+    told = f"the search was changed: {count - outside} of the {counted(count, 'trial')} so far lie in its space"
+    if outside:
+        told += f", and it learns nothing from the others ({next(iter(state.outside.values()))})"
+    return told
 
 
 def _extended(events: Iterable[Event]) -> bool:
@@ -227,11 +255,13 @@ def _replay(
     elapsed: float,
     adopt: bool = False,
     superseded: Collection[int] = (),
+    renewed: int = 0,
 ) -> float:
     """Applies ``events`` to ``history`` and ``state``, if they are given. Returns the second of the search then.
 
     ``adopt``: the searcher gets the configurations that ran, and is not asked again. ``superseded``: numbers of events
-    that ended a trial which was reopened: for the search it never ended. Raises ReplayDiverged.
+    that ended a trial which was reopened: for the search it never ended. ``renewed``: trials up to that event were
+    suggested by an earlier searcher. Raises ReplayDiverged.
     """
 
     def applied() -> Iterator[Event]:
@@ -243,7 +273,7 @@ def _replay(
     for event in one_by_one(applied()):
         elapsed = event.get("elapsed", elapsed)
         if state:
-            _tell(state, event, adopt, superseded)
+            _tell(state, event, adopt or event["n"] <= renewed, superseded)
     return elapsed
 
 
@@ -254,7 +284,7 @@ def _tell(state: SearchState, event: Event, adopt: bool, superseded: Collection[
         case "suggested":
             config = event["config"]
             if adopt:
-                state.searcher.register(trial_id, config)
+                state.adopt(trial_id, config)
             elif (suggested := state.suggest(trial_id)) != config:
                 raise ReplayDiverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
             state.add(trial_id, config)

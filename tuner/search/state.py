@@ -11,9 +11,17 @@ from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective, compared, have_weights
 from tuner.spec.outcome_constraints import OutcomeConstraint, metrics_read, ranked_values
+from tuner.spec.space import Space
 
 Reading = tuple[int, tuple[float, ...]]
 """(fidelity, values) of a report: those of the objectives, then those of the outcome constraints."""
+
+
+class _Nobody(Searcher):
+    """Learns nothing of a trial."""
+
+    def suggest(self, trial_id: str) -> Configuration | None:
+        return None
 
 
 @dataclass
@@ -27,6 +35,8 @@ class SearchState:
     searcher: Searcher
     scheduler: Scheduler | None
     """None where Ray's own scheduler decides."""
+    space: Space
+    """From which the searcher suggests."""
     objectives: tuple[Objective, ...]
     step_name: str
     """The reported number that counts a trial's progress."""
@@ -46,6 +56,8 @@ class SearchState:
     """Whether the searcher learns of these limits by itself, and so of values as they are."""
     more: bool = True
     """Whether new trials could come when the scheduler was asked last."""
+    outside: dict[str, str] = field(default_factory=dict)
+    """Of each trial that the searcher does not know: why it is outside of the space."""
 
     def fidelity(self, number: int, metrics: dict[str, Any]) -> int:
         """Of a trial's ``number``-th report, whose ``metrics`` are flat."""
@@ -66,6 +78,19 @@ class SearchState:
     def suggest(self, trial_id: str) -> Configuration | None:
         """The configuration of a new trial; None if the searcher has no more."""
         return self.searcher.suggest(trial_id)
+
+    def adopt(self, trial_id: str, configuration: Configuration) -> None:
+        """The configuration of a new trial is one that the searcher did not suggest, maybe of another space."""
+        inside = self.space.contains(configuration)
+        point, problem = (configuration, "") if inside else self.space.project(configuration)
+        if problem:
+            self.outside[trial_id] = problem
+        else:
+            self.searcher.register(trial_id, point)
+
+    def _searcher_of(self, trial_id: str) -> Searcher:
+        """Who learns of the trial."""
+        return _Nobody() if trial_id in self.outside else self.searcher
 
     def add(self, trial_id: str, configuration: Configuration) -> None:
         """A suggested trial is to run."""
@@ -91,9 +116,10 @@ class SearchState:
             return Decision.CONTINUE
         self._seen[trial_id] = number
         self._last[trial_id] = step, read = self._reading(number, metrics)
+        searcher = self._searcher_of(trial_id)
         if margins := self._margins(read):
-            self.searcher.on_margins(trial_id, margins)
-        self.searcher.on_report(trial_id, step, compared(self.objectives, self._searched(read)))
+            searcher.on_margins(trial_id, margins)
+        searcher.on_report(trial_id, step, compared(self.objectives, self._searched(read)))
         values = self._ranked(read)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
@@ -103,7 +129,7 @@ class SearchState:
                 decision = self.scheduler.report_all(trial_id, step, values)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
-            self.searcher.on_pause(trial_id, step, self._told(read))
+            searcher.on_pause(trial_id, step, self._told(read))
         if decision is Decision.STOP:
             self.stopping.add(trial_id)
         return decision
@@ -116,7 +142,7 @@ class SearchState:
         if action is not None:
             self.paused.discard(action.trial_id)
         if isinstance(action, Resume):
-            self.searcher.on_resume(action.trial_id)
+            self._searcher_of(action.trial_id).on_resume(action.trial_id)
         if isinstance(action, Stop):
             self.stopping.add(action.trial_id)
         return action
@@ -130,9 +156,9 @@ class SearchState:
             self.scheduler.remove(trial_id)
         last = self._last.pop(trial_id, None)
         if failed or last is None:
-            self.searcher.on_end(trial_id, 0, None)
+            self._searcher_of(trial_id).on_end(trial_id, 0, None)
         else:
-            self.searcher.on_end(trial_id, last[0], self._told(last[1]))
+            self._searcher_of(trial_id).on_end(trial_id, last[0], self._told(last[1]))
 
     def _ranked(self, read: tuple[float, ...]) -> tuple[float, ...]:
         """The objectives of a reading, worse than all others if it breaks a constraint."""

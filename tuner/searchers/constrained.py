@@ -50,6 +50,7 @@ class ConstrainedSearcher(Searcher):
         return self._register(name, self._repaired(forbidden))
 
     def register(self, trial_id: str, configuration: Configuration) -> None:
+        self._points = [point for point in self._points if point != configuration]
         self._inner.register(trial_id, configuration)
 
     def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Literal
 
 from pydantic import ConfigDict
 
-from tuner.searchers.base import Searcher, SearchSpec
+from tuner.searchers.base import PastTrial, Searcher, SearchSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 from tuner.spec.space import Space
+from tuner.spec.values import value_key
 
 
 class Grid(SearchSpec):
@@ -63,10 +65,18 @@ class Grid(SearchSpec):
 
 
 class GridSearcher(Searcher):
-    """Walks through the grid."""
+    """Walks through the grid, past what has run already."""
 
     def __init__(self, space: Space) -> None:
         self._walk = space.grid()
+        self._known: set[Hashable] = set()
+        """Configurations that were not suggested by it."""
 
     def suggest(self, trial_id: str) -> Configuration | None:
-        return next(self._walk, None)
+        return next((found for found in self._walk if value_key(found) not in self._known), None)
+
+    def register(self, trial_id: str, configuration: Configuration) -> None:
+        self._known.add(value_key(configuration))
+
+    def learn(self, trial: PastTrial) -> None:
+        """All of the grid is asked, whatever ran in another search."""

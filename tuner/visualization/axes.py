@@ -13,7 +13,7 @@ from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.document import Document
-from tuner.spec.space import Choice, Domain, Float, Integer, Space, at, read_space
+from tuner.spec.space import Choice, Computed, Domain, Float, Integer, Space, at, read_space
 from tuner.visualization.style import is_number, label
 
 _MANY = 30
@@ -69,7 +69,11 @@ def axes_of(results: ResultSet, trials: Sequence[Trial]) -> list[Axis]:
     """An axis for each parameter in which ``trials`` differ, in the order of the search space."""
     known: list[tuple[str, Domain | None, list[Any]]]
     if (space := _space(results)) is not None:
-        known = [(p.name, p.domain, [_lookup(trial, p.path) for trial in trials]) for p in space.free]
+        known = [
+            (p.name, p.domain if p.free else None, [_lookup(trial, p.path) for trial in trials])
+            for p in space.parameters
+            if not isinstance(p.domain, Computed)
+        ]
     else:  # from Python, or damaged: the values tell what they can
         flats = [dict(flat(trial.config)) for trial in trials]
         names = dict.fromkeys(name for values in flats for name in values)

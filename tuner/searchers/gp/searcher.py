@@ -83,6 +83,8 @@ class GpSearcher(Searcher):
             grid = [np.array(self._space.to_unit(configuration)) for configuration in task.space.grid()]
             self._left = {point.tobytes(): point for point in grid}
         self._points: dict[str, Array] = {}
+        self._asked: set[bytes] = set()
+        """The points of all trials of this search."""
         self._values: dict[str, Array] = {}
         """Of each trial with a report: its value at each level, to be made large; NaN above the one it has reached."""
         self._view: dict[str, bool] = {}
@@ -120,6 +122,7 @@ class GpSearcher(Searcher):
     def register(self, trial_id: str, configuration: Configuration) -> None:
         self._points[trial_id] = point = np.array(self._space.to_unit(configuration))
         self._waiting.add(trial_id)
+        self._asked.add(point.tobytes())
         if self._left is not None:
             self._left.pop(point.tobytes(), None)
 
@@ -159,6 +162,7 @@ class GpSearcher(Searcher):
         """The configuration may be asked again: the best trial is one of this run."""
         left = dict(self._left or {})
         super().learn(trial)
+        self._asked.clear()
         if self._left is not None:
             self._left = left
 
@@ -167,7 +171,7 @@ class GpSearcher(Searcher):
         return self._sign * min(max(value, -_LARGEST), _LARGEST)
 
     def _modelled(self) -> Configuration | None:
-        """The configuration with the largest expected improvement that is found; None if the constraints allow none."""
+        """The new configuration with the largest expected improvement that is found; None if none is allowed."""
         known = self._known()
         features = self._encoding.features(known.points)
         parameter = self._encoding.parameter
@@ -205,7 +209,12 @@ class GpSearcher(Searcher):
             return self._space.from_unit(left[int(gain(left).argmax())])
         centres = known.points[np.lexsort((-fit, ~known.feasible))[:_CENTRES]]
         found = map(self._space.from_unit, self._candidates(gain, centres))
-        return next(filter(self._space.allows, found), None)
+        return next(filter(self._is_new, found), None)
+
+    def _is_new(self, configuration: Configuration) -> bool:
+        """Whether it may be asked, and was not."""
+        asked = np.array(self._space.to_unit(configuration)).tobytes() in self._asked
+        return not asked and self._space.allows(configuration)
 
     def _known(self) -> _Known:
         """The trials for the process: of many the half with the best expected values, and others at random."""

@@ -88,6 +88,25 @@ class Space:
         """
         return self.build(lambda parameter: at(point, parameter.path))
 
+    def project(self, configuration: Mapping[str, Any]) -> tuple[Configuration, str]:
+        """The point of this space that has the values of ``configuration``, and why there is none.
+
+        ``configuration`` may hold more than this space knows, and may lack a constant: then it had the value that the
+        trainable gives it.
+        """
+        for parameter in self.parameters:
+            if isinstance(parameter.domain, Constant):
+                value = _at(configuration, parameter.path)
+                if value is not _ABSENT and not parameter.domain.contains(value):
+                    return {}, f"{parameter.name}: {brief(value)} is outside {parameter.domain}"
+        try:
+            found = self.complete(configuration)
+        except KeyError as error:
+            return {}, f"{error.args[0]}: has no value there"
+        for path, problem in self.violations(found):
+            return {}, f"{'.'.join(path)}: {problem}" if path else problem
+        return found, ""
+
     @cached_property
     def free(self) -> tuple[Parameter, ...]:
         """The parameters that are chosen, in file order."""
