@@ -47,11 +47,31 @@ def search(framework: Framework, folder: Path, space: dict[str, Any], name: str 
     )
 
 
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Tracking by a server of the test's own that also registers the best model."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return {"mlflow": {"uri": uri, "register": "winner"}}
+
+
+def check_registered(results: ResultSet, uri: str) -> None:
+    """The registry has the model of the best trial, which the framework's own flavor loads."""
+    from mlflow import MlflowClient, models
+
+    (version,) = MlflowClient(uri).search_model_versions("name='winner'")
+    assert results.best is not None
+    assert version.tags["trial"] == results.best.id
+    (flavor,) = set(models.get_model_info("models:/winner/1").flavors) - {"python_function"}
+    loaded = importlib.import_module(f"mlflow.{flavor}").load_model("models:/winner/1")
+    assert type(loaded) is type(best_model(results)[1])
+
+
 def reported(trial: Trial) -> list[dict[str, Any]]:
     return [timeless(report.metrics) for report in trial.reports]
 
 
-@marked([f for f in FRAMEWORKS if f.saves_always])
+@marked([f for f in FRAMEWORKS if f.saves_always and f.name != "trl"])  # its trainer is that of transformers
 def test_a_killed_trial_continues_to_the_bit(framework: Framework, tmp_path: Path) -> None:
     results = search(framework, tmp_path, {"killed": {"grid_search": [False, True]}})
     whole, killed = results.trials
@@ -62,13 +82,16 @@ def test_a_killed_trial_continues_to_the_bit(framework: Framework, tmp_path: Pat
 
 
 @marked([f for f in FRAMEWORKS if f.saves_always])
-def test_paused_trials_continue_and_the_best_is_restored_and_replayed(framework: Framework, tmp_path: Path) -> None:
+def test_paused_trials_continue_and_the_best_is_restored_replayed_and_registered(
+    framework: Framework, tmp_path: Path, registry: dict[str, Any]
+) -> None:
     """In one process after the other: a trial that is paused, or stopped, leaves nothing that disturbs a later one."""
     results = search(
         framework,
         tmp_path,
         {"lr": {"grid_search": [0.001, 0.01, 0.05, 0.2]}},
         scheduler={"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
+        tracking=registry,
     )
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}
     for trial in results.trials:
@@ -82,6 +105,7 @@ def test_paused_trials_continue_and_the_best_is_restored_and_replayed(framework:
     outcome = replay(results, results.best)
     assert (outcome.ending, outcome.failure) == ("", "")
     assert [d for d in outcome.differences if not d.metric.endswith(OF_THE_PROCESS)] == []
+    check_registered(results, registry["mlflow"]["uri"])
 
 
 @marked([f for f in FRAMEWORKS if f.precisions])
@@ -115,39 +139,25 @@ def test_two_processes_train_one_model_and_continue_to_the_bit(framework: Framew
 
 
 @marked([f for f in FRAMEWORKS if not f.saves_always])
-def test_folds_are_a_fidelity_and_only_whole_trials_can_be_the_best(framework: Framework, tmp_path: Path) -> None:
+def test_folds_are_a_fidelity_and_only_whole_trials_can_be_the_best(
+    framework: Framework, tmp_path: Path, registry: dict[str, Any]
+) -> None:
     results = search(
         framework,
         tmp_path,
         {"lr": {"grid_search": [0.01, 0.02, 0.05, 0.09]}},
         scheduler={"kind": "asha", "time_attr": "fold", "max_t": 4, "reduction_factor": 2},
+        tracking=registry,
     )
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}
     assert results.best is not None
     assert results.best.best is not None
     assert results.best.best.metrics["fold"] == 4
     assert list(tuner.restore_best(results, test=True).test or ()) == [framework.score]
+    check_registered(results, registry["mlflow"]["uri"])
 
 
 @marked([f for f in FRAMEWORKS if not f.trains_in_groups and f.name != "trl"])
 def test_a_framework_of_one_process_is_refused_in_several(framework: Framework, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="2 processes called the trainable, and it trained in each alone"):
         search(framework, tmp_path, {"lr": {"grid_search": [0.05]}}, resources={"workers": 2})
-
-
-@marked(FRAMEWORKS)
-def test_the_best_model_is_registered_with_mlflow(
-    framework: Framework, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mlflow import MlflowClient, models
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    tracking = {"mlflow": {"uri": uri, "register": "winner"}}
-    results = search(framework, tmp_path, {"lr": {"grid_search": [0.05]}}, params={"epochs": 2}, tracking=tracking)
-    (version,) = MlflowClient(uri).search_model_versions("name='winner'")
-    assert results.best is not None
-    assert version.tags["trial"] == results.best.id
-    (flavor,) = set(models.get_model_info("models:/winner/1").flavors) - {"python_function"}
-    loaded = importlib.import_module(f"mlflow.{flavor}").load_model("models:/winner/1")
-    assert type(loaded) is type(best_model(results)[1])
