@@ -156,7 +156,7 @@ def _options(spec: Any) -> str:
 
 def _space_lines(space: Space) -> Iterator[str]:
     for parameter in space.parameters:
-        belief = f", {parameter.prior}" if parameter.prior else ""
-        yield shortened(f"{parameter.name}: {parameter.domain}{belief}{parameter.condition()}", _LONGEST)
+        known = "".join(f", {given}" for given in (parameter.default, parameter.prior) if given)
+        yield shortened(f"{parameter.name}: {parameter.domain}{known}{parameter.condition()}", _LONGEST)
     for constraint in space.constraints:
         yield f"only where {constraint}"

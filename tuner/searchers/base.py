@@ -158,8 +158,8 @@ class SearchSpec(AlgorithmSpec):
     """Same seed, same sequence of configurations (with one trial at a time); drawn and recorded when absent."""
 
     points_to_evaluate: Annotated[tuple[Configuration, ...], Field(strict=False)] = ()
-    """Known good configurations, which run first, in this order; constants may be left out. If there are priors, their
-    mode follows; parameters without a prior are drawn at random."""
+    """Known good configurations, which run first, in this order; constants may be left out. Then come the defaults of
+    the search space, and the mode of its priors; parameters that have neither are drawn at random."""
 
     from_runs: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Earlier runs, folders or URIs, whose trials the model learns from before the first suggestion. Their search

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from tuner.searchers.complete_trials import CompleteTrials
@@ -16,23 +18,32 @@ _TRIES = 1000
 """Draws in search of a point with the believed values that the constraints allow."""
 
 
-def believed_point(task: SearchProblem) -> Configuration | None:
-    """The mode of the priors, with the other parameters drawn at random so that the constraints hold.
+def believed_points(task: SearchProblem) -> Iterator[Configuration]:
+    """The defaults, and the mode of the priors; the other parameters are drawn so that the constraints hold.
 
-    None if there is no prior, where no draw satisfies the constraints, and where ``grid_search`` parameters are to
-    be gone through in turn."""
+    In the first point priors stand in for missing defaults, and in the second one defaults for missing priors. There
+    is none where no draw satisfies the constraints, and where ``grid_search`` parameters are to be gone through in
+    turn.
+    """
     from numpy.random import default_rng
 
     parameters = task.space.parameters
-    if not any(p.prior for p in parameters) or any(isinstance(p.domain, GridSearch) for p in parameters):
-        return None
+    if any(isinstance(p.domain, GridSearch) for p in parameters):
+        return
     rng = default_rng([task.seed, _SALT, 1])
 
-    def choose(parameter: Parameter) -> Any:
-        return parameter.prior.mode(parameter.domain) if parameter.prior else parameter.domain.sample(rng)
+    def default(parameter: Parameter) -> Any:
+        return parameter.default.value if parameter.default else believed(parameter)
 
-    points = (task.space.build(choose) for _ in range(_TRIES))
-    return next((point for point in points if task.space.allows(point)), None)
+    def believed(parameter: Parameter) -> Any:
+        if parameter.prior:
+            return parameter.prior.mode(parameter.domain)
+        return parameter.default.value if parameter.default else parameter.domain.sample(rng)
+
+    given = {default: any(p.default for p in parameters), believed: any(p.prior for p in parameters)}
+    for choose in (choose for choose, is_given in given.items() if is_given):
+        points = (task.space.build(choose) for _ in range(_TRIES))
+        yield from itertools.islice(filter(task.space.allows, points), 1)
 
 
 class PriorDraws:

@@ -167,7 +167,7 @@ ERRORS = {
     "a: {unifrom: [0, 1], prior: 0.5}": "s.yaml:1:5: a.unifrom: unknown domain; ",
     "a: {uniform: [1, 0], prior: 0.5}": "a.uniform[1]: the range is empty",
     "a: {uniform: [0, 1], priro: 0.5}": "a.priro: stands beside the domain uniform: a domain allows only 'when', "
-    "'prior', 'confidence' beside it",
+    "'prior', 'confidence', 'default' beside it",
 }
 
 

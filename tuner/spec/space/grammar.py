@@ -32,7 +32,13 @@ RESERVED = "when"
 """The key of a condition, which therefore names no parameter."""
 
 BELIEF = ("prior", "confidence")
-"""The keys of a prior beside a domain; in a group they name parameters, but no constants (which may be forgotten
+"""The keys of a prior beside a domain."""
+
+DEFAULT = "default"
+"""The key of the value that a parameter has where it is not searched."""
+
+ATTRIBUTES = (*BELIEF, DEFAULT)
+"""The keys beside a domain but `RESERVED`; in a group they name parameters, but no constants (which may be forgotten
 domains)."""
 
 _BOUNDS = ("lower", "upper")
@@ -120,9 +126,10 @@ def _domain_schema(name: str, form: Form) -> dict[str, Any]:
         "additionalProperties": False,
     }
     properties: dict[str, Any] = {name: {"anyOf": [positional, by_name]}, "when": {"$ref": "#/$defs/when"}}
+    of_domain = {} if form.of == "list" else {"type": "number"}
+    properties[DEFAULT] = {"description": "The value without a search: it runs first", **of_domain}
     if name != "grid_search":
-        believed = {} if form.of == "list" else {"type": "number"}
-        properties["prior"] = {"description": "The value that you expect to be the best", **believed}
+        properties["prior"] = {"description": "The value that you expect to be the best", **of_domain}
         properties["confidence"] = {"enum": list(get_args(Confidence))}
     return {
         "type": "object",

@@ -91,18 +91,25 @@ class Space:
     def project(self, configuration: Mapping[str, Any]) -> tuple[Configuration, str]:
         """The point of this space that has the values of ``configuration``, and why there is none.
 
-        ``configuration`` may hold more than this space knows, and may lack a constant: then it had the value that the
-        trainable gives it.
+        ``configuration`` may hold more than this space knows. It may lack a constant, which then had the value that the
+        trainable gives it, and a parameter with a default.
         """
         for parameter in self.parameters:
             if isinstance(parameter.domain, Constant):
                 value = _at(configuration, parameter.path)
                 if value is not _ABSENT and not parameter.domain.contains(value):
                     return {}, f"{parameter.name}: {brief(value)} is outside {parameter.domain}"
+
+        def value_of(parameter: Parameter) -> Any:
+            value = _at(configuration, parameter.path)
+            if value is _ABSENT and parameter.default:
+                return parameter.default.value
+            return at(configuration, parameter.path)
+
         try:
-            found = self.complete(configuration)
+            found = self.build(value_of)
         except KeyError as error:
-            return {}, f"{error.args[0]}: has no value there"
+            return {}, f"{error.args[0]}: has no value there, and no default here"
         for path, problem in self.violations(found):
             return {}, f"{'.'.join(path)}: {problem}" if path else problem
         return found, ""

@@ -44,6 +44,16 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Default:
+    """``default: 1e-3``: the value of a parameter where it is not searched."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return f"default {brief(self.value)}"
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One leaf of the configuration; ``when`` holds the conditions of the groups around it too, outermost first."""
 
@@ -51,6 +61,7 @@ class Parameter:
     domain: Domain
     when: tuple[Condition, ...] = ()
     prior: Prior | None = None
+    default: Default | None = None
 
     @property
     def name(self) -> str:

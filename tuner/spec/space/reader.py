@@ -11,9 +11,9 @@ from tuner.errors import Problem, did_you_mean
 from tuner.spec import document as yaml_document
 from tuner.spec.document import Document, describe_type, dotted
 from tuner.spec.space.domains import Choice, Constant, Domain, GridSearch
-from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, Form, key_problem
+from tuner.spec.space.grammar import ATTRIBUTES, BELIEF, DEFAULT, FORMS, RESERVED, Form, key_problem
 from tuner.spec.space.model import MAX_PARAMETERS, Space
-from tuner.spec.space.parameter import Condition, Parameter, Path
+from tuner.spec.space.parameter import Condition, Default, Parameter, Path
 from tuner.spec.space.prior import Confidence, Prior
 from tuner.spec.space.ranges import Integer
 from tuner.spec.space.writer import holds_domain
@@ -63,6 +63,7 @@ class _Draft:
     """None if it is wrong."""
     whens: tuple[_When, ...]
     prior: Prior | None = None
+    default: Default | None = None
 
 
 @dataclass
@@ -84,7 +85,7 @@ class _Reader:
                 continue
             if wrong := key_problem(key):
                 self.problem(here, wrong)
-            elif key in BELIEF and scope and _is_constant(child):
+            elif key in ATTRIBUTES and scope and _is_constant(child):
                 self.problem(here, f"{key!r} belongs beside a domain, and this is a group; a constant goes into params")
             else:
                 self.parameter(child, here, (*scope, key), whens)
@@ -99,11 +100,15 @@ class _Reader:
         if RESERVED in value:
             whens = (*whens, _When(value[RESERVED], (*path, RESERVED), name, len(self.drafts)))
         domains = [key for key in value if key in FORMS]
-        beside = (RESERVED, *(key for key in BELIEF if domains or _is_constant(value.get(key))))
+        beside = (RESERVED, *(key for key in ATTRIBUTES if domains or _is_constant(value.get(key))))
         keys = [key for key in value if key not in beside]
         if domains or not keys:
             domain = self.domain(value, path, domains, keys)
-            self.drafts[name] = _Draft(domain, whens, self.prior(value, path, domain) if domain else None)
+            self.drafts[name] = _Draft(domain, whens)
+            if domain:
+                self.drafts[name] = _Draft(
+                    domain, whens, self.prior(value, path, domain), self.default(value, path, domain)
+                )
         elif (near := _misspelt(keys, value)) is not None:
             allowed = f"allowed: {', '.join(FORMS)}; did you mean {near!r}?"
             self.problem((*path, keys[0]), f"unknown domain; {allowed}")
@@ -119,7 +124,7 @@ class _Reader:
         elif len(keys) > 1:
             for key in keys:
                 if key not in domains:
-                    allowed = f"a domain allows only {', '.join(map(repr, (RESERVED, *BELIEF)))} beside it"
+                    allowed = f"a domain allows only {', '.join(map(repr, (RESERVED, *ATTRIBUTES)))} beside it"
                     self.problem((*path, key), f"stands beside the domain {domains[0]}: {allowed}")
         else:
             return self.written(domains[0], value[domains[0]], (*path, domains[0]))
@@ -139,16 +144,30 @@ class _Reader:
             if key_confidence in value:
                 self.problem((*path, key_confidence), "needs a prior beside it: the value that it is about")
             return None
-        believed = value[key_value]
         if isinstance(domain, GridSearch):
             self.problem(place, "grid_search goes through all its values, whatever is believed of them: use choice")
-        elif not isinstance(domain, Choice) and (wrong := _number_problem(believed, "number")):
-            self.problem(place, wrong)
-        elif isinstance(domain, Integer) and believed == int(believed):
-            believed = int(believed)
-        if len(self.problems) == before and not domain.contains(believed):
-            self.problem(place, f"{brief(believed)} is outside {domain}: choose a value in it, or widen it")
+        elif len(self.problems) == before:
+            believed = self.value_in(domain, value[key_value], place)
         return Prior(believed, confidence) if len(self.problems) == before else None
+
+    def default(self, value: dict[str, Any], path: yaml_document.Path, domain: Domain) -> Default | None:
+        """The default of a parameter; None if there is none, or if it is wrong, after reporting that."""
+        if DEFAULT not in value:
+            return None
+        before = len(self.problems)
+        found = Default(self.value_in(domain, value[DEFAULT], (*path, DEFAULT)))
+        return found if len(self.problems) == before else None
+
+    def value_in(self, domain: Domain, value: Any, place: yaml_document.Path) -> Any:
+        """``value`` as ``domain`` has it, after reporting what is wrong with it."""
+        if not isinstance(domain, (Choice, GridSearch)) and (wrong := _number_problem(value, "number")):
+            self.problem(place, wrong)
+            return value
+        if isinstance(domain, Integer) and value == int(value):
+            value = int(value)
+        if not domain.contains(value):
+            self.problem(place, f"{brief(value)} is outside {domain}: choose a value in it, or widen it")
+        return value
 
     def written(self, name: str, value: Any, path: yaml_document.Path) -> Domain | None:
         """The domain ``name`` with the arguments ``value``, or None after reporting what is wrong with them."""
@@ -227,7 +246,7 @@ class _Reader:
                     resolved[when.place] = tuple(self.conditions(when, order))
             conditions = tuple(condition for when in draft.whens for condition in resolved[when.place])
             if draft.domain is not None:
-                parameters.append(Parameter(name, draft.domain, conditions, draft.prior))
+                parameters.append(Parameter(name, draft.domain, conditions, draft.prior, draft.default))
         return tuple(parameters)
 
     def conditions(self, when: _When, order: dict[Path, int]) -> Iterator[Condition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.spec.space.domains import Choice, Computed, Constant
-from tuner.spec.space.grammar import BELIEF, FORMS, RESERVED, key_problem
+from tuner.spec.space.grammar import ATTRIBUTES, BELIEF, DEFAULT, FORMS, RESERVED, key_problem
 from tuner.spec.space.model import Space
 from tuner.spec.space.parameter import Condition, Parameter, Path
 from tuner.spec.values import value_key
@@ -34,7 +34,7 @@ def python_only(space: Space) -> list[tuple[Path, str]]:
             found.append((parameter.path, "chooses among Python objects"))
         elif isinstance(domain, Choice) and len({value_key(v) for v in domain.categories}) < len(domain.categories):
             found.append((parameter.path, "repeats a value"))
-        constant_belief = isinstance(domain, Constant) and len(parameter.path) > 1 and parameter.path[-1] in BELIEF
+        constant_belief = isinstance(domain, Constant) and len(parameter.path) > 1 and parameter.path[-1] in ATTRIBUTES
         if constant_belief or any(key in FORMS or key_problem(key) for key in parameter.path):
             found.append((parameter.path, "has a name that YAML does not allow"))
     return found
@@ -73,6 +73,8 @@ def _mapping(space: Space, scope: Path, parameters: tuple[Parameter, ...], told:
         content = inside[0].domain.to_yaml() if leaf else _mapping(space, path, inside, shared)
         if leaf and (prior := inside[0].prior):
             content = {**content, **dict(zip(BELIEF, (prior.value, prior.confidence), strict=True))}
+        if leaf and (default := inside[0].default):
+            content = {**content, DEFAULT: default.value}
         if when:
             content = {**content, RESERVED: when} if leaf else {RESERVED: when, **content}
         mapping[key] = content
