@@ -94,7 +94,8 @@ def test_what_is_not_searched(name: str, default: Any, use: str) -> None:
 
 def test_choices_come_before_the_name() -> None:
     assert proposed("hidden", 64, choices=(64, 128)).domain == {"choice": [64, 128]}
-    assert proposed("optimizer", "sgd", choices=("sgd", "adam")).written == "{choice: [sgd, adam]}"
+    assert proposed("optimizer", "sgd", choices=("sgd", "adam")).written == "{choice: [sgd, adam], default: sgd}"
+    assert proposed("optimizer", "lion", choices=("sgd", "adam")).written == "{choice: [sgd, adam]}"
     assert proposed("optimizer", "sgd", choices=("sgd",)).use == "left"
     assert proposed("device", "cpu", choices=("cpu", "cuda")).use == "left"
 

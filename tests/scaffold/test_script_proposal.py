@@ -123,6 +123,10 @@ def test_a_script_with_argparse(user_folder: Path) -> None:
     plan = validate("search.yaml")
     assert plan.spec.params == {"epochs": 9, "data": "mnist"}
     assert str(plan.spec.objective) == "min val_loss"
+    first = {p.name: p.default and p.default.value for p in plan.spec.search_space.parameters}
+    assert first == {
+        "learning_rate": 0.1, "model_width": 32, "optimizer": "sgd", "augment": True, "SMOOTHING": 0.1
+    }  # fmt: skip
     assert plan.spec.scheduler.kind == "asha"
     reports, failure = run_trial(
         user_folder, "train.py", {"learning_rate": 0.5, "SMOOTHING": 0.2, "model_width": 8}, ("val_loss",),

@@ -157,8 +157,8 @@ def _described(proposal: ScriptProposal) -> list[str]:
 def _as_json(proposal: ScriptProposal) -> dict[str, Any]:
     metric, mode = proposal.reported.objective
     return {
-        "search_space": {one.name: one.domain for one in proposal.of("search")},
-        "unsure": {one.name: one.domain for one in proposal.of("unsure")},
+        "search_space": {one.name: one.entry for one in proposal.of("search")},
+        "unsure": {one.name: one.entry for one in proposal.of("unsure")},
         "fixed": [one.name for one in proposal.of("fixed")],
         "left": [one.name for one in proposal.of("left")],
         "objective": {"metric": metric, "mode": mode} if metric and mode else None,

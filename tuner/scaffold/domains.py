@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuner.scaffold.hyperparameters import UNKNOWN, Hyperparameter
-from tuner.spec.values import to_inline_yaml
+from tuner.spec.space.grammar import DEFAULT, FORMS
+from tuner.spec.values import is_number, to_inline_yaml
 
 Use = Literal["search", "unsure", "fixed", "left"]
 """``unsure``: a domain that stands in a comment; ``fixed``: in ``params``; ``left``: the script's own default holds."""
@@ -31,9 +32,21 @@ class Proposal:
         return self.hyperparameter.name
 
     @property
+    def entry(self) -> dict[str, Any]:
+        """The domain with the script's own value as its default, if that lies in it."""
+        if self.domain is None:
+            return {}
+        ((form, arguments),) = self.domain.items()
+        default = self.hyperparameter.default
+        if default is UNKNOWN or (FORMS[form].of != "list" and not is_number(default)):
+            return self.domain
+        domain = FORMS[form].make(tuple(arguments)) if FORMS[form].of == "list" else FORMS[form].make(*arguments)
+        return {**self.domain, DEFAULT: default} if domain.contains(default) else self.domain
+
+    @property
     def written(self) -> str:
-        """The domain as an experiment file has it, on one line."""
-        return "" if self.domain is None else to_inline_yaml(self.domain)
+        """`entry` as an experiment file has it, on one line."""
+        return to_inline_yaml(self.entry) if self.entry else ""
 
 
 _WORD = r"(?:^|_)(?:{})(?:_|$)"
