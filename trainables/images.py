@@ -195,13 +195,21 @@ def prepare(config: Config) -> dict[str, object]:
 
 
 def check(config: Config) -> None:
-    """Raises one `ValueError` that names every impossible value; the kit checks the rest."""
+    """Raises one `ValueError` that names every impossible value; the kit checks names, and what the device can do."""
     rules = {
         "epochs": (config.epochs >= 1, "at least 1"),
         "side": (config.side >= 16, "at least 16 pixels"),
         "per_class": (config.per_class is None or config.per_class >= 1, "at least 1, or None"),
+        "batch_size": (config.batch_size >= 1, "at least 1"),
+        "micro_batch": (config.micro_batch is None or config.micro_batch >= 1, "at least 1, or None"),
         "lr": (0 < config.lr < math.inf, "above 0"),
-        "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
+        "layer_decay": (0 < config.layer_decay <= 1, "above 0, and at most 1"),
+        "warmup": (0 <= config.warmup < 1, "in [0, 1)"),
+        "max_norm": (config.max_norm is None or config.max_norm > 0, "above 0, or None"),
+        **{name: (0 <= getattr(config, name) < math.inf, "0 or more") for name in ("weight_decay", "l1", "l2")},
+        "mix_alpha": (0 < config.mix_alpha < math.inf, "above 0"),
+        "ema": (config.ema is None or 0 <= config.ema < 1, "in [0, 1), or None"),
+        "patience": (config.patience is None or config.patience >= 1, "at least 1, or None"),
         "label_smoothing": (0 <= config.label_smoothing < 1, "in [0, 1)"),
         "thaw_epoch": (config.thaw_epoch is None or config.thaw_epoch >= 2, "at least 2, or None"),
         "workers": (

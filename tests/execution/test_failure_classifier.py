@@ -25,6 +25,7 @@ from tuner.execution.failure_classifier import (
     BadReport,
     DamagedCheckpoint,
     NotFinite,
+    ProcessGroupNotFormed,
     ProcessLost,
     Unreachable,
     classify,
@@ -38,6 +39,7 @@ from tuner.execution.retry_policy import (
     RetryDecision,
     back_off,
     decide_retry,
+    is_hopeless,
     with_micro_batch,
 )
 from tuner.experiment.failures import Failures
@@ -58,6 +60,7 @@ from tuner.spec.objective import Objective
 from tuner.spec.problem import SearchProblem
 from tuner.storage.folder import RunFolder
 from tuner.trainable.trainable import load_trainable
+from tuner.training.reporting import NotOneGroup
 
 # ------------------------------------------------------------------------------- what it died of
 
@@ -280,6 +283,7 @@ def test_the_reduced_micro_batch_is_not_part_of_the_configuration() -> None:
     ("stop_after", "failed", "ended", "reason"),
     [
         (None, 99, 99, ""),
+        ("auto", 99, 99, ""),
         (3, 2, 50, ""),
         (3, 3, 3, "failures.stop_after 3 is reached: 3 trials failed"),
         ("50%", 9, 9, ""),  # too few to say
@@ -308,6 +312,51 @@ def test_a_trial_that_is_reopened_has_neither_failed_nor_ended(reopened: dict[st
         assert (usage.failed, usage.ended) == (int(status == "failed"), 1)
         usage.apply(reopened)
         assert (usage.failed, usage.ended) == (0, 0)
+
+
+def failed(number: int, *failures: Failure, reports: int = 0) -> Trial:
+    made = [Report(f"t{number}", k + 1, 1.0, 1.0, {"score": 1.0}) for k in range(reports)]
+    return Trial(f"t{number}", number, {}, failures=list(failures), reports=made)
+
+
+def broken(number: int, **fields: Any) -> Failure:
+    return Failure(**({"kind": "exception", "message": f"ValueError: lr {number / 7}", "final": True} | fields))
+
+
+HOPELESS: list[tuple[str, list[Trial], int, bool]] = [
+    ("four fail alike", [failed(k, broken(k)) for k in range(4)], 2, True),
+    ("three", [failed(k, broken(k)) for k in range(3)], 1, False),
+    ("a fifth waits", [*(failed(k, broken(k)) for k in range(4)), failed(4)], 2, True),
+    ("one of as many as run at once still runs", [*(failed(k, broken(k)) for k in range(4)), failed(4)], 8, False),
+    ("the second is tried again", [failed(k, broken(k, final=k != 1)) for k in range(4)], 2, False),
+    ("one reported", [*(failed(k, broken(k)) for k in range(4)), failed(4, reports=1)], 2, False),
+    ("one failed otherwise", [failed(k, broken(k, message=f"KeyError: {'ab'[k == 2]}")) for k in range(4)], 2, False),
+    ("a file is missing", [failed(k, broken(k, kind="data", message="no file")) for k in range(4)], 2, True),
+    ("memory", [failed(k, broken(k, kind="GPU memory")) for k in range(4)], 2, False),
+    (
+        "it failed later, too",
+        [failed(k, broken(k, message="other", final=False), broken(k)) for k in range(4)],
+        2,
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("trials", "slots", "ends"), [case[1:] for case in HOPELESS], ids=[c[0] for c in HOPELESS])
+def test_first_trials_that_fail_alike_end_the_search(trials: list[Trial], slots: int, ends: bool) -> None:
+    assert is_hopeless(trials[3 if len(trials) > 3 else -1].failures[-1], trials, slots) is ends
+
+
+def test_processes_that_train_alone_are_a_matter_of_the_search() -> None:
+    error = user_error(NotOneGroup("resources.workers: 2, but XGBoost trains this model in 1"))
+    assert isinstance(error, ProcessGroupNotFormed)
+    assert decide_retry(Failures(), classify(error), [], None).action == "fail"
+
+
+def test_an_exception_that_another_trial_had_is_not_tried_again() -> None:
+    assert decide_retry(Failures(), broken(1), [], None, common=True).action == "fail"
+    assert decide_retry(Failures(), broken(1), [], None).action == "retry"
+    assert decide_retry(Failures(), broken(1, kind="data"), [], None, common=True).action == "retry"
 
 
 @pytest.mark.parametrize("value", [0, -1, "0.5", "101%", "50 %", "%", True, 2.5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,3 +34,18 @@ def test_an_example_trains(name: str, user_folder: Path) -> None:
     reports, error = run_trial(user_folder, f"{name}.py:train", config, (metric,), params=dict(plan.spec.params))
     assert error == ""
     assert len(reports) >= 4
+
+
+def test_the_loss_of_a_batch_is_the_sum_of_its_parts(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    import torch
+
+    write_files(PAGE, user_folder)
+    monkeypatch.syspath_prepend(str(user_folder))
+    loss = importlib.import_module("transformers_tokens").loss
+    draws = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(12, 2, generator=draws), torch.randint(0, 2, (12,), generator=draws)
+    whole = loss(SimpleNamespace(logits=logits), labels)
+    parts = zip(logits.split(3), labels.split(3), strict=True)
+    assert sum(loss(SimpleNamespace(logits=x), y, num_items_in_batch=12) for x, y in parts) == pytest.approx(whole)

@@ -246,6 +246,18 @@ def test_each_configuration_of_a_small_space_is_asked_once() -> None:
     assert searcher.suggest("more") is None
 
 
+def test_no_configuration_runs_twice_also_if_the_best_is_at_an_end() -> None:
+    over = space("x: {loguniform: [1e-4, 1e-1]}")
+    searcher, asked = build(over, n_initial_points=3), []
+    for k in range(15):
+        configuration = searcher.suggest(f"t{k}")
+        assert configuration is not None
+        asked.append(configuration["x"])
+        searcher.on_end(f"t{k}", 0, (-math.log(asked[-1]),))
+    assert max(asked) == pytest.approx(0.1)
+    assert len({round(math.log10(x), 3) for x in asked}) == len(asked)
+
+
 def test_a_right_prior_helps_and_its_mode_runs_first() -> None:
     believed = space("x: {uniform: [-5, 5], prior: 2, confidence: high}\ny: {uniform: [-5, 5]}")
     first = build(believed).suggest("a")

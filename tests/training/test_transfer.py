@@ -101,7 +101,7 @@ def test_nothing_left_to_train_is_refused_and_freezes_nothing(model: nn.Module, 
     ("kind", "head", "message"),
     [
         ("all", "head", "freeze: 'all'; allowed: none, stem, all_but_head"),
-        ("all_but_head", None, "no module None; its children: scale, stem, norm, body, head"),
+        ("all_but_head", None, "needs the name of its head; its children: scale, stem, norm, body, head"),
         ("all_but_head", "fc", "no module 'fc'; its children: scale, stem, norm, body, head"),
         ("all_but_head", "", "no module ''"),
     ],

@@ -46,19 +46,20 @@ from ray.tune.stopper import CombinedStopper
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.execution.budget import BudgetStopper
 from tuner.execution.consumption_meter import CONSUMED
-from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
+from tuner.execution.failure_classifier import MissingMetric, ProcessGroupNotFormed, raised_in_trial
 from tuner.execution.prestarted_actors import SameEnvironment
 from tuner.execution.recorder import Recorder
 from tuner.execution.restore_trials import restore_trial
-from tuner.execution.retry_policy import FailureStopper
+from tuner.execution.retry_policy import FailureStopper, alike, is_hopeless
 from tuner.execution.retrying_controller import ActorManager, RetryingController
 from tuner.execution.scheduler_adapter import SchedulerAdapter
 from tuner.execution.slots import SlotTracker
 from tuner.execution.status_file import StatusFile
-from tuner.execution.worker_group import ProcessGroupNotFormed
 from tuner.plan.plan import Plan
 from tuner.runs.results import how_to_resume
+from tuner.runs.trial import Trial
 from tuner.search.control import SearchControl
+from tuner.spec.quantities import counted
 from tuner.trainable.old_interfaces import NOTICE, is_known
 
 KEEP_IDLE_S = 60.0
@@ -214,13 +215,26 @@ class Controller(RetryingController):
         return super()._process_trial_result(trial, result)
 
     def _process_trial_failure(self, trial: RayTrial, exception: Any) -> None:
-        """A first report without what is compared ends the search, as long as no trial of it has reported."""
+        """A failure that every trial would meet ends the search, as long as no trial of it has reported."""
         if isinstance(exception, _TuneStopTrialError):  # a searcher's, a listener's or ours: no trial is to blame
             raise exception
         super()._process_trial_failure(trial, exception)
         missing = raised_in_trial(exception, MissingMetric, ProcessGroupNotFormed)
         if missing and not any(known.reports for known in self.recorder.results.trials):
             self.give_up(InputError(str(missing)))
+        elif self.plan.spec.failures.stop_after == "auto":
+            self._end_if_hopeless(self.recorder.results.trial(trial.trial_id))
+
+    def _end_if_hopeless(self, trial: Trial) -> None:
+        """Ends the search if its first trials failed like ``trial``."""
+        trials = self.recorder.results.trials
+        if not trial.failures or not is_hopeless(trial.failures[-1], trials, self.slots):
+            return
+        failure = trial.failures[-1]
+        count = counted(len(alike(failure, trials)), "trial")
+        remedy = "mend it and resume, or set failures.stop_after to null"
+        kind = EnvironmentFailure if failure.kind == "data" else InputError
+        self.give_up(kind(f"the first {count} failed before any report: {failure.message}: {remedy}"))
 
     def _storage_lost(self, trial: RayTrial, why: str) -> None:
         self.control.storage_lost(self.recorder.results.folder, why)

@@ -23,6 +23,7 @@ from ray.exceptions import (
 from tuner.errors import TunerError
 from tuner.runs.failure import Failure, FailureKind
 from tuner.search.storage_patience import chain, is_of_a_full_disk
+from tuner.training.reporting import NotOneGroup
 
 
 class BadReport(TunerError):
@@ -35,6 +36,10 @@ class NotFinite(BadReport):
 
 class MissingMetric(TunerError):
     """A trial's first report lacks what the experiment compares; where no other had it, no trial can succeed."""
+
+
+class ProcessGroupNotFormed(BadReport):
+    """The trainable does not train in several processes: no trial of this run can succeed."""
 
 
 class StorageUnseen(TunerError):
@@ -90,11 +95,13 @@ def raised_in_trial(error: BaseException, *kinds: type[TunerError]) -> TunerErro
     return cause if cause is not error and isinstance(cause, kinds) else None
 
 
-def user_error(error: BaseException) -> UserError:
+def user_error(error: BaseException) -> UserError | ProcessGroupNotFormed:
     """``error``, raised by the user's code, with what it is a sign of.
 
     The first of the chain ``raise ... from ...`` that tells of memory counts, else the last one that was raised.
     """
+    if isinstance(error, NotOneGroup):
+        return ProcessGroupNotFormed(str(error))
     for link in chain(error):
         if kind := _of_memory(link):
             return UserError(kind, summarize(link))

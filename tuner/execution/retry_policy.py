@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from ray.tune import Stopper
 from tuner.execution.failure_classifier import PREEMPTED
 from tuner.experiment.failures import Failures
 from tuner.runs.failure import Failure, FailureKind
+from tuner.runs.trial import Trial
 from tuner.search.control import SearchControl
 from tuner.search.node_health import LOSSES
 from tuner.search.usage import UsageTracker
@@ -20,6 +22,9 @@ MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""
 
 MEMORY: tuple[FailureKind, ...] = ("GPU memory", "host memory")
+FIRST = 4
+"""So many trials that fail alike are not chance: of a space in which a third of the configurations is impossible, the
+first four are all so in 1 of 100 searches."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 30.0, 600.0
 """Before a trial that lost a second node after the same report is tried again; twice as long each time."""
 COUNTED: tuple[FailureKind, ...] = ("exception", "data", "process died", *MEMORY)
@@ -36,12 +41,18 @@ class RetryDecision:
 
 
 def decide_retry(
-    rules: Failures, failure: Failure, before: Sequence[Failure], micro_batch: int | None, alone: bool = False
+    rules: Failures,
+    failure: Failure,
+    before: Sequence[Failure],
+    micro_batch: int | None,
+    alone: bool = False,
+    common: bool = False,
 ) -> RetryDecision:
     """What ``rules`` say to ``failure`` of a trial that failed ``before``, in order.
 
     ``micro_batch``: the one that the attempt had; None if the trainable declares none. ``alone``: whether the latest
-    nodes that were lost had the trial on them, each one (`tuner.search.node_health`).
+    nodes that were lost had the trial on them, each one (`tuner.search.node_health`). ``common``: whether another trial
+    failed alike on the only node, and none has reported.
     """
     retry, fail = RetryDecision("retry"), RetryDecision("fail")
     before = before[max((i + 1 for i, past in enumerate(before) if past.final), default=0) :]
@@ -58,7 +69,7 @@ def decide_retry(
             return RetryDecision("retry", micro_batch // 2)
         if any(f.kind in MEMORY for f in _since_reduction(before)):  # the same again, and no way to need less
             return fail
-    if failure.kind == "exception" and before and before[-1] == failure:  # it is the code
+    if failure.kind == "exception" and (common or (before and before[-1] == failure)):  # it is the code
         return fail
     used = sum(f.kind in COUNTED and f.micro_batch is None for f in before)
     return retry if used < rules.retries else fail
@@ -88,6 +99,33 @@ def with_micro_batch(config: dict[str, Any], micro_batch: int | None) -> dict[st
     return config if micro_batch is None else {**config, MICRO_BATCH: micro_batch}
 
 
+def alike(failure: Failure, trials: Iterable[Trial]) -> list[Trial]:
+    """Those of ``trials`` that failed in the same words as ``failure`` before their first report; numbers may differ.
+
+    None of them if ``failure`` is not the code's, or if any trial has reported.
+    """
+    if failure.kind not in ("exception", "data") or failure.step:
+        return []
+    found, told = [], (failure.kind, _words(failure))
+    for trial in trials:
+        if trial.reports:
+            return []
+        if trial.failures and (trial.failures[-1].kind, _words(trial.failures[-1])) == told:
+            found.append(trial)
+    return found
+
+
+def is_hopeless(failure: Failure, trials: Sequence[Trial], slots: int) -> bool:
+    """Whether the first trials have all failed like ``failure``, as many as run at once, and at least `FIRST`."""
+    first = trials[: max(FIRST, slots)]
+    failed = {trial.id for trial in alike(failure, trials) if trial.failures[-1].final}
+    return len(first) >= FIRST and all(trial.id in failed for trial in first)
+
+
+def _words(failure: Failure) -> str:
+    return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "N", failure.message)
+
+
 class FailureStopper(Stopper):  # type: ignore[misc]
     """Ends the whole search when too many trials have failed."""
 
@@ -100,7 +138,7 @@ class FailureStopper(Stopper):  # type: ignore[misc]
         return False
 
     def stop_all(self) -> bool:
-        if self._rules.stop_after is None or self._control.stop_reason:
+        if self._rules.stop_after in (None, "auto") or self._control.stop_reason:
             return bool(self._control.stop_reason)
         if reason := self._rules.limit_reached(self._usage.failed, self._usage.ended):
             self._control.stop_reason = reason

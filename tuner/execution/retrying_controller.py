@@ -38,7 +38,7 @@ from tuner.execution.hang_detector import HangDetector, HungTrialKiller
 from tuner.execution.memory_monitor import MemoryMonitor, OutOfMemoryKills
 from tuner.execution.placement import PlacedTrials
 from tuner.execution.restore_trials import skip_damaged_checkpoints
-from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, back_off, decide_retry, with_micro_batch
+from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, alike, back_off, decide_retry, with_micro_batch
 from tuner.execution.scheduler_adapter import reported_checkpoint
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG
@@ -171,7 +171,10 @@ class RetryingController(PlacedTrials):
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
         alone = self._note_failure(trial, exception, failure)
-        found = decide_retry(rules, failure, ours.failures, reducible, alone)
+        others = [other for other in self.recorder.results.trials if other is not ours]
+        may_be_common = rules.stop_after == "auto" and len(self.plan.cluster.nodes) == 1
+        common = may_be_common and bool(alike(failure, others))
+        found = decide_retry(rules, failure, ours.failures, reducible, alone, common)
         if alone and found.action == "fail":
             failure = replace(failure, message=f"{failure.message}; the latest {LOSSES} that were lost had this trial")
         failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")

@@ -32,7 +32,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tuner.execution.consumption_meter import ConsumptionMeter
-from tuner.execution.failure_classifier import BadReport, UserError, print_traceback, user_error
+from tuner.execution.failure_classifier import ProcessGroupNotFormed, UserError, print_traceback, user_error
 from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.stacks import answer_signal
 from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
@@ -205,10 +205,6 @@ def check_formed(workers: int) -> None:
             f"resources.workers: {workers} processes called the trainable, and it trained in each alone: it must form "
             "one group of them (`with distributed.group() as group`, see tuner.training.distributed), or use workers: 1"
         )
-
-
-class ProcessGroupNotFormed(BadReport):
-    """The trainable does not train in several processes: no trial of this run can succeed."""
 
 
 def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:

@@ -26,10 +26,14 @@ class Failures(Model):
     retries: Annotated[int, Field(ge=0)] = 2
     """Times that a trial is tried again after exceptions, deaths of its process and lack of memory."""
     stop_after: (
-        Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9](\.[0-9]+)?)%$")] | None
-    ) = None
+        Annotated[int, Field(ge=1)]
+        | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9](\.[0-9]+)?)%$")]
+        | Literal["auto"]
+        | None
+    ) = "auto"
     """The search ends when so many trials have failed: a number, or a share of the ended trials such as ``50%``, which
-    counts once 10 have ended. Absent: never."""
+    counts once 10 have ended. ``auto``: when its first trials, as many as run at once and at least 4, have failed
+    before their first report with the same exception, and no trial has reported. null: never."""
     hang_after: Seconds | Literal["auto"] | None = "auto"
     """A trial that has reported nothing for so long is killed, with the stacks of its threads in its log, and retried
     once (not with ``retries: 0``). A duration counts from the start of the attempt and from each report. ``auto``:
@@ -50,7 +54,7 @@ class Failures(Model):
         words = [f"retries {self.retries} a trial, hang_after {hang}, on_nan {self.on_nan}, on_oom {self.on_oom}"]
         if self.on_oom == "reduce_batch" and not reducible:
             words.append("of no use, as the trainable has no micro_batch: such trials are tried again as they were")
-        if self.stop_after is not None:
+        if self.stop_after not in ("auto", None):
             words.append(f"the search ends when {self.stop_after} of the trials have failed")
         return "; ".join(words)
 
@@ -58,7 +62,7 @@ class Failures(Model):
         """Why the search ends after ``failed`` of ``ended`` trials; empty if it continues."""
         if isinstance(self.stop_after, int) and failed >= self.stop_after:
             return f"failures.stop_after {self.stop_after} is reached: {failed} trials failed"
-        if isinstance(self.stop_after, str) and ended >= MIN_ENDED:
+        if isinstance(self.stop_after, str) and self.stop_after != "auto" and ended >= MIN_ENDED:
             share = float(self.stop_after.removesuffix("%")) / 100
             if failed >= share * ended:
                 return f"failures.stop_after {self.stop_after} is reached: {failed} of {ended} ended trials failed"

@@ -18,7 +18,7 @@ import contextlib
 import json
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ def report(accelerator: Accelerator, metrics: Mapping[str, Any]) -> None:
     """Reports an evaluation, with a checkpoint from which the training continues to the bit.
 
     The checkpoint is that of `Accelerator.save_state`: models, optimizers, schedules, scaler, samplers, and the random
-    states of all processes. Outside of a trial the function does nothing.
+    states of all processes. `step` is added: the steps of the first optimizer since `resume`, and those before the
+    checkpoint. Outside of a trial the function does nothing.
 
     Args:
         accelerator: The one that prepared model, optimizer and data.
@@ -61,11 +62,12 @@ def report(accelerator: Accelerator, metrics: Mapping[str, Any]) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="tuner-accelerate-") as folder, _into_one_folder(accelerator):
         accelerator.save_state(folder)
+        steps = _steps(accelerator).count
         Path(folder, _PROGRESS).write_text(
-            json.dumps({"epoch": int(metrics["epoch"]), "options": _configured(accelerator)})
+            json.dumps({"epoch": int(metrics["epoch"]), "step": steps, "options": _configured(accelerator)})
         )
         torch.save([_order(loader) for loader in accelerator._dataloaders], Path(folder, _orders_file(accelerator)))
-        session.report(metrics, Path(folder))
+        session.report({"step": steps, **metrics}, Path(folder))
 
 
 def resume(accelerator: Accelerator) -> int:
@@ -83,7 +85,7 @@ def resume(accelerator: Accelerator) -> int:
         >>> resume(Accelerator(cpu=True))
         0
     """
-    configured = _configured(accelerator)
+    configured, steps = _configured(accelerator), _steps(accelerator)
     folder = session.checkpoint_folder()
     if folder is None:
         return 0
@@ -95,6 +97,7 @@ def resume(accelerator: Accelerator) -> int:
         if order["generator"] is not None:
             loader.synchronized_generator.set_state(order["generator"])
     progress = json.loads((folder / _PROGRESS).read_text())
+    steps.count = progress["step"]
     schedules = [getattr(one, "scheduler", one) for one in (*accelerator._schedulers, *accelerator._custom_objects)]
     reapply(accelerator._optimizers, schedules, progress["options"], configured)
     return int(progress["epoch"])
@@ -107,6 +110,26 @@ def _configured(accelerator: Accelerator) -> Options:
     return _CONFIGURED[accelerator]
 
 
+class _Steps:
+    """Counts the steps of an optimizer; those that a scaler skips are none."""
+
+    def __init__(self, optimizers: Sequence[Any]) -> None:
+        self.count = 0
+        for wrapped in optimizers[:1]:
+            getattr(wrapped, "optimizer", wrapped).register_step_post_hook(self._add)
+
+    def _add(self, *_: Any) -> None:
+        self.count += 1
+
+
+def _steps(accelerator: Accelerator) -> _Steps:
+    """Those of the first optimizer since this was called first."""
+    if accelerator not in _COUNTED:
+        _COUNTED[accelerator] = _Steps(accelerator._optimizers)
+    return _COUNTED[accelerator]
+
+
+_COUNTED: weakref.WeakKeyDictionary[Accelerator, _Steps] = weakref.WeakKeyDictionary()
 _CONFIGURED: weakref.WeakKeyDictionary[Accelerator, Options] = weakref.WeakKeyDictionary()
 
 

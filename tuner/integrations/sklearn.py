@@ -69,6 +69,7 @@ def cross_validate(
         >>> result["fold"], round(result["score"], 2)
         (3, 0.97)
     """
+    session.check_processes("scikit-learn", 1, "take workers out")
     x, y, groups = indexable(x, y, groups)
     scorer = check_scoring(estimator, scoring=scoring)
     folds = list(check_cv(cv, y, classifier=is_classifier(estimator)).split(x, y, groups))

@@ -66,6 +66,7 @@ class Report(BaseCallback):  # type: ignore[misc]
 
     def _on_training_start(self) -> None:
         self._active = session.active()
+        session.check_processes("Stable-Baselines3", 1, "take workers out")
         self._reported, self._evaluations = self.num_timesteps, 0
         if self._active and (folder := session.checkpoint_folder()) is not None:
             self._evaluations = int(json.loads((folder / _PROGRESS).read_text())["epoch"])

@@ -136,7 +136,8 @@ def _timm(name: str, weights: str | None) -> tuple[nn.Module, Path | None]:
     try:
         import timm
     except ImportError:
-        raise ImportError(f"backbone: timm:{name} needs timm: pip install 'tuner[timm]'") from None
+        remedy = "pip install 'tuner[timm]', or in a clone pip install -e '.[timm]'"
+        raise ImportError(f"backbone: timm:{name} needs timm: {remedy}") from None
     if not timm.is_model(name.partition(".")[0]):
         raise ValueError(f"backbone: timm has no model {name!r}; see timm.list_models()")
     if weights != "hub":

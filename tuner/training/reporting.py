@@ -13,6 +13,10 @@ _SESSION = "ray.train._internal.session"
 """Ray's module of the session of a trial. A process that has not imported it runs no trial."""
 
 
+class NotOneGroup(ValueError):
+    """The processes of a trial do not train one model. It is so in every trial of a search, which ends."""
+
+
 def report(
     metrics: Mapping[str, Any] | None = None, /, *, checkpoint: str | os.PathLike[str] | None = None, **values: Any
 ) -> None:

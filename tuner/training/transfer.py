@@ -196,7 +196,8 @@ def _module(model: nn.Module, name: str | None) -> nn.Module:
     known: dict[str, nn.Module] = dict(model.named_modules())
     if not name or name not in known:
         children = [child for child, _ in model.named_children()]
-        raise ValueError(f"{type(model).__name__} has no module {name!r}; its children: {_few(children) or 'none'}")
+        wrong = "needs the name of its head" if name is None else f"has no module {name!r}"
+        raise ValueError(f"{type(model).__name__} {wrong}; its children: {_few(children) or 'none'}")
     return known[name]
 
 

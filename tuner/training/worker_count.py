@@ -84,8 +84,12 @@ def choose_workers(key: dict[str, Any], limit: int, rate: Callable[[int], float]
         0
     """
     what = f"{key['class'].rpartition('.')[2]}, batch {key['batch_size']}"
+
+    def told(workers: int) -> str:
+        return f"loader: {workers} worker{'' if workers == 1 else 's'} for {what}"
+
     if _candidates(limit) == [0]:
-        print(f"loader: 0 workers for {what}: less than one CPU", flush=True)
+        print(f"{told(0)}: less than one CPU", flush=True)
         return 0
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     file = folder / f"{digest}.json"
@@ -97,14 +101,14 @@ def choose_workers(key: dict[str, Any], limit: int, rate: Callable[[int], float]
                 stack.enter_context(_locked(folder))
             found = _remembered(file, key, limit)
         if found is not None:
-            print(f"loader: {found} workers for {what}, as measured before ({file})", flush=True)
+            print(f"{told(found)}, as measured before (delete {file} to measure again)", flush=True)
             return found
         rates, problem = _measured(limit, rate)
         found = _fastest(rates)
         with contextlib.suppress(OSError):
             _write(file, {"key": key, "num_workers": found, "samples_per_second": rates})
     table = ", ".join(f"{workers}: {rate:.0f}" for workers, rate in rates.items())
-    print(f"loader: {found} workers for {what} (samples a second: {table}{problem})", flush=True)
+    print(f"{told(found)} (samples a second: {table}{problem})", flush=True)
     return found
 
 

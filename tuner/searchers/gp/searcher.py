@@ -42,6 +42,9 @@ _PRIOR_WEIGHT = 4
 """β in Hvarfner et al. 2022, as `bohb` has it."""
 _LEAST_DENSITY = 1e-32
 
+_DIGITS = 3
+"""Decimal places to which coordinates in the unit cube count as equal."""
+
 _FAILED_NOISE = 0.1
 """Variance of the value of a trial that failed."""
 
@@ -84,7 +87,7 @@ class GpSearcher(Searcher):
             self._left = {point.tobytes(): point for point in grid}
         self._points: dict[str, Array] = {}
         self._asked: set[bytes] = set()
-        """The points of all trials of this search."""
+        """About the points of all trials of this search."""
         self._values: dict[str, Array] = {}
         """Of each trial with a report: its value at each level, to be made large; NaN above the one it has reached."""
         self._view: dict[str, bool] = {}
@@ -122,7 +125,7 @@ class GpSearcher(Searcher):
     def register(self, trial_id: str, configuration: Configuration) -> None:
         self._points[trial_id] = point = np.array(self._space.to_unit(configuration))
         self._waiting.add(trial_id)
-        self._asked.add(point.tobytes())
+        self._asked.add(_about(point))
         if self._left is not None:
             self._left.pop(point.tobytes(), None)
 
@@ -213,7 +216,7 @@ class GpSearcher(Searcher):
 
     def _is_new(self, configuration: Configuration) -> bool:
         """Whether it may be asked, and was not."""
-        asked = np.array(self._space.to_unit(configuration)).tobytes() in self._asked
+        asked = _about(np.array(self._space.to_unit(configuration))) in self._asked
         return not asked and self._space.allows(configuration)
 
     def _known(self) -> _Known:
@@ -291,6 +294,11 @@ class GpSearcher(Searcher):
         moves = self._rng.random(shape) < max(0.3, 2 / len(centre))
         middle = np.where(np.isnan(centre), self._rng.random(shape), centre)
         return np.asarray(np.clip(middle + width * moves * self._rng.standard_normal(shape), 0, 1))
+
+
+def _about(point: Array) -> bytes:
+    """The same for two points that differ by less than a training can tell."""
+    return point.round(_DIGITS).tobytes()
 
 
 def _incumbent(fit: Array, known: _Known) -> float | None:
