@@ -223,6 +223,13 @@ def test_an_error_in_an_installed_package_names_the_line_that_called_it(folder: 
     assert f"SystemExit: 3 ({folder / 'caller_m.py'}, line 4)" in str(caught.value)
 
 
+def test_an_error_of_the_training_kit_names_the_line_that_called_it(folder: Path) -> None:
+    (folder / "kit_m.py").write_text("from tuner.training.accumulation import accumulation\n\naccumulation(0)\n")
+    with pytest.raises(InputError) as caught:
+        load_trainable("kit_m.py:train", (folder,))
+    assert f"ValueError: batch_size: 0, must be at least 1 ({folder / 'kit_m.py'}, line 3)" in str(caught.value)
+
+
 def test_an_import_error_two_modules_deep_names_the_innermost_line(folder: Path) -> None:
     (folder / "outer_m.py").write_text("\nimport inner_m\ndef train(config): ...\n")
     (folder / "inner_m.py").write_text("\n\nimport no_such_package_here\n")

@@ -171,15 +171,19 @@ def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
     return module
 
 
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
 def innermost(error: BaseException) -> str:
     """``Type: message (file, line n)`` with the last line of the user's code that was running.
 
-    An installed package counts only if there is nothing else: some (wandb) put a function of theirs around `sys.exit`.
+    An installed package, and this one, count only if there is nothing else: some (wandb) put a function of theirs around
+    `sys.exit`, and `tuner.training` says what its caller did wrong.
     """
     raised = error.__cause__ if isinstance(error, UserExit) and error.__cause__ else error
     stack, ours = traceback.extract_tb(raised.__traceback__), (__file__, contextlib.__file__)
     frames = [f for f in stack if "importlib" not in f.filename and f.filename not in ours]
-    frames = [f for f in frames if "site-packages" not in f.filename] or frames
+    frames = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_PACKAGE)] or frames
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     name = "" if isinstance(error, UserExit) else f"{type(error).__name__}: "
     return f"{name}{text_of(error)}{where}"
