@@ -177,8 +177,8 @@ _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 def innermost(error: BaseException) -> str:
     """``Type: message (file, line n)`` with the last line of the user's code that was running.
 
-    An installed package, and this one, count only if there is nothing else: some (wandb) put a function of theirs around
-    `sys.exit`, and `tuner.training` says what its caller did wrong.
+    An installed package, and this one, count only if there is nothing else: some (wandb) put a function of theirs
+    around `sys.exit`, and `tuner.training` says what its caller did wrong.
     """
     raised = error.__cause__ if isinstance(error, UserExit) and error.__cause__ else error
     stack, ours = traceback.extract_tb(raised.__traceback__), (__file__, contextlib.__file__)
