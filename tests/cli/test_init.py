@@ -105,9 +105,9 @@ def test_an_experiment_for_a_script(user_folder: Path) -> None:
     assert done.stdout == "code/search.yaml\n"
     assert done.stderr.splitlines() == [
         "code/my.py: 5 arguments of argparse",
-        "  lr: {loguniform: [0.01, 1.0]}  (a learning rate)",
-        "  hidden: {choice: [16, 32, 64, 128]}  (a size, in powers of two)",
-        "  clip: {loguniform: [0.1, 10.0]}  in a comment: a guess from the default",
+        "  lr: {loguniform: [0.01, 1.0], default: 0.1}  (a learning rate)",
+        "  hidden: {choice: [16, 32, 64, 128], default: 64}  (a size, in powers of two)",
+        "  clip: {loguniform: [0.1, 10.0], default: 1.0}  in a comment: a guess from the default",
         "  fixed in params: epochs",
         "  left alone: device",
         "  objective: min val_loss  (reported in line 13)",
@@ -125,7 +125,7 @@ def test_an_experiment_for_a_script_in_another_folder(user_folder: Path) -> None
     assert found["files"] == ["new/deep/search.yaml"]
     assert found["trainable"] == "../../my.py"
     assert found["commands"] == ["tuner validate new/deep/search.yaml", "tuner run new/deep/search.yaml"]
-    assert found["unsure"] == {"clip": {"loguniform": [0.1, 10.0]}}
+    assert found["unsure"] == {"clip": {"loguniform": [0.1, 10.0], "default": 1.0}}
     assert found["objective"] is None
     with pytest.raises(InputError, match="write max if large values are good"):
         validate("new/deep/search.yaml")
