@@ -142,6 +142,15 @@ def test_without_new_trials_it_changes_nothing() -> None:
     assert "changed" not in {event["what"] for event in read_journal(RunFolder.at("runs/r")).events}
 
 
+def test_a_search_that_learned_from_others_keeps_its_space() -> None:
+    begin()
+    Path("runs/r").rename("runs/first")
+    begin(search={**GP["search"], "from_runs": ["runs/first"]})
+    with pytest.raises(InputError, match="search_space: cannot change in a search that has from_runs"):
+        changed()
+    assert len(extend("r", trials="+1", say=quiet).trials) == TRIALS + 1
+
+
 def test_a_population_keeps_its_space() -> None:
     scheduler = {"kind": "pbt", "max_t": 4, "perturbation_interval": 2}
     begin(scheduler=scheduler)

@@ -315,6 +315,8 @@ def _changed_spec(known: ResultSet, plan: Plan, changed: dict[str, Any]) -> dict
     if plan.spec.scheduler.changes_configurations and key != "search":
         kind = plan.spec.scheduler.kind
         problem = f"cannot change under scheduler {kind}, whose trials take over configurations: start a new search"
+    elif plan.spec.search.from_runs and key != "search":
+        problem = "cannot change in a search that has from_runs: start a new one, which may learn from this one too"
     elif plan.trials <= len(known.trials):
         problem = (
             f"changes nothing, as all of the {counted(plan.trials, 'trial')} have started: add some (--trials +10)"
