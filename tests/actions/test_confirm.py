@@ -236,3 +236,19 @@ def test_best_and_last_reports_are_taken_by_configuration_and_seed(tmp_path: Pat
     assert (found.searched.number, found.searched.searched) == (2, 0.9)
     with pytest.raises(NoUsableResult, match="no trial has a result"):
         compare(results, plan, retrained(tmp_path / "b", plan, {key: [] for key in values}), test=False)
+
+
+def test_configurations_whose_trials_break_a_limit_come_last(tmp_path: Path) -> None:
+    results = searched(tmp_path / "r")
+    plan = retraining(results, 2, 2)
+    values = {(2, 1): [0.7], (2, 2): [0.75], (3, 1): [0.95], (3, 2): [0.8]}
+    again = retrained(tmp_path / "a", plan, values)
+    again.spec["outcome_constraints"] = [f"{again.metric} <= 0.9"]
+    found = compare(results, plan, again, test=False)
+    assert [c.number for c in found.configurations] == [2, 3]
+    assert found.configurations[1].best == {2: 0.8}
+    assert found.configurations[1].last == {1: 0.95, 2: 0.8}
+    none = retrained(tmp_path / "b", plan, values)
+    none.spec["outcome_constraints"] = [f"{none.metric} <= 0.1"]
+    with pytest.raises(NoUsableResult, match=r"<= 0\.1"):
+        compare(results, plan, none, test=False)
