@@ -373,7 +373,8 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
     made._failure = lambda trial, exception: classify(exception)
     made._micro_batch = lambda trial: None
-    made.plan = SimpleNamespace(spec=SimpleNamespace(failures=Failures()))
+    nodes = SimpleNamespace(nodes=("a", "b"))
+    made.plan = SimpleNamespace(spec=SimpleNamespace(failures=Failures()), cluster=nodes)
     return made  # type: ignore[no-any-return]
 
 
