@@ -375,6 +375,7 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     made._micro_batch = lambda trial: None
     nodes = SimpleNamespace(nodes=("a", "b"))
     made.plan = SimpleNamespace(spec=SimpleNamespace(failures=Failures()), cluster=nodes)
+    made._room = SimpleNamespace(slots=2)
     return made  # type: ignore[no-any-return]
 
 
