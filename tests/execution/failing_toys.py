@@ -44,6 +44,13 @@ def fails(config: dict) -> None:
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
+def broken(config: dict) -> None:
+    """Raises before its first report, until there is a file ``mended`` in ``marks``."""
+    if not Path(config["marks"], "mended").exists():
+        raise ValueError(f"x {config['x']} is no good")
+    tune.report({"score": config["x"]})
+
+
 def on_nodes(config: dict) -> None:
     """Three epochs; on a node whose id the file ``sick`` has it fails before the first."""
     node = ray.get_runtime_context().get_node_id()

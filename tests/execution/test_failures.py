@@ -10,7 +10,8 @@ import pytest
 
 from tests.execution.test_run import by_config, experiment
 from tests.journals import read_journal
-from tuner import load_run, run
+from tuner import load_run, resume, run
+from tuner.errors import InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.search.snapshot import read_snapshot
@@ -144,3 +145,18 @@ def test_too_many_failures_end_the_search(tmp_path: Path) -> None:
     ways = ["always raise", "always raise something new", *(f"nothing {i}" for i in range(30))]
     results = search(tmp_path, ways, rules, resources={"gpu": 0, "max_concurrent_trials": 1})
     assert (results.count("failed"), len(results.trials)) == (2, 2)
+
+
+def test_first_trials_that_all_fail_alike_end_the_search_which_continues_when_mended(tmp_path: Path) -> None:
+    given = experiment("fails", {"x": {"uniform": [0, 1]}}, params={"marks": str(tmp_path)}, budget={"trials": 12})
+    given["trainable"] = f"{Path(__file__).parent}/failing_toys.py:broken"
+    given["search"] = {"kind": "random", "seed": 0}
+    with pytest.raises(
+        InputError, match=r"the first \d trials failed before any report: ValueError: x 0\.\d+ is no good"
+    ):
+        run(given, storage=tmp_path, name="run", say=lambda text: None)
+    ended = load_run(tmp_path / "run").count("failed")
+    assert 4 <= ended <= 6
+    (tmp_path / "mended").touch()
+    results = resume(tmp_path / "run", say=lambda text: None)
+    assert (results.count("failed"), results.count("completed")) == (ended, 12 - ended)

@@ -44,6 +44,7 @@ for event, sick, trials in [("one sick", 1, 8), ("all sick", 2, 5), ("dies", 1, 
         "search": {"kind": "grid"},
         "objective": {"metric": "score", "mode": "max"},
         "resources": {"gpu": 0},
+        "failures": {"stop_after": None},
     }
     said = []
     try:
