@@ -295,7 +295,9 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
         raise InputError([experiment.problem(("search", "from_runs"), message)])
     plan = make_plan(experiment, run.cluster)
     params, _ = prepare(plan, known.folder, run.say)
-    known.spec = _changed_spec(known, plan, resolved_spec(plan, params))
+    spec = resolved_spec(plan, params)
+    _check_change(known, plan, spec)
+    known.spec = spec
     journal = JournalWriter(known.folder)
     change = {"spec": known.spec, "request": request, "reopened": list(trials)}
     journal.append("extended", **change)
@@ -304,26 +306,23 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
     return _continued(run, plan, params, anew=True)
 
 
-def _changed_spec(known: ResultSet, plan: Plan, changed: dict[str, Any]) -> dict[str, Any]:
-    """``changed``. Raises InputError if it changes the search, and that makes no sense."""
-    from tuner.search.recovery import search_of
+def _check_change(known: ResultSet, plan: Plan, changed: dict[str, Any]) -> None:
+    """Raises InputError if ``changed``, the new experiment, has another search, and that makes no sense."""
+    from tuner.search.recovery import SEARCH_KEYS
 
-    if search_of(changed) == search_of(known.spec):
-        return changed
-    key = next(key for key in ("search_space", "constraints", "search") if changed.get(key) != known.spec.get(key))
-    problem = ""
+    key = next((key for key in SEARCH_KEYS if changed.get(key) != known.spec.get(key)), None)
+    if key is None:
+        return
+    problem, started = "", counted(plan.trials, "trial")
     if plan.spec.scheduler.changes_configurations and key != "search":
         kind = plan.spec.scheduler.kind
         problem = f"cannot change under scheduler {kind}, whose trials take over configurations: start a new search"
     elif plan.spec.search.from_runs and key != "search":
         problem = "cannot change in a search that has from_runs: start a new one, which may learn from this one too"
     elif plan.trials <= len(known.trials):
-        problem = (
-            f"changes nothing, as all of the {counted(plan.trials, 'trial')} have started: add some (--trials +10)"
-        )
+        problem = f"changes nothing, as all of the {started} have started: add some (--trials +10)"
     if problem:
         raise InputError([plan.experiment.problem((key,), problem)])
-    return changed
 
 
 def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:

@@ -46,11 +46,11 @@ from ray.tune.stopper import CombinedStopper
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.execution.budget import BudgetStopper
 from tuner.execution.consumption_meter import CONSUMED
-from tuner.execution.failure_classifier import MissingMetric, ProcessGroupNotFormed, raised_in_trial
+from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
 from tuner.execution.prestarted_actors import SameEnvironment
 from tuner.execution.recorder import Recorder
 from tuner.execution.restore_trials import restore_trial
-from tuner.execution.retry_policy import FailureStopper, alike, is_hopeless
+from tuner.execution.retry_policy import FailureStopper, first_alike
 from tuner.execution.retrying_controller import ActorManager, RetryingController
 from tuner.execution.scheduler_adapter import SchedulerAdapter
 from tuner.execution.slots import SlotTracker
@@ -59,8 +59,8 @@ from tuner.plan.plan import Plan
 from tuner.runs.results import how_to_resume
 from tuner.runs.trial import Trial
 from tuner.search.control import SearchControl
-from tuner.spec.quantities import counted
 from tuner.trainable.old_interfaces import NOTICE, is_known
+from tuner.training.reporting import ProcessGroupNotFormed
 
 KEEP_IDLE_S = 60.0
 """How long a process that has nothing to do is kept where an autoscaler could end its node."""
@@ -227,14 +227,13 @@ class Controller(RetryingController):
 
     def _end_if_hopeless(self, trial: Trial) -> None:
         """Ends the search if its first trials failed like ``trial``."""
-        trials = self.recorder.results.trials
-        if not trial.failures or not is_hopeless(trial.failures[-1], trials, self.slots):
+        if not trial.failures:
             return
         failure = trial.failures[-1]
-        count = counted(len(alike(failure, trials)), "trial")
-        remedy = "mend it and resume, or set failures.stop_after to null"
-        kind = EnvironmentFailure if failure.kind == "data" else InputError
-        self.give_up(kind(f"the first {count} failed before any report: {failure.message}: {remedy}"))
+        if count := first_alike(failure, self.recorder.results.trials, self.slots):
+            remedy = "mend it and resume, or set failures.stop_after to null"
+            kind = EnvironmentFailure if failure.kind == "data" else InputError
+            self.give_up(kind(f"the first {count} trials failed before any report: {failure.message}: {remedy}"))
 
     def _storage_lost(self, trial: RayTrial, why: str) -> None:
         self.control.storage_lost(self.recorder.results.folder, why)

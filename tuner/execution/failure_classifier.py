@@ -23,7 +23,7 @@ from ray.exceptions import (
 from tuner.errors import TunerError
 from tuner.runs.failure import Failure, FailureKind
 from tuner.search.storage_patience import chain, is_of_a_full_disk
-from tuner.training.reporting import NotOneGroup
+from tuner.training.reporting import ProcessGroupNotFormed
 
 
 class BadReport(TunerError):
@@ -36,10 +36,6 @@ class NotFinite(BadReport):
 
 class MissingMetric(TunerError):
     """A trial's first report lacks what the experiment compares; where no other had it, no trial can succeed."""
-
-
-class ProcessGroupNotFormed(BadReport):
-    """The trainable does not train in several processes: no trial of this run can succeed."""
 
 
 class StorageUnseen(TunerError):
@@ -89,19 +85,19 @@ PREEMPTED = "its node was taken back (preempted)"
 _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
 
 
-def raised_in_trial(error: BaseException, *kinds: type[TunerError]) -> TunerError | None:
+def raised_in_trial(error: BaseException, *kinds: type[Exception]) -> BaseException | None:
     """The exception of a trial's process, if it is one of ``kinds``."""
     cause = _cause(error)
     return cause if cause is not error and isinstance(cause, kinds) else None
 
 
 def user_error(error: BaseException) -> UserError | ProcessGroupNotFormed:
-    """``error``, raised by the user's code, with what it is a sign of.
+    """``error``, raised by the user's code, with what it is a sign of; as it is if the driver must know its class.
 
     The first of the chain ``raise ... from ...`` that tells of memory counts, else the last one that was raised.
     """
-    if isinstance(error, NotOneGroup):
-        return ProcessGroupNotFormed(str(error))
+    if isinstance(error, ProcessGroupNotFormed):
+        return error
     for link in chain(error):
         if kind := _of_memory(link):
             return UserError(kind, summarize(link))
@@ -155,7 +151,7 @@ def classify(
             return Failure("NaN", str(cause), step)
         case StorageFails():
             return Failure("data", str(cause), step)
-        case BadReport() | MissingMetric():
+        case BadReport() | MissingMetric() | ProcessGroupNotFormed():
             return Failure("bad report", str(cause), step)
         case DamagedCheckpoint():
             return Failure("data", f"its node reads a damaged checkpoint, which is whole elsewhere: {cause}", step)

@@ -115,11 +115,11 @@ def alike(failure: Failure, trials: Iterable[Trial]) -> list[Trial]:
     return found
 
 
-def is_hopeless(failure: Failure, trials: Sequence[Trial], slots: int) -> bool:
-    """Whether the first trials have all failed like ``failure``, as many as run at once, and at least `FIRST`."""
+def first_alike(failure: Failure, trials: Sequence[Trial], slots: int) -> int:
+    """How many first trials have all failed like ``failure``; 0 unless as many as run at once, and at least `FIRST`."""
     first = trials[: max(FIRST, slots)]
     failed = {trial.id for trial in alike(failure, trials) if trial.failures[-1].final}
-    return len(first) >= FIRST and all(trial.id in failed for trial in first)
+    return len(first) if len(first) >= FIRST and failed.issuperset(trial.id for trial in first) else 0
 
 
 def _words(failure: Failure) -> str:
@@ -138,8 +138,8 @@ class FailureStopper(Stopper):  # type: ignore[misc]
         return False
 
     def stop_all(self) -> bool:
-        if self._rules.stop_after in (None, "auto") or self._control.stop_reason:
-            return bool(self._control.stop_reason)
+        if self._control.stop_reason:
+            return True
         if reason := self._rules.limit_reached(self._usage.failed, self._usage.ended):
             self._control.stop_reason = reason
             self._control.say(f"the search ends: {reason}")

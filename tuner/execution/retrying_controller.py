@@ -42,6 +42,7 @@ from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, alike, back_off, d
 from tuner.execution.scheduler_adapter import reported_checkpoint
 from tuner.runs.failure import Failure
 from tuner.runs.results import RAY, TRIAL_LOG
+from tuner.runs.trial import Trial
 from tuner.search.node_health import LOSSES
 from tuner.spec.configuration import merge
 
@@ -171,10 +172,7 @@ class RetryingController(PlacedTrials):
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
         alone = self._note_failure(trial, exception, failure)
-        others = [other for other in self.recorder.results.trials if other is not ours]
-        may_be_common = rules.stop_after == "auto" and len(self.plan.cluster.nodes) == 1
-        common = may_be_common and bool(alike(failure, others))
-        found = decide_retry(rules, failure, ours.failures, reducible, alone, common)
+        found = decide_retry(rules, failure, ours.failures, reducible, alone, self._is_common(ours, failure))
         if alone and found.action == "fail":
             failure = replace(failure, message=f"{failure.message}; the latest {LOSSES} that were lost had this trial")
         failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")
@@ -188,6 +186,12 @@ class RetryingController(PlacedTrials):
             self.recorder.stopped_by(trial.trial_id, failure, f"failures.on_nan: {rules.on_nan}")
         else:
             self.recorder.failed(trial.trial_id, failure)
+
+    def _is_common(self, ours: Trial, failure: Failure) -> bool:
+        """Whether another trial failed alike, none has reported, and there is no other node to try it on."""
+        if self.plan.spec.failures.stop_after != "auto" or len(self.plan.cluster.nodes) > 1:
+            return False
+        return bool(alike(failure, (other for other in self.recorder.results.trials if other is not ours)))
 
     def _is_examined(self, trial: RayTrial, exception: BaseException) -> bool:
         """Whether its node is asked first why the trial's process died, which the driver sees on its own node only."""

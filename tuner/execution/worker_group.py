@@ -32,7 +32,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tuner.execution.consumption_meter import ConsumptionMeter
-from tuner.execution.failure_classifier import ProcessGroupNotFormed, UserError, print_traceback, user_error
+from tuner.execution.failure_classifier import UserError, print_traceback, user_error
 from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.stacks import answer_signal
 from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
@@ -41,6 +41,7 @@ from tuner.execution.trial_context import TrialContext, run_function
 from tuner.plan.cluster import free_port
 from tuner.runs.consumption import Consumption
 from tuner.storage.folder import RunFolder
+from tuner.training.reporting import ProcessGroupNotFormed
 
 ANSWER_S = 1.0
 """How long the other ranks are waited for when they are asked what they consume."""
@@ -197,7 +198,7 @@ def _places(actors: Sequence[Any], log: Path | None) -> list[Place]:
 
 
 def check_formed(workers: int) -> None:
-    """Raises BadReport if the trainable that has just reported trains in this process alone."""
+    """Raises ProcessGroupNotFormed if the trainable that has just reported trains in this process alone."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     size = distributed.get_world_size() if distributed and distributed.is_initialized() else 1
     if size != workers:

@@ -62,7 +62,7 @@ class Failures(Model):
         """Why the search ends after ``failed`` of ``ended`` trials; empty if it continues."""
         if isinstance(self.stop_after, int) and failed >= self.stop_after:
             return f"failures.stop_after {self.stop_after} is reached: {failed} trials failed"
-        if isinstance(self.stop_after, str) and self.stop_after != "auto" and ended >= MIN_ENDED:
+        if isinstance(self.stop_after, str) and self.stop_after.endswith("%") and ended >= MIN_ENDED:
             share = float(self.stop_after.removesuffix("%")) / 100
             if failed >= share * ended:
                 return f"failures.stop_after {self.stop_after} is reached: {failed} of {ended} ended trials failed"

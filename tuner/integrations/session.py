@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.training.reporting import NotOneGroup, get_checkpoint, in_trial, to_number
+from tuner.training.reporting import ProcessGroupNotFormed, get_checkpoint, in_trial, to_number
 
 
 def active() -> bool:
@@ -21,13 +21,15 @@ def active() -> bool:
 
 
 def check_processes(framework: str, found: int, remedy: str) -> None:
-    """Raises NotOneGroup if the trial's processes are more than the ``found`` ones that the framework itself knows of.
+    """Raises ProcessGroupNotFormed if the trial has more processes than the ``found`` ones that the framework knows of.
 
     A trial whose processes form no group at all is refused at its first report.
     """
     workers = int(os.environ.get("WORLD_SIZE", "1"))
     if in_trial() and found < workers:
-        raise NotOneGroup(f"resources.workers: {workers}, but {framework} trains this model in {found}; {remedy}")
+        raise ProcessGroupNotFormed(
+            f"resources.workers: {workers}, but {framework} trains this model in {found}; {remedy}"
+        )
 
 
 def checkpoint_folder() -> Path | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,9 +111,13 @@ class ReplayDiverged(TunerError):
     """A searcher does not suggest again what the journal says it suggested."""
 
 
+SEARCH_KEYS = ("search_space", "constraints", "search")
+"""The keys of an experiment from which its searcher is made."""
+
+
 def search_of(spec: Mapping[str, Any]) -> str:
-    """The keys of an experiment from which its searcher is made, as one text."""
-    return json.dumps([spec.get(key) for key in ("search_space", "constraints", "search")], default=str)
+    """`SEARCH_KEYS` as one text."""
+    return json.dumps([spec.get(key) for key in SEARCH_KEYS], default=str)
 
 
 def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
@@ -167,7 +172,7 @@ def _repair(stock: StoredSearch, reader: JournalReader) -> None:
         holes = any(last > snapshot.number for _, last in reader.lost)
         elapsed = _replay(stock.tail, EventApplier(stock.results), None, snapshot.elapsed)
         try:
-            _replay(stock.tail, None, state, elapsed, adopt=holes)
+            _replay(stock.tail, None, state, elapsed, adopted=math.inf if holes else 0)
         except ReplayDiverged:  # what the two have together is played into a new searcher
             state = None
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
@@ -200,20 +205,20 @@ def recover(stock: StoredSearch, new_state: Callable[[], SearchState], anew: boo
             _agree(results, snapshot.state)
             return RecoveredSearch(results, snapshot.state, stock.usage, elapsed, stock.notices)
 
-    def played(adopt: bool) -> RecoveredSearch:
+    def played(adopted: float) -> RecoveredSearch:
         state, events = new_state(), _opened(JournalReader(results.folder).new(), results.folder, stock.trust)
-        elapsed = _replay(events, None, state, 0.0, adopt, stock.superseded, stock.renewed)
+        elapsed = _replay(events, None, state, 0.0, adopted, stock.superseded)
         _agree(results, state)
         if stock.renewed and stock.renewed == stock.last.get("n"):
             stock.notices.append(f"{results.folder.location}: {_what_it_knows(state, results)}")
         return RecoveredSearch(results, state, stock.usage, elapsed, stock.notices)
 
     try:
-        return played(adopt=False)
+        return played(stock.renewed)
     except ReplayDiverged as divergence:
         told = f"{divergence}; the searcher learns from all trials, and its further draws are others"
         stock.notices.append(f"{results.folder.location}: {told}")
-        return played(adopt=True)
+        return played(math.inf)
 
 
 def _agree(results: ResultSet, state: SearchState) -> None:
@@ -253,15 +258,14 @@ def _replay(
     history: EventApplier | None,
     state: SearchState | None,
     elapsed: float,
-    adopt: bool = False,
+    adopted: float = 0,
     superseded: Collection[int] = (),
-    renewed: int = 0,
 ) -> float:
     """Applies ``events`` to ``history`` and ``state``, if they are given. Returns the second of the search then.
 
-    ``adopt``: the searcher gets the configurations that ran, and is not asked again. ``superseded``: numbers of events
-    that ended a trial which was reopened: for the search it never ended. ``renewed``: trials up to that event were
-    suggested by an earlier searcher. Raises ReplayDiverged.
+    ``adopted``: up to the event of that number the searcher gets the configurations that ran, and is not asked again.
+    ``superseded``: numbers of events that ended a trial which was reopened: for the search it never ended. Raises
+    ReplayDiverged.
     """
 
     def applied() -> Iterator[Event]:
@@ -273,7 +277,7 @@ def _replay(
     for event in one_by_one(applied()):
         elapsed = event.get("elapsed", elapsed)
         if state:
-            _tell(state, event, adopt or event["n"] <= renewed, superseded)
+            _tell(state, event, event["n"] <= adopted, superseded)
     return elapsed
 
 

@@ -18,7 +18,7 @@ _TRIES = 1000
 """Draws in search of a point with the believed values that the constraints allow."""
 
 
-def believed_points(task: SearchProblem) -> Iterator[Configuration]:
+def first_points(task: SearchProblem) -> Iterator[Configuration]:
     """The defaults, and the mode of the priors; the other parameters are drawn so that the constraints hold.
 
     In the first point priors stand in for missing defaults, and in the second one defaults for missing priors. There

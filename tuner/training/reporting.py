@@ -13,8 +13,8 @@ _SESSION = "ray.train._internal.session"
 """Ray's module of the session of a trial. A process that has not imported it runs no trial."""
 
 
-class NotOneGroup(ValueError):
-    """The processes of a trial do not train one model. It is so in every trial of a search, which ends."""
+class ProcessGroupNotFormed(ValueError):
+    """The processes of a trial do not train one model: no trial of this run can succeed."""
 
 
 def report(

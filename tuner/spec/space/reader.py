@@ -104,11 +104,8 @@ class _Reader:
         keys = [key for key in value if key not in beside]
         if domains or not keys:
             domain = self.domain(value, path, domains, keys)
-            self.drafts[name] = _Draft(domain, whens)
-            if domain:
-                self.drafts[name] = _Draft(
-                    domain, whens, self.prior(value, path, domain), self.default(value, path, domain)
-                )
+            given = (self.prior(value, path, domain), self.default(value, path, domain)) if domain else ()
+            self.drafts[name] = _Draft(domain, whens, *given)
         elif (near := _misspelt(keys, value)) is not None:
             allowed = f"allowed: {', '.join(FORMS)}; did you mean {near!r}?"
             self.problem((*path, keys[0]), f"unknown domain; {allowed}")
@@ -146,8 +143,8 @@ class _Reader:
             return None
         if isinstance(domain, GridSearch):
             self.problem(place, "grid_search goes through all its values, whatever is believed of them: use choice")
-        elif len(self.problems) == before:
-            believed = self.value_in(domain, value[key_value], place)
+            return None
+        believed = self.value_in(domain, value[key_value], place)
         return Prior(believed, confidence) if len(self.problems) == before else None
 
     def default(self, value: dict[str, Any], path: yaml_document.Path, domain: Domain) -> Default | None:

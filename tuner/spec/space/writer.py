@@ -34,8 +34,8 @@ def python_only(space: Space) -> list[tuple[Path, str]]:
             found.append((parameter.path, "chooses among Python objects"))
         elif isinstance(domain, Choice) and len({value_key(v) for v in domain.categories}) < len(domain.categories):
             found.append((parameter.path, "repeats a value"))
-        constant_belief = isinstance(domain, Constant) and len(parameter.path) > 1 and parameter.path[-1] in ATTRIBUTES
-        if constant_belief or any(key in FORMS or key_problem(key) for key in parameter.path):
+        is_misread = isinstance(domain, Constant) and len(parameter.path) > 1 and parameter.path[-1] in ATTRIBUTES
+        if is_misread or any(key in FORMS or key_problem(key) for key in parameter.path):
             found.append((parameter.path, "has a name that YAML does not allow"))
     return found
 
