@@ -53,7 +53,7 @@ WORKERS = 8
 
 RANDOM = {"kind": "random"}
 RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}
-ASHA = {"kind": "asha", **RUNGS}
+ASHA = {"kind": "asha", "grace_period": 1, **RUNGS}
 
 SEARCHERS: dict[str, dict[str, Any]] = {
     "random": RANDOM,

@@ -58,28 +58,37 @@ MEASURED = Path(__file__).with_name("regret_peers.jsonl")
 """A search of a peer a line: what it was, and what `run` returned."""
 
 
-def asha(grace_period: int | str, variant: str = "stopping") -> dict[str, Any]:
-    options = {"grace_period": grace_period, "variant": variant, "reduction_factor": 3}
-    return {"kind": "asha", "time_attr": "epoch", "max_t": EPOCHS, **options}
+def asha(grace_period: int, variant: str = "stopping") -> dict[str, Any]:
+    return ASHA | {"grace_period": grace_period, "variant": variant, "reduction_factor": 3}
 
+
+ASHA: dict[str, Any] = {"kind": "asha", "time_attr": "epoch", "max_t": EPOCHS}
+"""With its defaults: ``grace_period: auto`` and a reduction factor of 4."""
+RAYS = ASHA | {"grace_period": 1}
+"""With those of Ray Tune."""
 
 RANDOM, TPE, BOHB, GP = {"kind": "random"}, {"kind": "optuna", "sampler": "tpe"}, {"kind": "bohb"}, {"kind": "gp"}
 OPTUNA_GP, FIFO = {"kind": "optuna", "sampler": "gp"}, {"kind": "fifo"}
 METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | SyneTuneBaseline | OptunaPair] = {
+    "gp + ASHA": (GP, ASHA),
+    "gp + ASHA promotion": (GP, ASHA | {"variant": "promotion"}),
+    "gp + ASHA with Ray's defaults": (GP, RAYS),
     "gp + ASHA promotion, grace 9": (GP, asha(9, "promotion")),
     "gp + ASHA, grace 9": (GP, asha(9)),
     "gp + ASHA, grace 3": (GP, asha(3)),
     "gp + ASHA, grace 1": (GP, asha(1)),
-    "gp + ASHA, grace auto": (GP, asha("auto")),
     "gp": (GP, FIFO),
+    "BOHB + ASHA": (BOHB, ASHA),
     "BOHB + ASHA, grace 9": (BOHB, asha(9)),
     "BOHB + ASHA, grace 3": (BOHB, asha(3)),
+    "TPE + ASHA": (TPE, ASHA),
     "TPE + ASHA, grace 9": (TPE, asha(9)),
     "TPE": (TPE, FIFO),
+    "random + ASHA": (RANDOM, ASHA),
+    "random + ASHA with Ray's defaults": (RANDOM, RAYS),
     "random + ASHA promotion, grace 9": (RANDOM, asha(9, "promotion")),
     "random + ASHA, grace 9": (RANDOM, asha(9)),
     "random + ASHA, grace 3": (RANDOM, asha(3)),
-    "random + ASHA, grace auto": (RANDOM, asha("auto")),
     "random": (RANDOM, FIFO),
     "Optuna's GP + ASHA, grace 9": (OPTUNA_GP, asha(9)),
     "Optuna's GP": (OPTUNA_GP, FIFO),

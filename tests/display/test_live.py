@@ -35,7 +35,7 @@ SPEC = load_experiment(
         "trainable": "t:train",
         "search_space": {"lr": {"uniform": [0, 1]}},
         "objective": {"metric": "acc", "mode": "max"},
-        "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
+        "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 9, "grace_period": 1, "reduction_factor": 3},
         "budget": {
             "trials": 60,
             "wall_clock": 600,

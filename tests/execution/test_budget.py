@@ -20,7 +20,7 @@ from tuner.search.control import SearchControl
 from tuner.search.usage import UsageTracker
 from tuner.spec.objective import Objective
 
-ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)
+ASHA = Asha(time_attr="epoch", max_t=9, grace_period=1, reduction_factor=3)
 MAX = (Objective(metric="acc", mode="max"),)
 
 

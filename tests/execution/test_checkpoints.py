@@ -137,7 +137,14 @@ def test_a_damaged_best_falls_to_the_next_best(tmp_path: Path) -> None:
 
 
 def test_every_writes_those_that_a_pausing_scheduler_needs(tmp_path: Path) -> None:
-    promotion = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3}
+    promotion = {
+        "kind": "asha",
+        "variant": "promotion",
+        "grace_period": 1,
+        "time_attr": "epoch",
+        "max_t": 9,
+        "reduction_factor": 3,
+    }
     seen: dict[tuple[int, int], bool] = {}
 
     class Notes(At):

@@ -16,7 +16,7 @@ from tuner.errors import InputError
 @pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_digits_are_trained_again_and_tested(tmp_path: Path) -> None:
-    scheduler = {"kind": "asha", "time_attr": "epoch", "max_t": 2}
+    scheduler = {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 2}
     objective = {"metric": "val_accuracy", "mode": "max"}
     results = finished(tmp_path / "q", scheduler=scheduler, objective=objective, resources={"gpu": 0})
     for lr, value in ((0.1, 0.99), (0.3, 0.98), (0.2, 0.5)):

@@ -22,7 +22,7 @@ def search(storage: Path, function: str = "quadratic", **keys: Any) -> ResultSet
         "search_space": {"x": {"uniform": [0, 1]}},
         "objective": {"metric": "score", "mode": "max"},
         "search": {"kind": "optuna", "seed": 3, "n_startup_trials": 3},
-        "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 3, "reduction_factor": 3},
+        "scheduler": {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 3, "reduction_factor": 3},
         "budget": {"trials": 6},
         "resources": {"gpu": 0},
         **keys,

@@ -32,7 +32,7 @@ def test_a_search_of_30_trials_fits_on_the_screen_and_leaves_it_clean(
         "params": {"epochs": 9},
         "search_space": {"x": {"uniform": [0, 1]}},
         "objective": {"metric": "score", "mode": "max"},
-        "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
+        "scheduler": {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
         "budget": {"trials": 30},
         "resources": {"gpu": 0},
     }

@@ -30,7 +30,14 @@ def search(storage: Path, function: str, scheduler: dict, **keys: object) -> Res
     return run(experiment, storage=storage, name="run", say=lambda text: None)
 
 
-PROMOTION = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3}
+PROMOTION = {
+    "kind": "asha",
+    "variant": "promotion",
+    "grace_period": 1,
+    "time_attr": "epoch",
+    "max_t": 9,
+    "reduction_factor": 3,
+}
 
 
 def test_promoted_trials_go_on_from_their_checkpoint(tmp_path: Path) -> None:

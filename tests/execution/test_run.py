@@ -149,7 +149,7 @@ def test_all_trials_failing_ends_with_the_most_frequent_error(tmp_path: Path) ->
         (
             {
                 "objective": {"metric": "loss", "mode": "min"},
-                "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": 3},
+                "scheduler": {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 3},
             },
             "scheduler.time_attr: the trainable reports no 'epoch'; it reports: accuracy, loss",
         ),
@@ -247,7 +247,7 @@ def test_one_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path, searc
                 "quadratic",
                 {"x": {"uniform": [0, 1]}, "kind": {"choice": ["a", "b"]}},
                 search={**searcher, "seed": 5},
-                scheduler={"kind": "asha", "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
+                scheduler={"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
                 budget={"trials": 14},
                 resources={"gpu": 0, "max_concurrent_trials": 1},
             ).trials

@@ -92,7 +92,14 @@ def test_what_was_reported_before_a_bad_report_is_not_lost(tmp_path: Path) -> No
 
 
 def test_checkpoints_are_those_of_their_reports(tmp_path: Path) -> None:
-    promotion = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3}
+    promotion = {
+        "kind": "asha",
+        "variant": "promotion",
+        "grace_period": 1,
+        "time_attr": "epoch",
+        "max_t": 9,
+        "reduction_factor": 3,
+    }
     results = search(tmp_path, "quadratic", promotion, epochs=9)
     assert {trial.steps for trial in results.trials} == {1, 3, 9}
     for trial in results.trials:

@@ -469,7 +469,11 @@ def test_what_is_missing_is_said_with_what_to_write(folder: Path) -> None:
             "e.yaml:4:35: scheduler.grace_period: 3",
             "is above max_t 2",
         ),
-        ("scheduler: {kind: asha, max_t: 10, brackets: 9}", "e.yaml:4:36: scheduler.brackets: 9 is", "more than the"),
+        (
+            "scheduler: {kind: asha, max_t: 10, grace_period: 1, brackets: 9}",
+            "e.yaml:4:53: scheduler.brackets: 9 is",
+            "more than the",
+        ),
         (
             "scheduler: {kind: asha, max_t: 1, grace_period: auto, reduction_factor: 1.5}",
             "e.yaml:4:55: scheduler.reduct",

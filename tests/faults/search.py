@@ -30,7 +30,7 @@ def experiment(search: str = "tpe", workers: int = 1, seconds: float = 0.03, **k
         "search_space": {"x": {"uniform": [0, 1]}},
         "objective": {"metric": "score", "mode": "max"},
         "search": SEARCHES[search],
-        "scheduler": {"kind": "asha", "time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3},
+        "scheduler": {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3},
         "budget": {"trials": TRIALS},
         "resources": {"gpu": 0, "max_concurrent_trials": workers},
         "checkpoints": {"keep_trials": TRIALS},

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}
 SCHEDULERS: dict[str, dict[str, Any]] = {
-    "promotion": {"kind": "asha", "variant": "promotion", **RUNGS},
+    "promotion": {"kind": "asha", "variant": "promotion", "grace_period": 1, **RUNGS},
     "hyperband": {"kind": "hyperband", **RUNGS},
     "pbt": {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2},
 }

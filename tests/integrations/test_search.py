@@ -90,7 +90,14 @@ def test_paused_trials_continue_and_the_best_is_restored_replayed_and_registered
         framework,
         tmp_path,
         {"lr": {"grid_search": [0.001, 0.01, 0.05, 0.2]}},
-        scheduler={"kind": "asha", "variant": "promotion", "time_attr": "epoch", "max_t": 4, "reduction_factor": 2},
+        scheduler={
+            "kind": "asha",
+            "variant": "promotion",
+            "grace_period": 1,
+            "time_attr": "epoch",
+            "max_t": 4,
+            "reduction_factor": 2,
+        },
         tracking=registry,
     )
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}
@@ -146,7 +153,7 @@ def test_folds_are_a_fidelity_and_only_whole_trials_can_be_the_best(
         framework,
         tmp_path,
         {"lr": {"grid_search": [0.01, 0.02, 0.05, 0.09]}},
-        scheduler={"kind": "asha", "time_attr": "fold", "max_t": 4, "reduction_factor": 2},
+        scheduler={"kind": "asha", "grace_period": 1, "time_attr": "fold", "max_t": 4, "reduction_factor": 2},
         tracking=registry,
     )
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}

@@ -19,7 +19,7 @@ from tuner.runs.trial import Report, Trial
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 
 COMMON = {"time_attr": "epoch", "max_t": 9, "reduction_factor": 3}
-PROMOTION = {"kind": "asha", "variant": "promotion", **COMMON}
+PROMOTION = {"kind": "asha", "variant": "promotion", "grace_period": 1, **COMMON}
 HYPERBAND = {"kind": "hyperband", **COMMON}
 SCHEDULERS = [pytest.param(PROMOTION, id="asha promotion"), pytest.param(HYPERBAND, id="hyperband")]
 TRIALS = 9

@@ -229,9 +229,8 @@ def test_a_trial_of_several_workers_is_described() -> None:
 
 
 def test_rungs_and_what_they_save() -> None:
-    made = plan(
-        scheduler={"kind": "asha", "time_attr": "epoch", "max_t": 9, "reduction_factor": 3}, budget={"trials": 27}
-    )
+    scheduler = {"kind": "asha", "time_attr": "epoch", "max_t": 9, "grace_period": 1, "reduction_factor": 3}
+    made = plan(scheduler=scheduler, budget={"trials": 27})
     first, second, last = (rung["expected_trials"] for rung in made.as_json()["rungs"])
     assert first == 27 > second > 9
     assert second > last > 3
@@ -249,7 +248,7 @@ def test_rungs_and_what_they_save() -> None:
 
 
 def test_no_more_trials_reach_a_rung_than_there_are() -> None:
-    made = plan(scheduler={"kind": "asha", "max_t": 81, "reduction_factor": 3}, budget={"trials": 1})
+    made = plan(scheduler={"kind": "asha", "max_t": 81, "grace_period": 1, "reduction_factor": 3}, budget={"trials": 1})
     assert [rung["expected_trials"] for rung in made.as_json()["rungs"]] == [1] * 5
     assert described(made, "rungs").endswith("0% saved by stopping early")
     assert described(made, "rungs").startswith("training_iteration    1: about 1 trial reaches it")

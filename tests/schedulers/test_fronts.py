@@ -28,7 +28,7 @@ VARIANTS = pytest.mark.parametrize("variant", ["stopping", "promotion"])
 
 
 def asha(variant: str, modes: tuple[Any, ...] = ("max", "min"), **options: Any) -> Scheduler:
-    spec = Asha(variant=variant, max_t=9, reduction_factor=3, **options)  # type: ignore[arg-type]
+    spec = Asha(variant=variant, **({"max_t": 9, "grace_period": 1, "reduction_factor": 3} | options))  # type: ignore[arg-type]
     return spec.build(SearchProblem(SPACE, modes, 100, 9, 0))
 
 
@@ -95,12 +95,11 @@ def test_a_rung_compares_with_a_bounded_number() -> None:
     assert sizes[1] < 1.05 * sizes[0]
 
 
-def test_with_a_first_rung_that_adapts_the_first_objective_counts() -> None:
-    assert Asha(max_t=9).compares_fronts
-    assert not Asha(max_t=9, grace_period="auto").compares_fronts
-    first, one = (asha("stopping", modes, grace_period="auto") for modes in (("max", "min"), ("max",)))
+@VARIANTS
+def test_the_first_rung_stays_where_it_begins(variant: str) -> None:
+    auto, fixed = (asha(variant, grace_period=grace, max_t=5) for grace in ("auto", 1))
     points = trade_off(60)
-    assert survivors(first, points) == survivors(one, points)
+    assert survivors(auto, points) == survivors(fixed, points)
 
 
 def state(folder: Path, variant: str, weights: bool) -> SearchState:
@@ -112,7 +111,14 @@ def state(folder: Path, variant: str, weights: bool) -> SearchState:
         "search_space": {"x": {"uniform": [0, 1]}},
         "objective": [{"metric": "accuracy", "mode": "max"} | weight, {"metric": "size", "mode": "min"} | weight],
         "search": {"kind": "random", "seed": 0},
-        "scheduler": {"kind": "asha", "variant": variant, "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
+        "scheduler": {
+            "kind": "asha",
+            "variant": variant,
+            "time_attr": "epoch",
+            "max_t": 9,
+            "grace_period": 1,
+            "reduction_factor": 3,
+        },
     }
     return new_state(make_plan(load_experiment(experiment, []), this_machine()), [])
 

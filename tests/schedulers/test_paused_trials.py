@@ -39,7 +39,7 @@ def all_paused(spec: SearchSpec, sign: int, objectives: int = 1, trials: int = 6
     over = space("x: {uniform: [0, 1], prior: 0.1, confidence: high}\ny: {uniform: [0, 1]}")
     objective = tuple(Objective(metric=name, mode="max") for name in ("a", "b")[:objectives])
     task = SearchProblem(over, ("max",) * objectives, trials, 9, 0)
-    scheduler = Asha(variant="promotion", max_t=9).build(task)
+    scheduler = Asha(variant="promotion", max_t=9, grace_period=1).build(task)
     state = SearchState(build_searcher(spec, task), scheduler, task.space, objective, "epoch")
     suggested = []
     for i in range(trials):

@@ -42,8 +42,8 @@ SEARCHES: list[dict[str, Any]] = [
     {"kind": "bohb", "min_points_in_model": 2},
 ]
 SCHEDULERS: list[dict[str, Any]] = [
-    {"kind": "asha", **RUNGS},
-    {"kind": "asha", "variant": "promotion", **RUNGS},
+    {"kind": "asha", "grace_period": 1, **RUNGS},
+    {"kind": "asha", "variant": "promotion", "grace_period": 1, **RUNGS},
     {"kind": "asha", "grace_period": "auto", **RUNGS},
     {"kind": "hyperband", **RUNGS},
     {"kind": "pbt", "time_attr": "epoch", "max_t": EPOCHS, "perturbation_interval": 2},
@@ -301,7 +301,8 @@ def test_a_damaged_line_costs_what_it_told(pair: Any, save_after: int | None, tm
     journal = folder.local_path / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     lost = read_journal(folder).events[39]
-    journal.write_bytes(b"".join([*lines[:39], b"0" + lines[39][1:], *lines[40:]]))
+    damaged = bytes([lines[39][0] ^ 1]) + lines[39][1:]
+    journal.write_bytes(b"".join([*lines[:39], damaged, *lines[40:]]))
     again = Search(folder, pair).resume()
     assert "event 40 is lost" in again.notices[0]
     reports = {(r.trial_id, r.step) for t in known.results.trials for r in t.reports}

@@ -101,16 +101,35 @@ class TestObservations:
         seen.report(4, 3, -4)
         assert seen.split(2, 0.15, default_rng(0)) == ([7, 6], [5, 4])
 
-    def test_failed_trials_are_worse_than_all_others_and_stopped_ones_are_left_out(self) -> None:
+    def test_failed_trials_are_worse_than_all_others(self) -> None:
         seen = Observations(max_t=9, enough=4)
         for trial in range(7):
             seen.start(trial)
-        seen.end(0, 1, -100)
+        seen.end(0, 1, -100)  # stopped below b, but better than all at b: nothing is known of it
         for trial in range(1, 6):
             seen.report(trial, 3, trial)
         seen.fail(1)
         seen.fail(6)
         assert seen.split(2, 0.15, default_rng(0)) == ([2, 3], [4, 5, 1, 6])
+
+    def test_trials_that_halt_below_the_fidelity_are_bad_until_they_run_again(self) -> None:
+        seen = Observations(max_t=9, enough=4)
+        for trial in range(8):
+            seen.start(trial)
+            seen.report(trial, 1, 10 + trial)
+        seen.end(0, 1, 10)
+        seen.pause(1, 1, 11)
+        for trial in range(4, 8):
+            seen.report(trial, 3, trial)
+        assert seen.split(2, 0.15, default_rng(0)) == ([4, 5], [6, 7, 0, 1])
+        seen.resume(1)
+        assert seen.split(2, 0.15, default_rng(0)) == ([4, 5], [6, 7, 0])
+        seen.report(1, 3, 3.5)
+        seen.pause(1, 3, 3.5)  # at the fidelity: by its rank there
+        assert seen.split(2, 0.15, default_rng(0)) == ([1, 4], [5, 6, 7, 0])
+        seen.resume(1)
+        seen.fail(1)
+        assert seen.split(2, 0.15, default_rng(0)) == ([4, 5], [6, 7, 1, 0])
 
     def test_failures_can_leave_too_few(self) -> None:
         seen = Observations(max_t=9, enough=4)

@@ -123,7 +123,11 @@ def test_a_search_for_one_objective_refuses_several(search: dict[str, Any], work
 @pytest.mark.parametrize("kind", ["bohb", "hyperopt", "cmaes"])
 def test_a_search_for_one_number_searches_for_the_weighted_sum(kind: str) -> None:
     search = {"kind": "optuna", "sampler": kind} if kind == "cmaes" else {"kind": kind}
-    made = plan(search=search, objective=WEIGHTED, scheduler={"kind": "asha", "variant": "promotion", "max_t": 9})
+    made = plan(
+        search=search,
+        objective=WEIGHTED,
+        scheduler={"kind": "asha", "variant": "promotion", "grace_period": 1, "max_t": 9},
+    )
     assert made.task.modes == ("max",)
     assert ("", "the search and schedulers compare 2 acc - 0.5 size") in description(made)
     from tuner.execution.fit import new_state

@@ -24,7 +24,7 @@ from tuner.schedulers.population.pbt import Pbt
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import MANIFEST, contents, find_damage, make_durable, seal, size_of
 
-ASHA = Asha(time_attr="epoch", max_t=9, reduction_factor=3)
+ASHA = Asha(time_attr="epoch", max_t=9, grace_period=1, reduction_factor=3)
 
 
 @pytest.fixture

@@ -67,10 +67,16 @@ def description(plan: Plan) -> list[tuple[str, str]]:
 def _compared(plan: Plan) -> str:
     """What of several objectives decides."""
     who = "the search and schedulers" if plan.scalarised else "schedulers"
-    objectives, scheduler = plan.spec.objectives, plan.spec.scheduler
-    if scheduler.compares_fronts and not have_weights(objectives):
-        return f"{scheduler.kind} compares fronts of all {len(objectives)}"
+    objectives = plan.spec.objectives
+    if _by_fronts(plan):
+        return f"{plan.spec.scheduler.kind} compares fronts of all {len(objectives)}"
     return f"{who} compare {comparison(objectives)}"
+
+
+def _by_fronts(plan: Plan) -> bool:
+    """Whether the scheduler compares trials by several objectives at once."""
+    objectives = plan.spec.objectives
+    return plan.spec.scheduler.compares_fronts and len(objectives) > 1 and not have_weights(objectives)
 
 
 def _size(plan: Plan) -> str:
@@ -115,7 +121,7 @@ def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     for k, (rung, count) in enumerate(zip(rungs, reach, strict=True)):
         reach_it = f"{counted(round(count), 'trial')} reach{'es' * (round(count) == 1)} it"
         yield ("rungs" if k == 0 else "", f"{name} {rung:>4}: about {reach_it}")
-    if plan.spec.scheduler.adapts_first_rung:
+    if plan.spec.scheduler.adapts_first_rung and not _by_fronts(plan):
         yield "", "as if the first rung stayed where it begins; any of these may become it, as early ranks deserve"
     total = plan.trials * rungs[-1]
     spent = sum(count * (rung - before) for rung, before, count in zip(rungs, (0, *rungs), reach, strict=False))

@@ -27,7 +27,7 @@ from tuner.storage.signing import is_ours, signature
 
 STATE = "state.pkl"
 
-_FORMAT = 7
+_FORMAT = 8
 """Counts the changes of classes whose objects are in it."""
 
 _TRIALS_AT_ONCE = 500

@@ -12,8 +12,8 @@ from tuner.spec.outcome_constraints import is_infeasible
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_MOST_BROKEN = 1000
-"""Trials that break an outcome constraint, of which the latest are remembered."""
+_MOST_BELOW = 1000
+"""Trials below b that are remembered, of each kind: the latest."""
 
 _LARGEST_SAMPLE = 256
 """Trials of either kind that `Observations.split` gives at most."""
@@ -22,8 +22,9 @@ _LARGEST_SAMPLE = 256
 class Observations:
     """The losses of all trials at the fidelity b, the highest at which ``enough`` of them reported, and above it.
 
-    Fidelities below b are forgotten, so that memory does not grow with the length of the trials. If ``max_t`` is
-    None, an ended trial has reached the highest fidelity of all, whatever its last step was.
+    Of the fidelities below b only the last loss of a trial that ended or waits is remembered, so that memory does not
+    grow with the length of the trials. If ``max_t`` is None, an ended trial has reached the highest fidelity of all,
+    whatever its last step was.
 
     A trial whose latest report breaks an outcome constraint is known at b too, wherever it was stopped: else a model
     would never see the limits.
@@ -43,6 +44,8 @@ class Observations:
         self._failed: list[int] = []
         self._broken: dict[int, float] = {}
         """Of each trial whose latest report breaks an outcome constraint: the loss."""
+        self._halted: dict[int, tuple[float, float]] = {}
+        """Of each trial that ended or waits: its last fidelity and the loss there."""
 
     def start(self, trial: int) -> None:
         """``trial`` runs."""
@@ -53,7 +56,7 @@ class Observations:
         self._broken.pop(trial, None)
         if is_infeasible(loss):
             self._broken[trial] = loss
-            if len(self._broken) > _MOST_BROKEN:
+            if len(self._broken) > _MOST_BELOW:
                 del self._broken[next(iter(self._broken))]
         fidelity = min(step, self._complete)
         if fidelity < self._b:
@@ -67,9 +70,21 @@ class Observations:
         if fidelity > self._b and len(level) >= self._enough:
             self._raise_fidelity(fidelity)
 
+    def pause(self, trial: int, step: float, loss: float) -> None:
+        """A running trial waits with this loss."""
+        self._halted[trial] = step, loss
+        if len(self._halted) > _MOST_BELOW:
+            del self._halted[next(iter(self._halted))]
+
+    def resume(self, trial: int) -> None:
+        """A trial that waits runs again."""
+        self._halted.pop(trial, None)
+
     def end(self, trial: int, step: float, loss: float) -> None:
         """A running trial ended with this loss."""
-        self.report(trial, self._complete if self._ends_complete else step, loss)
+        fidelity = self._complete if self._ends_complete else step
+        self.report(trial, fidelity, loss)
+        self.pause(trial, fidelity, loss)
         del self._running[trial]
 
     def fail(self, trial: int) -> None:
@@ -79,6 +94,7 @@ class Observations:
             del level[bisect_left(level, (loss, trial))]
             del self._arrivals[fidelity][trial]
         self._broken.pop(trial, None)
+        self._halted.pop(trial, None)
         self._failed.append(trial)
 
     def known(self, limit: int) -> dict[int, float]:
@@ -105,7 +121,8 @@ class Observations:
         """The good trials and the others; None where too few are known.
 
         Good is the share ``gamma`` of the trials at b, or ``n_min`` where that is more, but at most half. The others
-        are the rest of them, those that failed, and those that break a constraint below b.
+        are the rest of them, those that failed, and of those that ended or wait below b all that break a constraint
+        there or are worse than the good ones are at b. One that is better may have converged early.
         """
         level = self._levels.get(self._b, [])
         if len(level) < self._enough:
@@ -113,7 +130,13 @@ class Observations:
         n_good = min(max(n_min, int(gamma * len(level))), len(level) // 2)
         rest = len(level) - n_good
         good = [level[k][1] for k in _some(n_good, rng)]
-        bad = [*self._failed, *self._broken_below(_LARGEST_SAMPLE)]
+        broken = self._broken_below(_LARGEST_SAMPLE)
+        halted = [
+            trial
+            for trial, (fidelity, loss) in self._halted.items()
+            if fidelity < self._b and loss > level[n_good - 1][0] and trial not in broken
+        ]
+        bad = [*self._failed, *broken, *halted]
         others = _some(rest + len(bad), rng)
         return good, [level[n_good + k][1] if k < rest else bad[k - rest] for k in others]
 

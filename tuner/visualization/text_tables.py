@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import operator
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.schedulers.asha.first_rung import FirstRungSelector
 from tuner.spec.configuration import flat
+from tuner.spec.objective import have_weights
 from tuner.spec.quantities import counted, format_duration
 from tuner.spec.values import format_number
 from tuner.visualization.twins import same_curves
@@ -117,13 +119,15 @@ def savings_line(results: ResultSet) -> str:
 
 
 def first_rung_line(results: ResultSet) -> str:
-    """The first rung that ``grace_period: auto`` chose in the end, and why; empty for other runs."""
-    scheduler = results.section("scheduler")
-    if scheduler.get("grace_period") != "auto":
+    """The first rung that ``grace_period: auto`` chose in the end, and why; empty for other runs, and fronts."""
+    scheduler, objectives = results.section("scheduler"), results.objectives
+    weights = [objective.weight or 0 for objective in objectives] if have_weights(objectives) else [1.0]
+    if scheduler.get("grace_period") != "auto" or len(weights) < len(objectives):
         return ""
     unit = scheduler["time_attr"]
     reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
-    known = [(r.trial_id, int(r.progress(unit)), results.point(r)[0]) for r in reports]
+    qualities = [sum(map(operator.mul, weights, results.point(report))) for report in reports]
+    known = [(r.trial_id, int(r.progress(unit)), quality) for r, quality in zip(reports, qualities, strict=True)]
     found = FirstRungSelector.after(
         (r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"]
     )

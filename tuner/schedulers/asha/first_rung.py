@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_START = 25
-"""A search begins with its first rung near ``max_t`` / 25, until it knows better: see `FirstRungSelector`."""
+_START = 5
+"""A search begins with its first rung near ``max_t`` / 5, until it knows better: see `FirstRungSelector`."""
 
 _PRIOR_WEIGHT, _PRIOR_WEIGHT_BELOW_START = 1, 3
 """Weights, in elites, of the prior belief in rungs from the start on, and below it: see `FirstRungSelector`."""
@@ -48,7 +48,7 @@ def possible_rungs(eta: float, max_t: int) -> tuple[int, ...]:
 
 
 def starting_rung(levels: tuple[int, ...], max_t: int) -> int:
-    """The one of ``levels`` that is nearest to ``max_t`` / 25 in the logarithm."""
+    """The one of ``levels`` that is nearest to ``max_t`` / 5 in the logarithm."""
     return min(levels, key=lambda level: abs(math.log(level * _START / max_t)))
 
 
@@ -81,7 +81,7 @@ class FirstRungSelector:
     fall, and no trial must pass only to be measured. Equal values share their mean rank, so that a level where all are
     equal earns no trust.
 
-    Nothing is known at first. Every r_m begins as 1, with the weight of one elite. Below the start, which is R/25, all
+    Nothing is known at first. Every r_m begins as 1, with the weight of one elite. Below the start, which is R/5, all
     elites of all m together must outweigh r = 1/η with the weight of three. Another first rung must be 1.2 times
     better.
 

@@ -28,8 +28,7 @@ class Asha(TimedSpec):
     continue.
 
     Several objectives without weights are compared by fronts (MO-ASHA, Schmucker et al. 2021). The trials of the first
-    Pareto fronts at a rung continue, and of the last of these fronts the trials that are far from the others. With
-    ``grace_period: auto`` the first objective counts.
+    Pareto fronts at a rung continue, and of the last of these fronts the trials that are far from the others.
 
     Ray's ``AsyncHyperBandScheduler`` is not used. It has no promotion, acts on Ray's trials only, forgets its rungs in
     a restore, and draws brackets without a seed. The decisions of the stopping variant equal Ray's, except for equal
@@ -37,7 +36,7 @@ class Asha(TimedSpec):
 
     Example:
         >>> import tuner
-        >>> tuner.schedulers.Asha(time_attr="epoch", max_t=27, reduction_factor=3).rungs()
+        >>> tuner.schedulers.Asha(time_attr="epoch", max_t=27, grace_period=1, reduction_factor=3).rungs()
         (1, 3, 9, 27)
     """
 
@@ -46,9 +45,11 @@ class Asha(TimedSpec):
     variant: Literal["stopping", "promotion"] = "stopping"
     """``stopping``: a trial that is not among the best so far ends at its rung. ``promotion`` (Algorithm 2 of the
     paper): every trial pauses at its rung, and continues from its checkpoint when it is among the best."""
-    grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
-    """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: measured in the running search,
-    by how far early ranks tell which trials turn out best (`tuner.schedulers.asha.first_rung.FirstRungSelector`)."""
+    grace_period: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """r in the paper: no trial is stopped before this value of ``time_attr``. ``auto``: near ``max_t`` / 5 at first,
+    then where early ranks begin to tell which trials turn out best, as the running search measures
+    (`tuner.schedulers.asha.first_rung.FirstRungSelector`). If several objectives are compared by fronts, the first
+    rung stays where it is at first."""
     reduction_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4
     """η in the paper: the best 1/η of a rung continue."""
     brackets: Annotated[int, Field(ge=1)] = 1
@@ -98,7 +99,7 @@ class Asha(TimedSpec):
 
     @property
     def compares_fronts(self) -> bool:
-        return self.grace_period != "auto"
+        return True
 
     def rungs(self) -> tuple[int, ...]:
         """With ``grace_period: auto`` all that may become one."""
@@ -113,8 +114,7 @@ class Asha(TimedSpec):
         With ``grace_period: auto`` as if the first rung stayed where it is at the start.
         """
         if self.grace_period == "auto":
-            start = starting_rung(self.rungs(), self.max_t)
-            fixed = self.model_copy(update={"grace_period": start})
+            fixed = self._as_it_begins()
             reach = dict(zip(fixed.rungs(), fixed.expected_at_rungs(trials), strict=True))
             return tuple(reach[min(rung for rung in reach if rung >= level)] for level in self.rungs())
         rungs, generator = self.rungs(), random.Random(0)
@@ -136,6 +136,8 @@ class Asha(TimedSpec):
         return tuple(count / repeats * (trials / simulated) for count in reached)
 
     def build(self, task: SearchProblem) -> Scheduler:
+        if self.grace_period == "auto" and len(task.signs) > 1:
+            return self._as_it_begins().build(task)
         if self.grace_period == "auto":
             adaptive = AdaptivePromotion if self.variant == "promotion" else AdaptiveStopping
             return adaptive(self.max_t, self.reduction_factor, task.sign, self.stop_last_trials)
@@ -143,3 +145,7 @@ class Asha(TimedSpec):
         if self.variant == "promotion":
             return PromotionAsha(levels, *common)
         return StoppingAsha([levels[s:] for s in range(self.brackets)], *common, task.seed)
+
+    def _as_it_begins(self) -> Asha:
+        """With the first rung of ``grace_period: auto`` as a number, where it is at first."""
+        return self.model_copy(update={"grace_period": starting_rung(self.rungs(), self.max_t)})

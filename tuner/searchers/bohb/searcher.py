@@ -42,7 +42,8 @@ class Bohb(SearchSpec):
       search stalls if the first good configurations happen to lie close together.
     - N_s is 16 and rho 0.15; the paper has 64 and 1/3. The best of a few draws stays near the good configurations
       without repeating them, so that fewer draws at random are needed.
-    - A trial that failed is in g at every fidelity; hpbandster has it at its own only.
+    - A trial that failed is in g at every fidelity; hpbandster has it at its own only. A trial that was stopped or waits
+      below b is in g, unless it is better there than the good ones are at b.
     - At most half of the trials at b are good; hpbandster waits for 2 N_min trials instead.
     - An inactive parameter is integrated out; hpbandster fills it with the value of another configuration.
     - Kernels are truncated to the domain in the densities as in the draws.
@@ -141,6 +142,14 @@ class BohbSearcher(Searcher):
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._pending:
             self._observations.report(self._pending[trial_id], step, -self._sign * value)
+
+    def on_pause(self, trial_id: str, step: int, values: tuple[float, ...]) -> None:
+        if trial_id in self._pending:
+            self._observations.pause(self._pending[trial_id], step, -self._sign * values[0])
+
+    def on_resume(self, trial_id: str) -> None:
+        if trial_id in self._pending:
+            self._observations.resume(self._pending[trial_id])
 
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         """A trial that this searcher does not know (after a restore from an older snapshot) is passed over."""
