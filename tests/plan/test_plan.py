@@ -228,6 +228,16 @@ def test_a_trial_of_several_workers_is_described() -> None:
     assert described(made, "a trial takes") == "2 workers on as many nodes as can be, each 1 CPU"
 
 
+def test_defaults_that_the_constraints_forbid_are_named() -> None:
+    space = {"x": {"uniform": [0, 1], "default": 0.75}, "y": {"uniform": [0, 1]}}
+    limited: dict[str, Any] = {"search_space": space, "constraints": ["x + y < 0.7"]}
+    _, notice = plan(**limited).notices  # and one of what is never read
+    assert notice.startswith("no configuration with all defaults satisfies the constraints (x + y < 0.7): none is")
+    finite = {"x": {"choice": [0.1, 0.75], "default": 0.75}, "y": {"choice": [0.1, 0.2]}}
+    for other in ({"constraints": ["x + y < 0.8"]}, {"search_space": finite, "search": {"kind": "grid"}}):
+        assert len(plan(**limited | other).notices) == 1
+
+
 def test_rungs_and_what_they_save() -> None:
     scheduler = {"kind": "asha", "time_attr": "epoch", "max_t": 9, "grace_period": 1, "reduction_factor": 3}
     made = plan(scheduler=scheduler, budget={"trials": 27})

@@ -10,6 +10,7 @@ from typing import Any
 from tuner.experiment.reader import Experiment
 from tuner.experiment.spec import ExperimentSpec
 from tuner.plan.cluster import Cluster, Node
+from tuner.searchers.prior_draws import first_points
 from tuner.spec.configuration import Configuration, merge
 from tuner.spec.problem import SearchProblem
 from tuner.trainable.trainable import Trainable
@@ -53,7 +54,7 @@ class Plan:
     @cached_property
     def notices(self) -> list[str]:
         """Likely mistakes: shown as `notes` are, and recorded with the results."""
-        return [*self._never_read(), *self._never_given()]
+        return [*self._never_read(), *self._never_given(), *self._never_first()]
 
     def _never_read(self) -> Iterator[str]:
         searched = [p.name for p in self.spec.search_space.parameters if p.domain.count != 1]
@@ -72,6 +73,13 @@ class Plan:
                 f"the trainable {self.trainable.reference} reads config[{name!r}], which neither search_space nor "
                 f"params gives: its trials will fail with a KeyError{hint}"
             )
+
+    def _never_first(self) -> Iterator[str]:
+        points = first_points(self.task) if self.spec.search.follows_priors else {}
+        for what, point in points.items():
+            if point is None:
+                limits = ", ".join(map(str, self.spec.search_space.constraints))
+                yield f"no configuration with {what} satisfies the constraints ({limits}): none is the first trial"
 
     @property
     def spec(self) -> ExperimentSpec:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tuner.searchers.complete_trials import CompleteTrials
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
-from tuner.spec.space import GridSearch, Parameter, Path
+from tuner.spec.space import GridSearch, Parameter, Path, Space
 
 _SALT = 0x7072696F72
 """Keeps these draws apart from other ones with the same seed."""
@@ -18,18 +17,18 @@ _TRIES = 1000
 """Draws in search of a point with the believed values that the constraints allow."""
 
 
-def first_points(task: SearchProblem) -> Iterator[Configuration]:
+def first_points(task: SearchProblem) -> dict[str, Configuration | None]:
     """The defaults, and the mode of the priors; the other parameters are drawn so that the constraints hold.
 
-    In the first point priors stand in for missing defaults, and in the second one defaults for missing priors. There
-    is none where no draw satisfies the constraints, and where ``grid_search`` parameters are to be gone through in
-    turn.
+    In the first point priors stand in for missing defaults, and in the second one defaults for missing priors. A point
+    is None where no draw satisfies the constraints. There are no points where no parameter has such a value, and where
+    ``grid_search`` parameters are to be gone through in turn.
     """
     from numpy.random import default_rng
 
     parameters = task.space.parameters
     if any(isinstance(p.domain, GridSearch) for p in parameters):
-        return
+        return {}
     rng = default_rng([task.seed, _SALT, 1])
 
     def default(parameter: Parameter) -> Any:
@@ -40,10 +39,17 @@ def first_points(task: SearchProblem) -> Iterator[Configuration]:
             return parameter.prior.mode(parameter.domain)
         return parameter.default.value if parameter.default else parameter.domain.sample(rng)
 
-    given = {default: any(p.default for p in parameters), believed: any(p.prior for p in parameters)}
-    for choose in (choose for choose, is_given in given.items() if is_given):
-        points = (task.space.build(choose) for _ in range(_TRIES))
-        yield from itertools.islice(filter(task.space.allows, points), 1)
+    found: dict[str, Configuration | None] = {}
+    if any(p.default for p in parameters):
+        found["all defaults"] = _allowed(task.space, default)
+    if any(p.prior for p in parameters):
+        found["the mode of all priors"] = _allowed(task.space, believed)
+    return found
+
+
+def _allowed(space: Space, choose: Callable[[Parameter], Any]) -> Configuration | None:
+    """The first of `_TRIES` configurations that satisfies the constraints."""
+    return next(filter(space.allows, (space.build(choose) for _ in range(_TRIES))), None)
 
 
 class PriorDraws:

@@ -42,8 +42,9 @@ class Bohb(SearchSpec):
       search stalls if the first good configurations happen to lie close together.
     - N_s is 16 and rho 0.15; the paper has 64 and 1/3. The best of a few draws stays near the good configurations
       without repeating them, so that fewer draws at random are needed.
-    - A trial that failed is in g at every fidelity; hpbandster has it at its own only. A trial that was stopped or waits
-      below b is in g, unless it is better there than the good ones are at b.
+    - A trial that failed is in g at every fidelity; hpbandster has it at its own only.
+    - A trial that was stopped or waits below b is in g, unless it is better there than the good ones are at b;
+      hpbandster has it in neither.
     - At most half of the trials at b are good; hpbandster waits for 2 N_min trials instead.
     - An inactive parameter is integrated out; hpbandster fills it with the value of another configuration.
     - Kernels are truncated to the domain in the densities as in the draws.
