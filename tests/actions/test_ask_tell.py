@@ -62,8 +62,11 @@ def drive(loop: AskTell, workers: int = 3, until: int | None = None) -> Iterator
     [
         {},
         {"searcher": tuner.searchers.Optuna(seed=1)},
-        {"searcher": tuner.searchers.Bohb(seed=1), "scheduler": tuner.schedulers.Asha(max_t=9, reduction_factor=3)},
-        {"scheduler": tuner.schedulers.Asha(max_t=9, time_attr="epoch", variant="promotion", reduction_factor=3)},
+        {
+            "searcher": tuner.searchers.Bohb(seed=1),
+            "scheduler": tuner.schedulers.Asha(max_t=9, grace_period=1, reduction_factor=3),
+        },
+        {"scheduler": tuner.schedulers.Asha(max_t=9, grace_period=1, variant="promotion", reduction_factor=3)},
         {"searcher": tuner.searchers.Bohb(seed=1), "scheduler": tuner.schedulers.HyperBand(max_t=9)},
     ],
 )
