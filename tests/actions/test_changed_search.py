@@ -79,6 +79,31 @@ def test_a_killed_change_draws_what_it_would_have_drawn(
     assert not any("suggests" in text for text in said)
 
 
+@pytest.mark.parametrize("keys", [{}, GP])
+def test_a_search_that_was_interrupted_before_draws_the_same(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    """Though its journal has other events: those of the trials that ran again."""
+
+    def renewed() -> int:
+        return next(e["n"] for e in read_journal(RunFolder.at("runs/r")).events if e["what"] == "extended")
+
+    begin(**keys)
+    expected, number = xs(changed()), renewed()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    (tmp_path / "other" / "mine.py").write_text("def train(config):\n    pass\n")
+    begin(**keys)
+    journal = Path("runs/r/journal.jsonl")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    last = max(k for k, line in enumerate(lines) if b'"reported"' in line)
+    journal.write_bytes(b"".join(lines[: last + 1]))
+    (Path("runs/r") / STATE).unlink()
+    resume("r", say=quiet)
+    assert xs(changed()) == expected
+    assert renewed() != number
+
+
 def test_a_damaged_journal_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begin()
     changed()

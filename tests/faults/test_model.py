@@ -33,7 +33,7 @@ from tuner.experiment.reader import load_experiment
 from tuner.plan.planner import make_plan
 from tuner.runs.history import journalled
 from tuner.runs.journal import JOURNAL, JournalReader, last_event
-from tuner.runs.results import ResultSet
+from tuner.runs.results import PROVENANCE, ResultSet
 from tuner.search.checkpoint_retention import copy_name
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
@@ -256,6 +256,12 @@ def sequence(seed: int) -> str:
                     raise AssertionError("; ".join(told)) from error
                 results = _known(place)
             except TunerError as error:
+                if (
+                    lossy
+                    and "the run folder is damaged" in str(error)
+                    and not (place.root / "run" / PROVENANCE).exists()
+                ):
+                    return "; ".join([*told, "the journal's first line was all that there was"])
                 raise AssertionError("; ".join(told)) from error
             if place.copy is not None:
                 place = place.revived()

@@ -324,7 +324,7 @@ def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:
         if known.provenance.get("interrupted") is False:
             raise InputError(f"{folder.location}: nothing to reopen: the search came to its end")
         plan = make_plan(experiment_of(known, trust), this_machine())
-        recovered = recover(stock, lambda: new_state(plan, read_stored(folder, plan), stock.renewed))
+        recovered = recover(stock, lambda: new_state(plan, read_stored(folder, plan), stock.drawn))
         known.provenance |= {"interrupted": None, "interrupted_by": ""}
         write_experiment(known)
         return AskTell(plan, recovered, lock, held.pop_all())

@@ -332,7 +332,7 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
     from tuner.search.recovery import recover
 
     known = run.known
-    recovered = recover(run.stock, lambda: new_state(plan, read_stored(known.folder, plan), run.stock.renewed), anew)
+    recovered = recover(run.stock, lambda: new_state(plan, read_stored(known.folder, plan), run.stock.drawn), anew)
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal

@@ -47,13 +47,13 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
     )
 
 
-def new_state(plan: Plan, earlier: Iterable[EarlierTrial], renewed: int = 0) -> SearchState:
+def new_state(plan: Plan, earlier: Iterable[EarlierTrial], drawn: int = 0) -> SearchState:
     """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing.
 
-    ``renewed``: as of `StoredSearch`. A searcher in place of an earlier one must not draw what that drew.
+    ``drawn``: as of `StoredSearch`. A searcher in place of an earlier one must not draw what that drew.
     """
     spec, task = plan.spec, plan.task
-    seed = int(np.random.SeedSequence([task.seed, renewed]).generate_state(1)[0]) if renewed else task.seed
+    seed = int(np.random.SeedSequence([task.seed, drawn]).generate_state(1)[0]) if drawn else task.seed
     step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
     compared = replace(task, modes=task.modes[:1]) if have_weights(spec.objectives) else task
     scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, compared)

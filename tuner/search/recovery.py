@@ -55,8 +55,12 @@ class StoredSearch:
     """Numbers of the events that ended trials which were reopened."""
     renewed: int = 0
     """The number of the latest event since which the searcher is another one, as its options or its space changed."""
+    drawn: int = 0
+    """How many trials there were at that event. Unlike its number that is the same if the search was interrupted."""
     _searched: str = ""
     """As `search_of` of the latest experiment."""
+    _suggested: set[str] = field(default_factory=set)
+    """The trials so far."""
 
     def extended(self, event: Event) -> None:
         """Takes account of an event that was appended to the journal after it was read."""
@@ -79,16 +83,22 @@ class StoredSearch:
                 self.results.provenance = usable(Provenance, event["provenance"])[0] | self.results.provenance
                 self.request, self.tail, self.elapsed = event.get("request", ""), [], 0.0
                 self.ends, self.superseded = {}, set()
-                self.renewed, self._searched = event.get("renewed", 0), search_of(event["spec"])
+                self.renewed, self.drawn = event.get("renewed", 0), event.get("drawn", 0)
+                self._searched, self._suggested = search_of(event["spec"]), set()
                 if self.snapshot and self.snapshot.number < event["n"]:
                     self.snapshot = None  # of the journal before this one
             case "extended":
                 self.request = event.get("request", "")
                 if self._searched != (searched := search_of(event["spec"])):
-                    self.renewed, self._searched = event["n"], searched
+                    self.renewed, self.drawn, self._searched = event["n"], len(self._suggested), searched
             case "left" if not event["interrupted"]:
                 self.request = ""
-            case "ended" | "trial":
+            case "suggested":
+                self._suggested.add(event["trial"])
+            case "ended":
+                self.ends[event["trial"]] = event["n"]
+            case "trial":
+                self._suggested.add(event["trial"])
                 self.ends[event["trial"]] = event["n"]
         self.superseded.update(self.ends[trial_id] for trial_id in reopened_by(event) if trial_id in self.ends)
         self.elapsed = event.get("elapsed", self.elapsed)
@@ -182,6 +192,7 @@ def _repair(stock: StoredSearch, reader: JournalReader) -> None:
     events += [stock.last] if stock.last["what"] == "left" else []  # the run had come to its end
     if stock.renewed:  # the trials are not in the order in which they came and went
         stock.renewed = events[0]["renewed"] = known + len(events)
+        events[0]["drawn"] = stock.drawn
     stock.snapshot, stock.tail, stock.superseded = None, [], set()
     stock.ends = {event["trial"]: n for n, event in enumerate(events, known + 1) if event["what"] == "trial"}
     stock.add_up({**event, "n": number} for number, event in enumerate(events, known + 1))

@@ -45,7 +45,8 @@ class Observations:
         self._broken: dict[int, float] = {}
         """Of each trial whose latest report breaks an outcome constraint: the loss."""
         self._halted: dict[int, tuple[float, float]] = {}
-        """Of each trial that ended or waits: its last fidelity and the loss there."""
+        """Of each trial that ended or waits: its last fidelity and the loss there. A resumed search may hear of them in
+        another order."""
 
     def start(self, trial: int) -> None:
         """``trial`` runs."""
@@ -74,7 +75,7 @@ class Observations:
         """A running trial waits with this loss."""
         self._halted[trial] = step, loss
         if len(self._halted) > _MOST_BELOW:
-            del self._halted[next(iter(self._halted))]
+            del self._halted[min(self._halted)]
 
     def resume(self, trial: int) -> None:
         """A trial that waits runs again."""
@@ -133,7 +134,7 @@ class Observations:
         broken = self._broken_below(_LARGEST_SAMPLE)
         halted = [
             trial
-            for trial, (fidelity, loss) in self._halted.items()
+            for trial, (fidelity, loss) in sorted(self._halted.items())
             if fidelity < self._b and loss > level[n_good - 1][0] and trial not in broken
         ]
         bad = [*self._failed, *broken, *halted]
