@@ -58,14 +58,15 @@ MEASURED = Path(__file__).with_name("regret_peers.jsonl")
 """A search of a peer a line: what it was, and what `run` returned."""
 
 
-def asha(grace_period: int, variant: str = "stopping") -> dict[str, Any]:
-    return ASHA | {"grace_period": grace_period, "variant": variant, "reduction_factor": 3}
-
-
 ASHA: dict[str, Any] = {"kind": "asha", "time_attr": "epoch", "max_t": EPOCHS}
 """With its defaults: ``grace_period: auto`` and a reduction factor of 4."""
 RAYS = ASHA | {"grace_period": 1}
 """With those of Ray Tune."""
+
+
+def asha(grace_period: int, variant: str = "stopping") -> dict[str, Any]:
+    return ASHA | {"grace_period": grace_period, "variant": variant, "reduction_factor": 3}
+
 
 RANDOM, TPE, BOHB, GP = {"kind": "random"}, {"kind": "optuna", "sampler": "tpe"}, {"kind": "bohb"}, {"kind": "gp"}
 OPTUNA_GP, FIFO = {"kind": "optuna", "sampler": "gp"}, {"kind": "fifo"}

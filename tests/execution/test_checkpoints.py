@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rungs import promotion
 from tuner import load_run, restore_best, resume, run
 from tuner.errors import EnvironmentFailure, InputError, Interrupted
 from tuner.execution.recorder import Recorder
@@ -137,21 +138,18 @@ def test_a_damaged_best_falls_to_the_next_best(tmp_path: Path) -> None:
 
 
 def test_every_writes_those_that_a_pausing_scheduler_needs(tmp_path: Path) -> None:
-    promotion = {
-        "kind": "asha",
-        "variant": "promotion",
-        "grace_period": 1,
-        "time_attr": "epoch",
-        "max_t": 9,
-        "reduction_factor": 3,
-    }
     seen: dict[tuple[int, int], bool] = {}
 
     class Notes(At):
         def reported(self, trial: Trial, report: Report) -> None:
             seen[trial.number, report.step] = bool(report.checkpoint)
 
-    made = experiment(params={"epochs": 9}, scheduler=promotion, budget={"trials": 6}, checkpoints={"every": 100})
+    made = experiment(
+        params={"epochs": 9},
+        scheduler=promotion(max_t=9, reduction_factor=3),
+        budget={"trials": 6},
+        checkpoints={"every": 100},
+    )
     results = run(made, storage=tmp_path, name="run", listeners=[Notes(0, None)], say=lambda text: None)
     assert {step for (_, step), written in seen.items() if written} == {1, 3, 9}
     assert {step for (_, step), written in seen.items() if not written} == {2, 4, 5, 6, 7, 8}

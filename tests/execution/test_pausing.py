@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rungs import promotion
 from tuner import load_run, run
 from tuner.errors import InputError
 from tuner.runs.results import ResultSet
@@ -30,14 +31,7 @@ def search(storage: Path, function: str, scheduler: dict, **keys: object) -> Res
     return run(experiment, storage=storage, name="run", say=lambda text: None)
 
 
-PROMOTION = {
-    "kind": "asha",
-    "variant": "promotion",
-    "grace_period": 1,
-    "time_attr": "epoch",
-    "max_t": 9,
-    "reduction_factor": 3,
-}
+PROMOTION = promotion(max_t=9, reduction_factor=3)
 
 
 def test_promoted_trials_go_on_from_their_checkpoint(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.rungs import promotion
 from tuner import run
 from tuner.execution import controller
 from tuner.runs.results import ResultSet
@@ -92,15 +93,7 @@ def test_what_was_reported_before_a_bad_report_is_not_lost(tmp_path: Path) -> No
 
 
 def test_checkpoints_are_those_of_their_reports(tmp_path: Path) -> None:
-    promotion = {
-        "kind": "asha",
-        "variant": "promotion",
-        "grace_period": 1,
-        "time_attr": "epoch",
-        "max_t": 9,
-        "reduction_factor": 3,
-    }
-    results = search(tmp_path, "quadratic", promotion, epochs=9)
+    results = search(tmp_path, "quadratic", promotion(max_t=9, reduction_factor=3), epochs=9)
     assert {trial.steps for trial in results.trials} == {1, 3, 9}
     for trial in results.trials:
         assert [report.metrics["epoch"] for report in trial.reports] == list(range(1, trial.steps + 1))

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 import tuner
 from tests.integrations import hydra_toy, lightning_cli_toy
+from tests.rungs import promotion
 from tuner.actions.replay import replay
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
@@ -71,14 +72,7 @@ def test_groups_are_searched_in_one_process_and_the_best_is_restored_and_replaye
         },
         "loss",
         params={"marks": str(hydra_project)},
-        scheduler={
-            "kind": "asha",
-            "variant": "promotion",
-            "grace_period": 1,
-            "time_attr": "epoch",
-            "max_t": 4,
-            "reduction_factor": 2,
-        },
+        scheduler=promotion(max_t=4, reduction_factor=2),
     )
     assert [trial.failures for trial in results.trials] == [[]] * 4
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}
@@ -129,14 +123,7 @@ def test_paused_trials_of_lightning_continue_and_the_best_is_tested_and_replayed
         "lightning:config.yaml",
         {"model": {"init_args": {"lr": {"grid_search": [0.001, 0.01, 0.05, 0.2]}}}},
         "val_loss",
-        scheduler={
-            "kind": "asha",
-            "variant": "promotion",
-            "grace_period": 1,
-            "time_attr": "epoch",
-            "max_t": 4,
-            "reduction_factor": 2,
-        },
+        scheduler=promotion(max_t=4, reduction_factor=2),
     )
     assert [trial.failures for trial in results.trials] == [[]] * 4
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}

@@ -10,6 +10,7 @@ import pytest
 
 import tuner
 from tests.integrations.frameworks import FRAMEWORKS, OF_THE_PROCESS, Framework, timeless
+from tests.rungs import promotion
 from tuner.actions.replay import replay
 from tuner.errors import InputError
 from tuner.runs.restore import best_model
@@ -90,14 +91,7 @@ def test_paused_trials_continue_and_the_best_is_restored_replayed_and_registered
         framework,
         tmp_path,
         {"lr": {"grid_search": [0.001, 0.01, 0.05, 0.2]}},
-        scheduler={
-            "kind": "asha",
-            "variant": "promotion",
-            "grace_period": 1,
-            "time_attr": "epoch",
-            "max_t": 4,
-            "reduction_factor": 2,
-        },
+        scheduler=promotion(max_t=4, reduction_factor=2),
         tracking=registry,
     )
     assert {trial.status for trial in results.trials} == {"completed", "stopped"}

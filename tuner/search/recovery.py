@@ -95,9 +95,7 @@ class StoredSearch:
                 self.request = ""
             case "suggested":
                 self._suggested.add(event["trial"])
-            case "ended":
-                self.ends[event["trial"]] = event["n"]
-            case "trial":
+            case "ended" | "trial":
                 self._suggested.add(event["trial"])
                 self.ends[event["trial"]] = event["n"]
         self.superseded.update(self.ends[trial_id] for trial_id in reopened_by(event) if trial_id in self.ends)

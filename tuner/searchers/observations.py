@@ -73,9 +73,7 @@ class Observations:
 
     def pause(self, trial: int, step: float, loss: float) -> None:
         """A running trial waits with this loss."""
-        self._halted[trial] = step, loss
-        if len(self._halted) > _MOST_BELOW:
-            del self._halted[min(self._halted)]
+        self._halt(trial, step, loss)
 
     def resume(self, trial: int) -> None:
         """A trial that waits runs again."""
@@ -85,7 +83,7 @@ class Observations:
         """A running trial ended with this loss."""
         fidelity = self._complete if self._ends_complete else step
         self.report(trial, fidelity, loss)
-        self.pause(trial, fidelity, loss)
+        self._halt(trial, fidelity, loss)
         del self._running[trial]
 
     def fail(self, trial: int) -> None:
@@ -132,14 +130,19 @@ class Observations:
         rest = len(level) - n_good
         good = [level[k][1] for k in _some(n_good, rng)]
         broken = self._broken_below(_LARGEST_SAMPLE)
-        halted = [
-            trial
-            for trial, (fidelity, loss) in sorted(self._halted.items())
-            if fidelity < self._b and loss > level[n_good - 1][0] and trial not in broken
-        ]
-        bad = [*self._failed, *broken, *halted]
+        halted = self._halted_below(level[n_good - 1][0])
+        bad = [*self._failed, *broken, *(trial for trial in halted if trial not in broken)]
         others = _some(rest + len(bad), rng)
         return good, [level[n_good + k][1] if k < rest else bad[k - rest] for k in others]
+
+    def _halt(self, trial: int, fidelity: float, loss: float) -> None:
+        self._halted[trial] = fidelity, loss
+        if len(self._halted) > _MOST_BELOW:
+            del self._halted[min(self._halted)]
+
+    def _halted_below(self, loss: float) -> list[int]:
+        """The trials that ended or wait below b and are worse than ``loss`` there."""
+        return [trial for trial, (fidelity, last) in sorted(self._halted.items()) if fidelity < self._b and last > loss]
 
     def _raise_fidelity(self, fidelity: float) -> None:
         self._b = fidelity

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import operator
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import itemgetter, mul
 from typing import Any
 
 from tuner.plan.compatibility import changes_configurations
@@ -126,8 +125,7 @@ def first_rung_line(results: ResultSet) -> str:
         return ""
     unit = scheduler["time_attr"]
     reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
-    qualities = [sum(map(operator.mul, weights, results.point(report))) for report in reports]
-    known = [(r.trial_id, int(r.progress(unit)), quality) for r, quality in zip(reports, qualities, strict=True)]
+    known = [(r.trial_id, int(r.progress(unit)), sum(map(mul, weights, results.point(r)))) for r in reports]
     found = FirstRungSelector.after(
         (r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"]
     )

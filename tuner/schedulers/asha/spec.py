@@ -136,16 +136,19 @@ class Asha(TimedSpec):
         return tuple(count / repeats * (trials / simulated) for count in reached)
 
     def build(self, task: SearchProblem) -> Scheduler:
-        if self.grace_period == "auto" and len(task.signs) > 1:
-            return self._as_it_begins().build(task)
-        if self.grace_period == "auto":
+        if self.grace_period == "auto" and len(task.signs) == 1:
             adaptive = AdaptivePromotion if self.variant == "promotion" else AdaptiveStopping
             return adaptive(self.max_t, self.reduction_factor, task.sign, self.stop_last_trials)
-        levels, common = self.rungs()[:-1], (self.max_t, self.reduction_factor, task.signs, self.stop_last_trials)
+        levels, common = (
+            self._as_it_begins().rungs()[:-1],
+            (self.max_t, self.reduction_factor, task.signs, self.stop_last_trials),
+        )
         if self.variant == "promotion":
             return PromotionAsha(levels, *common)
         return StoppingAsha([levels[s:] for s in range(self.brackets)], *common, task.seed)
 
     def _as_it_begins(self) -> Asha:
         """With the first rung of ``grace_period: auto`` as a number, where it is at first."""
+        if self.grace_period != "auto":
+            return self
         return self.model_copy(update={"grace_period": starting_rung(self.rungs(), self.max_t)})
