@@ -120,8 +120,8 @@ class Observations:
         """The good trials and the others; None where too few are known.
 
         Good is the share ``gamma`` of the trials at b, or ``n_min`` where that is more, but at most half. The others
-        are the rest of them, those that failed, and of those that ended or wait below b all that break a constraint
-        there or are worse than the good ones are at b. One that is better may have converged early.
+        are the rest of them, the failed trials, and some trials that ended or wait below b. These break a constraint
+        there, or are worse there than the good ones are at b: a better one may have converged early.
         """
         level = self._levels.get(self._b, [])
         if len(level) < self._enough:
