@@ -87,6 +87,23 @@ class TestPopulation:
         assert scheduler.report("a", 14, 0.0) is Decision.CONTINUE  # it is compared again at 15
         assert scheduler.report("d", 20, 5.0) is Decision.STOP
 
+    def test_a_trial_at_max_t_is_no_donor(self, kind: type[PopulationSpec]) -> None:
+        """Ray removes it only when its last checkpoint is saved, and nothing is left to train from that one."""
+        scheduler = build(kind(max_t=15, perturbation_interval=5), LINE, 3)
+        values = {"a": 1.0, "b": 2.0, "c": 3.0}
+        for name in values:
+            scheduler.add(name, {"x": 0.5})
+        for name, value in values.items():
+            scheduler.report(name, 5, value)
+        assert scheduler.report("b", 10, 2.0) is Decision.CONTINUE
+        assert scheduler.report("c", 10, 3.0) is Decision.CONTINUE
+        assert scheduler.report("c", 15, 3.0) is Decision.STOP
+        decision = scheduler.report("a", 10, 1.0)
+        assert isinstance(decision, Exploit)
+        assert decision.donor == "b"
+        scheduler.remove("c")
+        assert scheduler.report("b", 15, 2.0) is Decision.STOP
+
     def test_small_values_are_good_in_mode_min(self, kind: type[PopulationSpec]) -> None:
         scheduler = build(kind(max_t=20, perturbation_interval=5), LINE, 2, "min")
         for name, value in (("a", 1.0), ("b", 2.0)):
