@@ -96,10 +96,15 @@ def outcome(run: tuner.Run) -> list[Any]:
 
 @pytest.mark.parametrize("variant", ["stopping", "promotion"])
 @pytest.mark.parametrize("left", ["closed", "killed"])
-def test_a_search_that_was_left_continues_as_if_it_had_not_been(variant: Any, left: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("audit", [0.0, 0.5])
+def test_a_search_that_was_left_continues_as_if_it_had_not_been(
+    variant: Any, left: str, audit: float, tmp_path: Path
+) -> None:
     keys = {
         "searcher": tuner.searchers.Bohb(seed=1),
-        "scheduler": tuner.schedulers.Asha(max_t=9, time_attr="epoch", variant=variant, reduction_factor=3),
+        "scheduler": tuner.schedulers.Asha(
+            max_t=9, time_attr="epoch", variant=variant, reduction_factor=3, audit=audit
+        ),
     }
     with search(**keys).begin(name="whole", storage=tmp_path) as loop:
         list(drive(loop, workers=1))

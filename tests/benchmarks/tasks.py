@@ -109,6 +109,7 @@ def _surrogate(data: Path, name: str, number: str) -> CurveFunction:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # it keeps gigabytes for each task
     session = onnxruntime.InferenceSession(str(data / "surrogate.onnx"), options)
     code = json.loads((data / "tasks.json").read_text())[number]
     space = _space(read_yaml(_SPACE_FILE.read_text(), str(_SPACE_FILE)))

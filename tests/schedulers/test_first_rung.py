@@ -81,26 +81,26 @@ def test_possible_rungs(eta: float, max_t: int) -> None:
 
 @pytest.mark.parametrize(("max_t", "start"), [(1, 1), (9, 2), (27, 6), (50, 9), (81, 18), (100, 18), (1000, 243)])
 def test_where_a_search_begins(max_t: int, start: int) -> None:
-    first_rung_line = FirstRungSelector(3, max_t)
-    assert first_rung_line.first_rung == start
-    assert first_rung_line.rungs[:1] == ((start,) if start < max_t else ())
+    selector = FirstRungSelector(3, max_t)
+    assert selector.first_rung == start
+    assert selector.rungs[:1] == ((start,) if start < max_t else ())
 
 
 @pytest.mark.parametrize("max_t", [50, 200])
 @pytest.mark.parametrize("eta", [2, 3, 4])
 def test_informative_ranks_bring_the_first_rung_to_1(eta: float, max_t: int) -> None:
-    first_rung_line = searched(informative, trials=300, max_t=max_t, eta=eta)
+    selector = searched(informative, trials=300, max_t=max_t, eta=eta)
     assert FirstRungSelector(eta, max_t).first_rung > 1
-    assert first_rung_line.first_rung == 1
-    assert first_rung_line.rungs == possible_ladders(eta, max_t)[0]
+    assert selector.first_rung == 1
+    assert selector.rungs == possible_ladders(eta, max_t)[0]
 
 
 @pytest.mark.parametrize("curve", [says_nothing, noise])
 def test_ranks_that_say_nothing_are_no_rung(curve: Curve) -> None:
     last = {"says_nothing": 1, "noise": 2}[curve.__name__]
-    first_rung_line = searched(curve, trials=300)
-    assert first_rung_line.first_rung > last
-    untrusted = [recall for recall in first_rung_line.recalls() if recall.level <= last]
+    selector = searched(curve, trials=300)
+    assert selector.first_rung > last
+    untrusted = [recall for recall in selector.recalls() if recall.level <= last]
     assert all(recall.share < 0.6 and recall.elites for recall in untrusted)
 
 
@@ -113,17 +113,17 @@ def test_a_plateau_longer_than_the_starting_rung_is_left_behind(last: int, diver
         chance = 0.0 if diverged and quality < 0.1 else 0.1
         return chance if step <= last else quality
 
-    first_rung_line = searched(plateau, trials=300)
-    assert first_rung_line.first_rung > last
-    assert len(first_rung_line.qualities[50]) >= 20
+    selector = searched(plateau, trials=300)
+    assert selector.first_rung > last
+    assert len(selector.qualities[50]) >= 20
 
 
 @pytest.mark.parametrize("turn", [5, 15, 30])
 def test_ranks_that_mislead_raise_the_first_rung_above_the_crossing(turn: int) -> None:
     """Though trials that were cut never show how they would have continued."""
-    first_rung_line = searched(crossing(turn), trials=300)
-    assert first_rung_line.first_rung == min(level for level in first_rung_line.levels if level >= turn)
-    assert all((recall.share < 0.3) == (recall.level < turn) for recall in first_rung_line.recalls())
+    selector = searched(crossing(turn), trials=300)
+    assert selector.first_rung == min(level for level in selector.levels if level >= turn)
+    assert all((recall.share < 0.3) == (recall.level < turn) for recall in selector.recalls())
 
 
 def test_trust_is_lost_and_won_again() -> None:
@@ -138,11 +138,11 @@ def test_trust_is_lost_and_won_again() -> None:
 
 
 def test_nothing_is_measured_of_a_first_trial() -> None:
-    first_rung_line = FirstRungSelector(3, 50)
-    for level in first_rung_line.levels:
-        first_rung_line.record("a", level, 1.0)
-    assert all(recall.elites == 0 for recall in first_rung_line.recalls())
-    assert [recall.share for recall in first_rung_line.recalls()] == [pytest.approx(1 / 3)] * 4 + [1.0] * 3
+    selector = FirstRungSelector(3, 50)
+    for level in selector.levels:
+        selector.record("a", level, 1.0)
+    assert all(recall.elites == 0 for recall in selector.recalls())
+    assert [recall.share for recall in selector.recalls()] == [pytest.approx(1 / 3)] * 4 + [1.0] * 3
 
 
 @pytest.mark.parametrize(("max_t", "share"), [(5, (1 + 1) / (2 + 1)), (50, (1 + 3 / 3) / (2 + 3))])
@@ -151,13 +151,13 @@ def test_a_recall_by_hand(max_t: int, share: float) -> None:
 
     With max_t 5 a search begins at 1, which is believed; with 50 at 9, and 1 is not.
     """
-    first_rung_line = FirstRungSelector(3, max_t)
+    selector = FirstRungSelector(3, max_t)
     at_1 = dict(zip("abcdefghijkl", range(12, 0, -1), strict=True))
     for level, qualities in ((1, at_1), (3, at_1 | {"e": 11.5, "b": 0.0})):
         for name, quality in qualities.items():
-            first_rung_line.rungs = ()  # nobody is cut
-            first_rung_line.record(name, level, quality)
-    recall = first_rung_line.recalls()[0]
+            selector.rungs = ()  # nobody is cut
+            selector.record(name, level, quality)
+    recall = selector.recalls()[0]
     assert (recall.level, recall.elites) == (1, 2)
     assert recall.share == pytest.approx(share)
 
@@ -166,25 +166,25 @@ def test_of_those_that_were_cut_the_best_of_the_best_count() -> None:
     """The elites of 3 were second and third of 18 at 1: both in the best third, and one in the best ninth."""
     shares = []
     for rungs in ((), (1,)):
-        first_rung_line = FirstRungSelector(3, 5)
+        selector = FirstRungSelector(3, 5)
         at_1 = {f"t{i}": float(i) for i in range(18)}
         for level, qualities in ((1, at_1), (3, {"t16": 9.0, "t15": 8.0} | {f"t{i}": 0.0 for i in range(4)})):
             for name, quality in qualities.items():
-                first_rung_line.rungs = rungs
-                first_rung_line.record(name, level, quality)
-        shares.append(first_rung_line.recalls()[0].share)
+                selector.rungs = rungs
+                selector.record(name, level, quality)
+        shares.append(selector.recalls()[0].share)
     assert shares == pytest.approx([1, (1 + 1) / (2 + 1)])
 
 
 def test_a_trial_reaches_a_level_once() -> None:
-    first_rung_line = FirstRungSelector(3, 50)
-    assert first_rung_line.reached("a", 1) == 1
-    first_rung_line.record("a", 1, 0.5)
-    assert first_rung_line.reached("a", 1) is None
-    assert first_rung_line.reached("a", 5) == 3  # a trial that reports every fifth step
-    first_rung_line.record("a", 3, 0.5)
-    assert first_rung_line.reached("a", 2) is None  # it continued from an earlier checkpoint
-    assert first_rung_line.reached("a", 60) == 50
+    selector = FirstRungSelector(3, 50)
+    assert selector.reached("a", 1) == 1
+    selector.record("a", 1, 0.5)
+    assert selector.reached("a", 1) is None
+    assert selector.reached("a", 5) == 3  # a trial that reports every fifth step
+    selector.record("a", 3, 0.5)
+    assert selector.reached("a", 2) is None  # it continued from an earlier checkpoint
+    assert selector.reached("a", 60) == 50
 
 
 def test_trust_is_measured_ever_more_rarely() -> None:
@@ -195,9 +195,9 @@ def test_trust_is_measured_ever_more_rarely() -> None:
         def _move(self) -> None:
             measured.append(len(self.qualities[1]))
 
-    first_rung_line, generator = Counting(3, 50), random.Random(0)
+    selector, generator = Counting(3, 50), random.Random(0)
     for i in range(10_000):
-        first_rung_line.record(f"t{i}", 1, generator.random())
+        selector.record(f"t{i}", 1, generator.random())
     assert len(measured) < 20 + math.log(10_000, 1.05)
     assert measured[-1] > 9_000
 

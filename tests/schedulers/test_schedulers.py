@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from tests.schedulers.driver import Driver, Event, by_quality, negated, of
 from tuner.schedulers import AnyScheduler
-from tuner.schedulers.base import Scheduler, SchedulerSpec
+from tuner.schedulers.base import Scheduler, SchedulerSpec, StoppingSpec
+from tuner.schedulers.build import build_scheduler
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.hyperband import Brackets
 from tuner.schedulers.ray import RayScheduler
@@ -39,6 +40,8 @@ def examples() -> typing.Iterator[Any]:
             yield pytest.param(spec(**options, variant=chosen), id=f"{spec.model_fields['kind'].default}-{chosen}")  # type: ignore[call-arg]
         if not variant:
             yield pytest.param(spec(**options), id=spec.model_fields["kind"].default)
+        if issubclass(spec, StoppingSpec):
+            yield pytest.param(spec(**options, audit=0.3), id=f"{spec.model_fields['kind'].default}-audited")
 
 
 EXAMPLES = list(examples())
@@ -48,7 +51,7 @@ def scheduler_of(spec: SchedulerSpec, mode: Mode, trials: int = 40, seed: int = 
     max_t = None
     if spec.fidelity:  # the driver's steps are of the kind that a checkpoint brings along
         max_t, spec = spec.fidelity[1], spec.model_copy(update={"time_attr": "epoch"})
-    return spec.build(SearchProblem(SPACE, (mode,), trials, max_t, seed))
+    return build_scheduler(spec, SearchProblem(SPACE, (mode,), trials, max_t, seed))
 
 
 def driver_of(spec: SchedulerSpec, mode: Mode = "max", trials: int = 40, slots: int = 4, **options: Any) -> Driver:
@@ -174,7 +177,7 @@ def test_asha_decides_at_its_rungs_only(options: dict[str, Any]) -> None:
     assert all(spec.decides_at(event.step - 1, event.step) for event in decided)
 
 
-@pytest.mark.parametrize("spec", [p for p in EXAMPLES if p.id not in ("fifo", "pbt", "pb2")])
+@pytest.mark.parametrize("spec", [p for p in EXAMPLES if not str(p.id).endswith(("fifo", "pbt", "pb2", "audited"))])
 def test_the_better_half_gets_more_steps(spec: SchedulerSpec) -> None:
     driver = driver_of(spec, trials=60)
     driver.run()

@@ -35,7 +35,7 @@ from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.control import SearchControl
 from tuner.search.earlier_trials import read_stored, with_earlier_trials
-from tuner.search.emitted_events import ending, reported
+from tuner.search.emitted_events import audited_rung, ending, reported
 from tuner.search.recovery import RecoveredSearch, read_stored_search, recover
 from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder
@@ -198,7 +198,8 @@ class AskTell:
         trial_id = self._open_id(trial)
         if not self.results.trial(trial_id).reports:
             raise InputError(f"finish: trial {self.results.trial(trial_id).label} reported nothing: call fail instead")
-        self._settle(trial_id, "completed", "")
+        rung = audited_rung(self._plan.spec.scheduler, self._state.audited_at(trial_id))
+        self._settle(trial_id, "completed", "", rung)
 
     def fail(self, trial: Suggestion | str, reason: str) -> None:
         """An open trial has failed. It is not tried again.
@@ -256,7 +257,8 @@ class AskTell:
 
     def _end(self, trial_id: str) -> None:
         """The scheduler ended it."""
-        self._settle(trial_id, *ending(self.results.trial(trial_id), self._plan.spec.scheduler))
+        trial, audited_at = self.results.trial(trial_id), self._state.audited_at(trial_id)
+        self._settle(trial_id, *ending(trial, self._plan.spec.scheduler, audited_at))
 
     def _settle(self, trial_id: str, status: Status, reason: str, rung: int | None = None) -> None:
         self._write("ended", trial=trial_id, status=status, reason=reason, rung=rung)

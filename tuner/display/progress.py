@@ -10,7 +10,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.objective import dominates
 from tuner.spec.quantities import format_duration
-from tuner.visualization.text_tables import best_command, first_rung_line, headline
+from tuner.visualization.text_tables import best_command, headline, learned_lines
 
 
 class Progress:
@@ -48,7 +48,7 @@ class Progress:
 
     def finished(self, results: ResultSet) -> None:
         self._screen.release()
-        lines = [*headline(results), *filter(None, [first_rung_line(results)])]
+        lines = [*headline(results), *learned_lines(results)]
         for line in [*lines, f"run: {results.folder.location} ({format_duration(time.monotonic() - self._begun)})"]:
             self._screen.say(line)
         kept = [trial for trial in results.front if trial.best and trial.best.checkpoint]

@@ -22,7 +22,7 @@ from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.search.checkpoint_retention import CheckpointRetention, copy_name
 from tuner.search.control import SearchControl
-from tuner.search.emitted_events import ending, failed_attempt, reported
+from tuner.search.emitted_events import audited_rung, ending, failed_attempt, reported
 from tuner.search.memory_growth import MemoryGrowth
 from tuner.search.recovery import RecoveredSearch
 from tuner.search.snapshot import Snapshot, write_snapshot
@@ -207,10 +207,11 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def ended(self, trial: Trial) -> None:
         """The trial returned, or was stopped at its latest report."""
+        audited_at = self.state.audited_at(trial.id)
         if trial.reason == RETURNED:
-            self._end(trial, "completed", "")
+            self._end(trial, "completed", "", audited_rung(self.scheduler, audited_at))
         else:
-            self._end(trial, *ending(trial, self.scheduler))
+            self._end(trial, *ending(trial, self.scheduler, audited_at))
 
     def failed_attempt(self, trial_id: str, failure: Failure) -> None:
         """The trial raised, reported something that cannot be compared, hung, or its process died."""

@@ -82,7 +82,8 @@ class Trial:
     reason: str = ""
     """Why it ended (or has not)."""
     rung: int | None = None
-    """The rung at which the scheduler stopped it."""
+    """The rung at which the scheduler stopped it. If it completed: at which it was to be stopped, and the audit kept
+    it (``scheduler.audit``)."""
     reports: list[Report] = field(default_factory=list)
     best: Report | None = None
     """Its best report that has a checkpoint (its best report where it never made one); by the first objective."""

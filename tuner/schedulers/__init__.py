@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, SerializeAsAny, WrapValidator
 
 from tuner.schedulers.asha.spec import Asha
-from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop, TimedSpec
+from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, SchedulerSpec, Stop, StoppingSpec, TimedSpec
 from tuner.schedulers.bohb import Bohb
 from tuner.schedulers.fifo import Fifo
 from tuner.schedulers.hyperband import HyperBand
@@ -42,6 +42,7 @@ __all__ = [
     "SearchProblem",
     "Space",
     "Stop",
+    "StoppingSpec",
     "TimedSpec",
     "spec_as_mapping",
 ]

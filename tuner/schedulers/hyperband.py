@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.schedulers.base import Decision, Resume, Scheduler, Stop, TimedSpec
+from tuner.schedulers.base import Decision, Resume, Scheduler, Stop, StoppingSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 
@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 """Powers of η that miss a whole number by less are that number."""
 
 
-class Brackets(TimedSpec):
+class Brackets(StoppingSpec):
     """The brackets of HyperBand, whatever search fills them.
 
     Bracket s starts n = ⌈(s_max + 1) / (s + 1) · η^s⌉ trials, which pause at R η^-s. When all of them are there, the
@@ -47,6 +47,10 @@ class Brackets(TimedSpec):
         return True
 
     @property
+    def ends_at_max_t(self) -> bool:
+        return self.stop_last_trials
+
+    @property
     def compares_ranks(self) -> bool:
         return True
 
@@ -72,7 +76,7 @@ class Brackets(TimedSpec):
         """Exact: a synchronous halving does not depend on who is the best."""
         rounds, left = divmod(trials, sum(self.size(s) for s in range(self.s_max + 1)))
         pairs = zip(self._reached(trials - left), self._reached(left), strict=True)
-        return tuple(float(rounds * whole + rest) for whole, rest in pairs)
+        return self.with_audit((float(rounds * whole + rest) for whole, rest in pairs), trials)
 
     def _reached(self, trials: int) -> list[int]:
         """How many of ``trials`` reach each rung in one round of all brackets, which takes no more than it can."""

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tuner.schedulers.asha.rungs import quantile
-from tuner.schedulers.base import Decision, Scheduler, TimedSpec
+from tuner.schedulers.base import Decision, Scheduler, StoppingSpec
 from tuner.spec.configuration import Configuration
 from tuner.spec.problem import SearchProblem
 
 
-class Median(TimedSpec):
+class Median(StoppingSpec):
     """The median stopping rule of Vizier (Golovin et al. 2017).
 
     The mean of a trial's values up to step t is its running average there. A trial stops at t if its best value is

@@ -82,11 +82,25 @@ def events_of(trials: Iterable[Trial]) -> list[Event]:
     return [event for *_, event in sorted(timed, key=lambda item: item[:3])]
 
 
-def ending(trial: Trial, scheduler: SchedulerSpec) -> tuple[Status, str, int | None]:
-    """Status, reason and rung of a trial that its scheduler ended at its latest report."""
+def ending(trial: Trial, scheduler: SchedulerSpec, audited_at: int | None) -> tuple[Status, str, int | None]:
+    """Status, reason and rung of a trial that its scheduler ended at its latest report.
+
+    ``audited_at``: as `tuner.search.state.SearchState.audited_at` answers for it.
+    """
     name, max_t = scheduler.fidelity or ("training_iteration", None)
     reached = trial.reports[-1].metrics.get(name, trial.steps) if trial.reports else 0
     if max_t is not None and reached >= max_t:
-        return "completed", f"{name} reached max_t {max_t}", None
-    rung = max((rung for rung in scheduler.rungs() if rung <= reached), default=None)
+        rung = audited_rung(scheduler, audited_at)
+        audit = "" if rung is None else f"; the audit kept it at {rung}"
+        return "completed", f"{name} reached max_t {max_t}{audit}", rung
+    rung = _rung(scheduler, reached)
     return "stopped", f"stopped by the scheduler{f' at rung {rung}' if rung else ''}", rung
+
+
+def audited_rung(scheduler: SchedulerSpec, audited_at: int | None) -> int | None:
+    """The rung at which a completed trial would have been stopped; None for one that was not to be stopped."""
+    return None if audited_at is None else _rung(scheduler, audited_at) or audited_at
+
+
+def _rung(scheduler: SchedulerSpec, reached: float) -> int | None:
+    return max((rung for rung in scheduler.rungs() if rung <= reached), default=None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.schedulers.audited import Audited
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
 from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
@@ -106,6 +107,10 @@ class SearchState:
     def runs(self, trial_id: str) -> bool:
         """Whether the trial was added and has not ended."""
         return trial_id in self._seen
+
+    def audited_at(self, trial_id: str) -> int | None:
+        """The step at which the scheduler would have stopped an open trial that the audit keeps; None for others."""
+        return self.scheduler.kept.get(trial_id) if isinstance(self.scheduler, Audited) else None
 
     def report(self, trial_id: str, number: int, metrics: dict[str, Any]) -> Decision | Exploit:
         """What the trial said, flat, in its ``number``-th report.

@@ -26,7 +26,7 @@ from tuner.visualization.text_tables import (
     config_lines,
     consumption_lines,
     failed_attempts,
-    first_rung_line,
+    learned_lines,
     objectives_line,
     saved,
     savings_line,
@@ -80,7 +80,7 @@ def page(results: ResultSet) -> str:
 def _summary(results: ResultSet, told: Timeline) -> Section:
     elapsed = results.provenance.get("elapsed_s") or told.elapsed
     first, *rest = summarize(results)
-    learned = [_saved(results), first_rung_line(results)] if told.is_whole else []
+    learned = [_saved(results), *learned_lines(results)] if told.is_whole else []
     counts = [status_line(results), failed_attempts(results), *learned]
     lines = [state(results, elapsed), *filter(None, counts), *consumption_lines(results)]
     return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))

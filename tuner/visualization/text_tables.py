@@ -135,6 +135,39 @@ def first_rung_line(results: ResultSet) -> str:
     return f"grace_period auto: {where} {found.first_rung}{reason}"
 
 
+def audit_line(results: ResultSet) -> str:
+    """The audit of early stopping in one line; empty if there are none."""
+    if not results.section("scheduler").get("audit"):
+        return ""
+    from tuner.visualization.audit import LEAST_AUDITED, audit
+
+    found = audit(results)
+    if found is None:
+        return ""
+    scheduler = results.section("scheduler")
+    unit, max_t = scheduler["time_attr"], scheduler["max_t"]
+    line = (
+        f"audit: of {counted(found.to_stop, 'trial')} to be stopped {found.audited} ran on, and {found.better} of them "
+        f"beat all others"
+    )
+    if found.audited < LEAST_AUDITED:
+        line += f"; {LEAST_AUDITED} are needed to tell what stopping cost"
+    if missed := found.missed:
+        what = "the weighted sum" if results.has_front else results.metric
+        line += f"; stopping cost about {missed.mean:.2g} of {what} (90%: {missed.low:.2g} to {missed.high:.2g})"
+    if ranks := found.correlation:
+        line += (
+            f"; ranks at {unit} {found.rung} and {max_t} correlate by {ranks.mean:.2f} "
+            f"(90%: {ranks.low:.2f} to {ranks.high:.2f})"
+        )
+    return line
+
+
+def learned_lines(results: ResultSet) -> list[str]:
+    """What the scheduler learned about early stopping."""
+    return [*filter(None, [first_rung_line(results), audit_line(results)])]
+
+
 def headline(results: ResultSet) -> list[str]:
     """The result of a run in a few lines: notices, best trial or front, trials by status, what was saved."""
     lines = [f"NOTICE: {notice}" for notice in (*results.notices, *results.unreadable)]
@@ -217,7 +250,7 @@ def overview(results: ResultSet, state_line: str, width: int | None = None, fold
         f"run: {results.folder.location}",
         state_line,
         *headline(results),
-        *filter(None, [first_rung_line(results)]),
+        *learned_lines(results),
     ]
     if width is not None:
         lines = [part for line in lines for part in _wrapped(line, width)]

@@ -13,7 +13,7 @@ from tuner.schedulers.asha.adaptive import AdaptivePromotion, AdaptiveStopping
 from tuner.schedulers.asha.first_rung import ladder, possible_rungs, starting_rung
 from tuner.schedulers.asha.halving import PromotionAsha, StoppingAsha
 from tuner.schedulers.asha.rungs import quantile
-from tuner.schedulers.base import Scheduler, TimedSpec
+from tuner.schedulers.base import Scheduler, StoppingSpec
 from tuner.spec.model import OptionError
 from tuner.spec.problem import SearchProblem
 
@@ -21,7 +21,7 @@ _SIMULATED_TRIALS = 3000
 """About how many trials `expected_at_rungs` simulates: fewer are simulated several times, of more only so many."""
 
 
-class Asha(TimedSpec):
+class Asha(StoppingSpec):
     """ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
 
     Rungs are ``grace_period * reduction_factor**k`` for k = 0, 1, …; of each the best ``1 / reduction_factor``
@@ -90,6 +90,10 @@ class Asha(TimedSpec):
         return self.variant == "promotion"
 
     @property
+    def ends_at_max_t(self) -> bool:
+        return self.stop_last_trials
+
+    @property
     def compares_ranks(self) -> bool:
         return True
 
@@ -133,7 +137,7 @@ class Asha(TimedSpec):
                     bisect.insort(values, quality)
                     if not goes_on:
                         break
-        return tuple(count / repeats * (trials / simulated) for count in reached)
+        return self.with_audit((count / repeats * (trials / simulated) for count in reached), trials)
 
     def build(self, task: SearchProblem) -> Scheduler:
         if self.grace_period == "auto" and len(task.signs) == 1:
