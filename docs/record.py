@@ -128,6 +128,16 @@ SESSIONS: dict[str, list[list[Step]]] = {
             )
         ],
     ],
+    "audit": [
+        [
+            Command(
+                "tuner run experiments/quickstart.yaml --set scheduler.audit=0.1 --set budget.trials=100 "
+                "--set budget.wall_clock=null",
+                head=0,
+                tail=6,
+            )
+        ],
+    ],
     "retry": [
         [_write_flaky],
         [Command("tuner run flaky.yaml --name f", head=0, tail=6)],
@@ -161,6 +171,10 @@ SESSIONS: dict[str, list[list[Step]]] = {
     "limits": [
         [partial(_write_files, "limit-what-trials-report.md")],
         [Command("tuner run mlp.yaml --name small", head=0, tail=7), Command("tuner show small", head=10, tail=0)],
+    ],
+    "repeat": [
+        [partial(_write_files, "repeat-over-seeds-or-folds.md")],
+        [Command("tuner run folds.yaml --name folds", head=2, tail=6)],
     ],
     "digits_random": [
         [Command("tuner run experiments/digits_random.yaml --name d", head=2, tail=6)],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
     from tuner.callback import Callback
     from tuner.experiment.failures import Failures
+    from tuner.experiment.repeat import Repeat
     from tuner.experiment.resources import Resources
     from tuner.experiment.spec import Budget, Checkpoints, Cost
     from tuner.experiment.tracking import (
@@ -61,6 +62,7 @@ __all__ = [
     "Failures",
     "MlflowTracking",
     "Objective",
+    "Repeat",
     "Report",
     "Resources",
     "ResultSet",
@@ -106,6 +108,7 @@ _HOMES = {
     "Budget": "tuner.experiment.spec",
     "Cost": "tuner.experiment.spec",
     "Checkpoints": "tuner.experiment.spec",
+    "Repeat": "tuner.experiment.repeat",
     "Resources": "tuner.experiment.resources",
     "Failures": "tuner.experiment.failures",
     "Tracking": "tuner.experiment.tracking",

@@ -307,6 +307,8 @@ def begin(experiment: Experiment, *, name: str | None, storage: str | Path) -> A
             f"scheduler.kind: {kind} acts on trials of Ray in mid-trial, which a loop of your own cannot follow: "
             f"choose asha, hyperband, median or fifo"
         )
+    if plan.spec.repeat:
+        raise InputError("repeat: a loop of your own trains by itself: repeat there, and tell the mean after each time")
     folder = free_folder(storage, run_name(name, plan.spec.name))
     with contextlib.ExitStack() as held:
         with folder.created():

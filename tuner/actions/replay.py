@@ -179,6 +179,8 @@ def _task(results: ResultSet) -> TrialContext:
         cpu=spec.resources.cpu,
         request=provenance["trial_resources"],
         workers=1,
+        objectives=spec.objectives,
+        repeat=spec.repeat,
         pickles=experiment.pickles,
     )
 

@@ -59,19 +59,22 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
         raise InputError(
             f"top {len(candidates)}, seeds {seeds}: {len(candidates) * seeds:,} trainings are more than {MOST_TRIALS:,}"
         )
-    numbers = _fresh(results, trainable, candidates, seeds)
+    repeat = results.spec.get("repeat") or {}
+    over_seeds = repeat.get("over") == SEED
+    numbers = _fresh(results, trainable, candidates, seeds, range(repeat["times"]) if over_seeds else ())
     spec, configs = results.spec, [_without_seed(trial.config) for trial in candidates]
     try:
         space = to_yaml(_space(experiment_of(results).spec.search_space, configs, numbers))
     except ValueError as error:
         raise InputError(f"{results.folder.location}: its configurations cannot be written as YAML: {error}") from None
     points = [{**config, SEED: seed} for seed in numbers for config in configs]
-    changed = {
+    changed: dict[str, Any] = {
         "params": _without_seed(results.section("params")),
         "search_space": space,
         "constraints": [],
         "search": {"kind": "random", "seed": 0, "points_to_evaluate": points},
-        "scheduler": _scheduler(results.section("scheduler")),
+        "repeat": None if over_seeds or not repeat else repeat,
+        "scheduler": {"kind": "fifo"} if over_seeds else _scheduler(results.section("scheduler")),
         "budget": {"trials": len(points)},
         "checkpoints": {**results.section("checkpoints"), "keep_trials": len(points)},
     }
@@ -103,9 +106,12 @@ def _candidates(results: ResultSet, top: int) -> tuple[Trial, ...]:
     return tuple(different.values())[:top]
 
 
-def _fresh(results: ResultSet, trainable: Trainable, candidates: Sequence[Trial], count: int) -> tuple[int, ...]:
+def _fresh(
+    results: ResultSet, trainable: Trainable, candidates: Sequence[Trial], count: int, repeated: Sequence[int]
+) -> tuple[int, ...]:
+    """``repeated``: the seeds of the repetitions of a trial."""
     known = [results.full_config(trial) for trial in results.trials]
-    if trainable.parameters is None and not any(SEED in config for config in known):
+    if trainable.parameters is None and not repeated and not any(SEED in config for config in known):
         raise InputError(
             f"{trainable.reference} takes a plain dict, and the run gave it no {SEED!r}: fresh seeds would change "
             f"nothing; read config[{SEED!r}] there, and write {SEED}: 0 into params"
@@ -115,7 +121,7 @@ def _fresh(results: ResultSet, trainable: Trainable, candidates: Sequence[Trial]
             f"{trainable.reference} takes no parameter {SEED!r}: fresh seeds would change nothing; add {SEED}: int = 0 "
             f"to its Config, and seed with it all that is random (as trainables/digits.py does)"
         )
-    used = {config[SEED] for config in known if SEED in config}
+    used = {config[SEED] for config in known if SEED in config} | set(repeated)
     used |= {getattr(trainable.make_config(results.full_config(trial)), SEED, None) for trial in candidates}
     return tuple(itertools.islice((seed for seed in itertools.count() if seed not in used), count))
 

@@ -15,6 +15,7 @@ from tuner.api.written import as_written, default_name, named, space_of
 from tuner.errors import InputError
 from tuner.experiment.failures import Failures
 from tuner.experiment.reader import Experiment, load_experiment
+from tuner.experiment.repeat import Repeat
 from tuner.experiment.resources import Resources
 from tuner.experiment.spec import Budget, Checkpoints
 from tuner.experiment.tracking import Tracking
@@ -72,6 +73,7 @@ _BLOCKS: dict[str, tuple[type, str]] = {
     "search": (SearchSpec, "tuner.searchers.Bohb()"),
     "scheduler": (SchedulerSpec, 'tuner.schedulers.Asha(time_attr="epoch", max_t=27)'),
     "budget": (Budget, "tuner.Budget(trials=60)"),
+    "repeat": (Repeat, 'tuner.Repeat(over="seed", times=5)'),
     "resources": (Resources, "tuner.Resources(gpu=0.5)"),
     "checkpoints": (Checkpoints, "tuner.Checkpoints(keep_trials=10)"),
     "failures": (Failures, "tuner.Failures(retries=1)"),
@@ -100,6 +102,7 @@ class Search:
                 ``tuner.searchers.Auto()`` chooses.
         scheduler: The scheduler, such as ``tuner.schedulers.Asha(max_t=27)``. Default: every trial runs to its end.
         budget: When the search ends. Default: 20 trials, or the whole grid.
+        repeat: Several trainings of one configuration as one trial. Default: one training.
         resources: What one trial takes. Default: one CPU, and one GPU if the cluster has GPUs.
         checkpoints: Which checkpoints are kept.
         failures: What becomes of a trial that fails.
@@ -132,6 +135,7 @@ class Search:
         searcher: SearchSpec | None = None,
         scheduler: SchedulerSpec | None = None,
         budget: Budget | None = None,
+        repeat: Repeat | None = None,
         resources: Resources | None = None,
         checkpoints: Checkpoints | None = None,
         failures: Failures | None = None,
@@ -156,6 +160,7 @@ class Search:
             "search": searcher,
             "scheduler": scheduler,
             "budget": budget,
+            "repeat": repeat,
             "resources": resources,
             "checkpoints": checkpoints,
             "failures": failures,

@@ -42,6 +42,8 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         cpu=plan.spec.resources.cpu,
         request=plan.request,
         workers=plan.spec.resources.workers,
+        objectives=plan.spec.objectives,
+        repeat=plan.spec.repeat,
         # this process has opened them: the node of a trial may have another key
         pickles=tuple(replace(pickled, trusted=True) for pickled in plan.experiment.pickles),
     )

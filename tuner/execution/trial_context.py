@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,17 @@ from ray.tune.result import DEFAULT_METRIC
 from tuner.execution.failure_classifier import BadReport, MissingMetric, NotFinite
 from tuner.execution.metrics import flat_metrics
 from tuner.execution.process_reset import ProcessState, seed_all, seed_of
+from tuner.execution.repetitions import run_repeated
 from tuner.execution.retry_policy import MICRO_BATCH
+from tuner.experiment.repeat import REPETITION, Repeat
 from tuner.spec.configuration import merge
+from tuner.spec.objective import Objective
 from tuner.storage.pickled import Pickled
 from tuner.trainable.adapter import Adapter
 from tuner.trainable.bound_parameters import parameters_released
 from tuner.trainable.old_interfaces import understood
 from tuner.trainable.trainable import load_trainable
+from tuner.training.reporting import ProcessGroupNotFormed
 
 NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once"
 
@@ -46,6 +51,9 @@ class TrialContext:
     request: Mapping[str, float]
     """Resources of each of its workers, by Ray's names."""
     workers: int
+    repeat: Repeat | None = None
+    objectives: tuple[Objective, ...] = ()
+    """By the first one the best report of a repetition is chosen."""
     pickles: tuple[Pickled, ...] = ()
     """The objects that ``trainable`` may name and that no name imports."""
 
@@ -74,11 +82,32 @@ def run_function(
         seed_all(seed)
         train = trainable.train
         if isinstance(train, Adapter):
-            train = train.reporting(task.required)
-        output = train(trainable.make_config(merge(task.params, config)))
-        for value in output if inspect.isgenerator(output) else [output]:
-            if value is not None:
-                report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+            train = train.reporting(tuple(one for one in task.required if one[0] != REPETITION))
+
+        def call(config: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> None:
+            output = train(trainable.make_config(merge(task.params, config)))
+            for value in output if inspect.isgenerator(output) else [output]:
+                if value is not None:
+                    report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+
+        if task.repeat is None:
+            call(config, report)
+            return
+        repeat = task.repeat
+
+        def repetition(number: int, report: Callable[[dict[str, Any]], None]) -> None:
+            repeated = merge(config, repeat.values(number))
+            seed_all(seed_of(task.seed, repeated))
+            call(repeated, report)
+
+        alone = task.workers == 1
+        run_repeated(
+            repeat,
+            task.objectives,
+            repetition,
+            reports=alone or os.environ["RANK"] == "0",
+            check=lambda: None if alone else check_formed(task.workers),
+        )
 
 
 def checked(task: TrialContext, number: int, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -102,3 +131,14 @@ def checked(task: TrialContext, number: int, metrics: dict[str, Any]) -> dict[st
         if "/" not in name:
             found[name] = plain
     return found
+
+
+def check_formed(workers: int) -> None:
+    """Raises ProcessGroupNotFormed if the trainable that has just reported trains in this process alone."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    size = distributed.get_world_size() if distributed and distributed.is_initialized() else 1
+    if size != workers:
+        raise ProcessGroupNotFormed(
+            f"resources.workers: {workers} processes called the trainable, and it trained in each alone: it must form "
+            "one group of them (`with distributed.group() as group`, see tuner.training.distributed), or use workers: 1"
+        )

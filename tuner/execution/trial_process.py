@@ -32,8 +32,8 @@ from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.report_interceptor import ReportInterceptor
 from tuner.execution.stacks import answer_signal
 from tuner.execution.storage_check import check_visible_here
-from tuner.execution.trial_context import NO_REPORT, TrialContext, checked, run_function
-from tuner.execution.worker_group import check_formed, ranks
+from tuner.execution.trial_context import NO_REPORT, TrialContext, check_formed, checked, run_function
+from tuner.execution.worker_group import ranks
 from tuner.runs.results import TRIAL_LOG
 from tuner.schedulers.base import SchedulerSpec
 from tuner.search.storage_patience import is_of_a_full_disk
@@ -187,7 +187,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         if RESULT_DUPLICATE not in metrics:
             self._reports += 1
             metrics[TIME_THIS_ITER_S] = self._saving.at - self._since  # Ray takes it of its call
-            if self._reports == 1 and self.task.workers > 1:
+            if self._reports == 1 and self.task.workers > 1 and self.task.repeat is None:
                 check_formed(self.task.workers)
             metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them
             metrics[CONSUMED] = self._meter.read()

@@ -17,7 +17,6 @@ import contextlib
 import itertools
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +40,6 @@ from tuner.execution.trial_context import TrialContext, run_function
 from tuner.plan.cluster import free_port
 from tuner.runs.consumption import Consumption
 from tuner.storage.folder import RunFolder
-from tuner.training.reporting import ProcessGroupNotFormed
 
 ANSWER_S = 1.0
 """How long the other ranks are waited for when they are asked what they consume."""
@@ -195,17 +193,6 @@ def _places(actors: Sequence[Any], log: Path | None) -> list[Place]:
         missing = ", ".join(str(calls.index(call) + 1) for call in late)
         raise UserError("hung", f"rank {missing} of its {len(calls) + 1} processes did not start within {START_S:g} s")
     return list(ray.get(calls))
-
-
-def check_formed(workers: int) -> None:
-    """Raises ProcessGroupNotFormed if the trainable that has just reported trains in this process alone."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    size = distributed.get_world_size() if distributed and distributed.is_initialized() else 1
-    if size != workers:
-        raise ProcessGroupNotFormed(
-            f"resources.workers: {workers} processes called the trainable, and it trained in each alone: it must form "
-            "one group of them (`with distributed.group() as group`, see tuner.training.distributed), or use workers: 1"
-        )
 
 
 def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:

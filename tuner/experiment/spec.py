@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from tuner.experiment.failures import Failures
+from tuner.experiment.repeat import Repeat
 from tuner.experiment.resources import Resources
 from tuner.experiment.tracking import Tracking
 from tuner.schedulers import AnyScheduler
@@ -159,6 +160,8 @@ class ExperimentSpec(Model):
     """The scheduler, which stops or pauses trials early."""
     budget: Budget = Budget()
     """When the search ends."""
+    repeat: Repeat | None = None
+    """Several trainings of one configuration as one trial, over seeds or folds."""
     resources: Resources = Resources()
     """What one trial takes of the machines."""
     checkpoints: Checkpoints = Checkpoints()

@@ -58,6 +58,7 @@ class Plan:
 
     def _never_read(self) -> Iterator[str]:
         searched = [p.name for p in self.spec.search_space.parameters if p.domain.count != 1]
+        searched += [self.spec.repeat.over] if self.spec.repeat else []
         names = self.trainable.never_read(searched)
         if names:
             one = len(names) == 1
@@ -67,6 +68,7 @@ class Plan:
 
     def _never_given(self) -> Iterator[str]:
         given = [*(p.name for p in self.spec.search_space.parameters), *self.spec.params]
+        given += [self.spec.repeat.over] if self.spec.repeat else []
         for name in self.trainable.never_given(given):
             hint = f"; they give {', '.join(given)}" if len(given) <= _FEW else ""
             yield (

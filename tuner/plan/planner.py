@@ -9,6 +9,7 @@ from typing import Any
 from tuner.errors import MOST_PROBLEMS, InputError, Problem
 from tuner.experiment.plug_ins import tracking_class
 from tuner.experiment.reader import Experiment
+from tuner.experiment.repeat import REPETITION
 from tuner.experiment.resources import ACCELERATOR
 from tuner.experiment.space_checks import examined
 from tuner.plan.cluster import Cluster, format_resources
@@ -58,6 +59,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         message = f"cannot be sampled: {type(error).__name__}: {text_of(error)}"
         problems.append(experiment.problem(("search_space",), message))
     problems += _tracker_problems(experiment)
+    problems += _repeat_problems(experiment)
     if trainable is not None:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
@@ -104,6 +106,29 @@ def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator
         yield experiment.problem(path, "needs one objective: several leave a front, and no single best model")
 
 
+def _repeat_problems(experiment: Experiment) -> Iterator[Problem]:
+    """Why the repetitions cannot be told apart, or its scheduler cannot compare trials after each."""
+    spec, repeat = experiment.spec, experiment.spec.repeat
+    if repeat is None:
+        return
+    taken = {path[:n] for path in (p.path for p in spec.search_space.parameters) for n in range(1, len(path) + 1)}
+    where = "search_space" if repeat.path in taken else "params" if _holds(spec.params, repeat.path) else None
+    if where:
+        yield experiment.problem(("repeat", "over"), f"{repeat.over} is also in {where}: take it out there")
+    scheduler = spec.scheduler
+    if scheduler.changes_configurations:
+        message = f"is for trials that train once: {scheduler.kind} changes their configurations on the way"
+        yield experiment.problem(("repeat",), f"{message}; use asha, or leave out repeat")
+    elif scheduler.fidelity:
+        name, max_t = scheduler.fidelity
+        if name not in (REPETITION, "training_iteration"):
+            message = f"{name} is not known to a scheduler while a repetition runs: write {REPETITION}"
+            yield experiment.problem(("scheduler", "time_attr"), message)
+        if max_t != repeat.times:
+            message = f"is {max_t}, and a complete trial has {repeat.times} repetitions: write max_t: {repeat.times}"
+            yield experiment.problem(("scheduler", "max_t"), message)
+
+
 def _tracker_problems(experiment: Experiment) -> Iterator[Problem]:
     """Why a tracker of the user's cannot be used."""
     for i, custom in enumerate(experiment.spec.tracking.custom or ()):
@@ -117,6 +142,8 @@ def _config_problems(experiment: Experiment, trainable: Trainable, samples: list
     """Every parameter and its extreme values against the trainable's Config, without starting anything."""
     spec = experiment.spec
     problems: dict[tuple[str, ...], Problem] = {}
+    repeat = spec.repeat
+    repetition = repeat.values(0) if repeat else {}
 
     def candidates() -> Iterator[Configuration]:
         yield from samples[:5]
@@ -128,7 +155,10 @@ def _config_problems(experiment: Experiment, trainable: Trainable, samples: list
                 yield _replaced(active or {}, parameter.path, value)
 
     for config in candidates():
-        for path, message in trainable.config_problems(merge(spec.params, config)):
+        for path, message in trainable.config_problems(merge(spec.params, merge(config, repetition))):
+            if repeat and path == repeat.path:
+                problems.setdefault(path, experiment.problem(("repeat", "over"), f"{repeat.over}: {message}"))
+                continue
             where = (
                 ("search_space",)
                 if _holds(config, path[:1]) or (path and not _holds(spec.params, path))

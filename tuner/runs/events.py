@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 from tuner.runs.consumption import consumption_of
 from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, is_id, is_spec
+from tuner.runs.repetitions import limits_of
 from tuner.runs.trial import Status
 from tuner.spec.objective import read_objectives
-from tuner.spec.outcome_constraints import metrics_read, read_outcome_constraints
+from tuner.spec.outcome_constraints import metrics_read
 
 Event = dict[str, Any]
 
@@ -98,8 +99,7 @@ class Compared:
         """Of an experiment that `tuner.runs.file_shapes.spec_of` takes; of an empty one nothing is known."""
         if not spec:
             return cls()
-        limits = read_outcome_constraints(spec.get("outcome_constraints", []))
-        names = tuple(dict.fromkeys(metrics_read(read_objectives(spec["objective"]), limits)))
+        names = tuple(dict.fromkeys(metrics_read(read_objectives(spec["objective"]), limits_of(spec))))
         scheduler = spec.get("scheduler", {})
         time_attr = scheduler.get("time_attr", "")
         is_counted = scheduler.get("max_t") is not None and time_attr not in ("", "training_iteration")

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from tuner.experiment.repeat import Repeat
 from tuner.spec.objective import read_objectives
 from tuner.spec.outcome_constraints import read_outcome_constraints
 from tuner.storage.untrusted_json import parsed
@@ -106,6 +107,7 @@ class Spec(_Shape):
     resources: _Resources = _Resources()
     tracking: Mapping = {}
     checkpoints: Mapping = {}
+    repeat: Repeat | None = None
 
 
 class _Node(_Shape):

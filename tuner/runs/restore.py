@@ -9,6 +9,7 @@ import struct
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.runs.feasibility import no_winner
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, Mapping, Recorded, checked
 from tuner.runs.provenance import trainable_of
+from tuner.runs.repetitions import first, over_all
 from tuner.runs.results import BEST, ResultSet
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import merge
@@ -96,8 +98,13 @@ def restore_best(
     if test and not trainable.can_evaluate:
         raise InputError(f"{trainable.reference}: its module has no evaluate(config, checkpoint), which --test calls")
     with _on_disk(found.checkpoint) as checkpoint:
-        validation = _evaluate(trainable, found.config, checkpoint, "val") if trainable.can_validate else None
-        tested = _evaluate(trainable, found.config, checkpoint, "test") if test else None
+        repeat = results.spec.get("repeat")
+
+        def scored(split: str) -> dict[str, float]:
+            return over_all(repeat, found.config, checkpoint, partial(_evaluate, trainable, split))
+
+        validation = scored("val") if trainable.can_validate else None
+        tested = scored("test") if test else None
         best = Best(
             trial=found.trial,
             config=found.config,
@@ -110,7 +117,7 @@ def restore_best(
             not_validated=_why_not_validated(trainable),
         )
         if export:
-            _export(best, checkpoint, Path(export))
+            _export(best, first(repeat, found.config, checkpoint)[1], Path(export))
     return best
 
 
@@ -131,7 +138,7 @@ def best_model(results: ResultSet) -> tuple[str, Any]:
     if not trainable.can_load_model:
         raise InputError(f"{trainable.reference}: its module has no load_model(config, checkpoint)")
     with _on_disk(found.checkpoint) as checkpoint:
-        return found.trial, trainable.load_model(found.config, checkpoint)
+        return found.trial, trainable.load_model(*first(results.spec.get("repeat"), found.config, checkpoint))
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,7 @@ def _no_model(results: ResultSet) -> InputError:
     )
 
 
-def _evaluate(trainable: Trainable, config: dict[str, Any], checkpoint: Path, split: str) -> dict[str, float]:
+def _evaluate(trainable: Trainable, split: str, config: dict[str, Any], checkpoint: Path) -> dict[str, float]:
     try:
         return trainable.evaluate(config, checkpoint, split)
     except OSError as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.runs.consumption import OF_TRIAL
 from tuner.runs.csv_codec import encode
+from tuner.runs.repetitions import limits_of
 from tuner.runs.reports_frame import reports_frame
 from tuner.runs.trial import Report, Segment, Status, Trial
 from tuner.spec.configuration import flat, merge
@@ -25,7 +26,6 @@ from tuner.spec.outcome_constraints import (
     OutcomeConstraint,
     metrics_read,
     ranked_point,
-    read_outcome_constraints,
     total_violation,
 )
 from tuner.storage.folder import RunFolder
@@ -93,8 +93,8 @@ class ResultSet:
 
     @cached_property
     def outcome_constraints(self) -> tuple[OutcomeConstraint, ...]:
-        """Limits on what trials report."""
-        return read_outcome_constraints(self.spec.get("outcome_constraints", []))
+        """Limits on what trials report, and that all repetitions ended."""
+        return limits_of(self.spec)
 
     @property
     def metric(self) -> str:
