@@ -65,7 +65,9 @@ def _variants(schema: Schema) -> dict[str, str]:
 
 def _block(schema: Schema) -> str:
     """The definition that a property refers to; empty if it is no block."""
-    reference = schema.get("$ref") or next((part["$ref"] for part in schema.get("allOf", ()) if "$ref" in part), "")
+    one_of = [part for part in schema.get("anyOf", ()) if part.get("type") != "null"]  # an optional block
+    parts = [schema, *schema.get("allOf", ()), *(one_of if len(one_of) == 1 else ())]
+    reference = next((part["$ref"] for part in parts if "$ref" in part), "")
     return str(reference).rpartition("/")[2]
 
 
