@@ -54,10 +54,10 @@ def train(config: Config) -> None:
 
 
 def _train(config: Config, group: distributed.Group) -> None:
-    data = load(config.split_seed)
+    data = {name: (x.to(group.device), y.to(group.device)) for name, (x, y) in load(config.split_seed).items()}
     x, y = data["train"]
     torch.manual_seed(config.seed)  # initial weights and dropout
-    model = build(config)
+    model = build(config).to(group.device)
     optimizer = build_optimizer(config, model)
     order = torch.Generator().manual_seed(config.seed)
     state = {"model": model, "optimizer": optimizer, "generators": {"order": order}}
@@ -68,7 +68,7 @@ def _train(config: Config, group: distributed.Group) -> None:
     for epoch in range(finished + 1, config.epochs + 1):
         model.train()
         group.seed(config.seed, epoch)
-        total = torch.zeros(())
+        total = torch.zeros((), device=group.device)
         for batch in torch.randperm(len(x), generator=order).split(config.batch_size):
             optimizer.zero_grad(set_to_none=True)
             part, weight = group.share(batch)

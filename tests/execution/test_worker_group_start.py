@@ -11,7 +11,7 @@ from tuner.execution import worker_group
 from tuner.execution.failure_classifier import UserError, classify
 from tuner.execution.worker_group import Place, environments
 from tuner.runs.failure import Failure
-from tuner.training.distributed import Group
+from tuner.training.distributed import BACKEND, Group
 
 
 def test_ranks_that_do_not_start_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +60,18 @@ def test_the_gpu_with_the_local_rank_as_its_number_is_one_of_the_rank(
     for variables, own in zip((ranks[0], ranks[2]), gpus, strict=True):
         if "CUDA_VISIBLE_DEVICES" in variables:
             assert variables["CUDA_VISIBLE_DEVICES"].split(",")[int(variables["LOCAL_RANK"])] in own
+
+
+@pytest.mark.parametrize(
+    ("places", "backend"),
+    [
+        ([Place("a", ("0",)), Place("a", ("0",)), Place("b", ("0",))], "gloo"),  # on b too: all take the same
+        ([Place("a", ("0",)), Place("a", ("1",)), Place("b", ("0",))], None),
+        ([Place("a"), Place("a")], None),
+    ],
+)
+def test_ranks_that_share_a_gpu_do_not_talk_by_nccl(places: list[Place], backend: str | None) -> None:
+    assert {one.get(BACKEND) for one in environments(places, 4000)} == {backend}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -201,7 +201,10 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
     Ray shows each process its own GPUs only, while Lightning and Accelerate take the GPU with the number LOCAL_RANK. So
     the ranks of a node see the GPUs of all of them, each at its own number. Lightning knows torchrun by
     TORCHELASTIC_RUN_ID. Without ACCELERATE_USE_CPU, Accelerate forms the group on CPUs and trains in each rank alone.
+    NCCL refuses two ranks on one GPU, so that all ranks take gloo if any two share one.
     """
+    from tuner.training.distributed import BACKEND  # imports torch, which the driver does without
+
     on_node: dict[str, list[Place]] = {}
     found = []
     for rank, place in enumerate(places):
@@ -225,6 +228,9 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         elif not any(place.gpus for place in beside):
             variables["ACCELERATE_USE_CPU"] = "true"
+    if any(place.gpus and not _seen_by_all(beside) for beside in on_node.values() for place in beside):
+        for variables in found:
+            variables[BACKEND] = "gloo"
     return found
 
 

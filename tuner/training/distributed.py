@@ -29,6 +29,9 @@ from torch import distributed as dist
 
 T = TypeVar("T")
 
+BACKEND = "TUNER_DISTRIBUTED_BACKEND"
+"""The environment variable of the backend that all processes of a group take, if it is not the usual one."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -177,7 +180,7 @@ def joined() -> Group:
 def group() -> Iterator[Group]:
     """Joins the group that this process's environment describes; a group of one if it describes none.
 
-    The processes talk by NCCL if there are GPUs, else by gloo.
+    The processes talk by NCCL if each has a GPU of its own, else by gloo.
 
     Yields:
         The group.
@@ -195,7 +198,9 @@ def group() -> Iterator[Group]:
     has_gpu = torch.cuda.is_available()
     if has_gpu:
         torch.cuda.set_device(_device())
-    dist.init_process_group("nccl" if has_gpu else "gloo")
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    has_own = has_gpu and torch.cuda.device_count() >= beside
+    dist.init_process_group(os.environ.get(BACKEND, "nccl" if has_own else "gloo"))
     try:
         yield joined()
     finally:
