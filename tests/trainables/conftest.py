@@ -38,6 +38,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
 
     Each report is the metrics plus `folder`, where its checkpoint was copied to.
     """
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)  # a GPU sums in any order otherwise
     count = 0
 
     def run(module: ModuleType, config: Any, resume: Path | None = None, stop_after: int = 0) -> list[dict[str, Any]]:

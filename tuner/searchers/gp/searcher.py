@@ -60,7 +60,6 @@ class _Known:
     means: Array
     """Of the final values, standardised."""
     variances: Array
-    complete: NDArray[np.bool_]
     feasible: NDArray[np.bool_]
     trials: list[str]
     """Those of the first rows; the others failed."""
@@ -113,8 +112,8 @@ class GpSearcher(Searcher):
         return suggested
 
     def _spread(self) -> Configuration:
-        """The next point of the sequence, or of the priors, if that may be asked."""
-        place = self._space.from_unit(self._sobol.random(1)[0])
+        """The next point of the sequence, or of the priors, if that may be asked; the very first one is the middle."""
+        place = self._space.from_unit(self._sobol.random(1)[0] if self._points else [0.5] * len(self._space.free))
         believed = self._priors.draw()
         if believed:
             place = self._space.build(lambda p: believed[p.path] if p.path in believed else p.domain.sample(self._rng))
@@ -223,7 +222,7 @@ class GpSearcher(Searcher):
         """The trials for the process: of many the half with the best expected values, and others at random."""
         if len(self._view) > 1.5 * _VIEW:
             self._thin()
-        values, means, variances = self._expected()
+        _, means, variances = self._expected()
         spread = float(means.std()) or 1.0
         means, variances = (means - means.mean()) / spread, variances / spread**2
         rows = np.arange(len(means))
@@ -237,7 +236,6 @@ class GpSearcher(Searcher):
             points=np.array([self._points[trial] for trial in [*(trials[row] for row in rows), *failed]]),
             means=np.append(means[rows], np.full(len(failed), means.min())),
             variances=np.append(variances[rows], np.full(len(failed), _FAILED_NOISE)),
-            complete=np.append(~np.isnan(values[rows, -1]), np.zeros(len(failed), dtype=bool)),
             feasible=np.append(feasible[rows], np.zeros(len(failed), dtype=bool)),
             trials=[trials[row] for row in rows],
         )
@@ -302,9 +300,8 @@ def _about(point: Array) -> bytes:
 
 
 def _incumbent(fit: Array, known: _Known) -> float | None:
-    """The best expected value of a feasible trial, of a complete one if there is one; None if none is feasible."""
-    complete = known.feasible & known.complete
-    lead = fit[complete if complete.any() else known.feasible]
+    """The best expected value of a feasible trial, be it complete, stopped or running; None if there is none."""
+    lead = fit[known.feasible]
     return float(lead.max()) if len(lead) else None
 
 

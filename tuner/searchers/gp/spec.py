@@ -23,6 +23,7 @@ class Gp(SearchSpec):
       noise of the trial to the process.
     - The process has a Matérn 5/2 kernel with a length scale for each parameter, of which the prior grows with the
       number of parameters (Hvarfner et al. 2024).
+    - The first trial is the middle of all ranges, if there are no defaults, priors or earlier trials.
     - Trials that have not reported yet count with their predicted value, so that many workers do not ask the same.
     - A trial that failed counts as one of the worst.
     - Values that are much worse than the median count as less bad, so that a diverged trial hides no differences.

@@ -1,0 +1,369 @@
+"""Everything that needs a GPU to be seen: what works on one, and how fast. One GPU, under 8 minutes.
+
+    python tests/benchmarks/gpu.py [--parts works sharing …] [--cifar10 FILE.npz] [--rehearse]
+
+- ``works``: each shipped experiment that can use a GPU trains two trials on it. Memory runs out, a kernel fails, a
+  trial leaves memory behind, two processes share the GPU, and the best model is restored. A row that does not hold is
+  printed in bold, and the exit status is 1.
+- ``start``: trials an hour of a trainable that does next to nothing, each in a new process and handed on.
+- ``sharing``: `trainables.cifar` on generated images, 1, 2, 4 and 8 trials at a time on the GPU. The ways take turns,
+  in the other order in each second round. Trials an hour are those from the first one's start to the last one's end.
+  Use and memory of the GPU are NVML's, every 2 s; median (lowest to highest).
+- ``formats``: images a second of `trainables.cifar` by number format, width and batch.
+- ``cifar10``: `trainables.cifar` on CIFAR-10 from a file of arrays: test accuracy and seconds.
+
+``--rehearse`` runs the parts on the CPU with a GPU that Ray believes in, and the smallest sizes. It tells that the
+script runs, and its numbers mean nothing.
+
+Not measured yet: no part has run to its end on a GPU. On a machine that has just been started, the first import of
+each framework takes most of a minute; call each part once with little to do before the one that counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tuner import ResultSet, restore_best, run  # noqa: E402
+from tuner.errors import TunerError  # noqa: E402
+from tuner.execution.gpus import READ_EVERY_S, Gpus  # noqa: E402
+
+TRIALS = str(ROOT / "tests/benchmarks/gpu_trials.py")
+GIB = 2**30
+SHARES = (1.0, 0.5, 0.25, 0.125)
+
+
+@dataclass
+class Bench:
+    """Where the runs lie, and what the rows of ``works`` said."""
+
+    storage: Path
+    rehearsed: bool
+    cifar10: Path | None
+    broken: list[str] = field(default_factory=list)
+
+    def run(self, trainable: str, space: Mapping[str, Any], **blocks: Any) -> ResultSet:
+        """One search; the last words of its name keep runs apart."""
+        experiment = {
+            "trainable": trainable,
+            "search_space": dict(space),
+            "objective": {"metric": "score", "mode": "max"},
+            "search": {"kind": "grid"},
+            "scheduler": {"kind": "fifo"},
+            "resources": {"cpu": 1, "gpu": 1},
+            **blocks,
+        }
+        return run(experiment, storage=self.storage, name=f"bench-{time.time_ns()}", say=_quiet)
+
+    def holds(self, what: str, expected: str, found: str, is_so: bool) -> None:
+        """Prints a row of ``works``."""
+        if not is_so:
+            self.broken.append(what)
+        print(f"| {what} | {expected} | {found if is_so else f'**{found}**'} |", flush=True)
+
+
+class Watched:
+    """Within: notes the first GPU's use (%) and memory (GiB)."""
+
+    def __init__(self) -> None:
+        self.use: list[int] = []
+        self.most_gib = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        gpus = Gpus()
+        while not self._over.wait(READ_EVERY_S):
+            for gpu in gpus.read()[:1]:
+                self.use.append(gpu.use)
+                self.most_gib = max(self.most_gib, gpu.used_bytes / GIB)
+
+
+def works(bench: Bench) -> None:
+    """What must hold on a GPU."""
+    print("| what | expected | found |\n|---|---|---|")
+    shipped(bench)
+    if not bench.rehearsed:  # torch raises none of these on a CPU
+        out_of_memory(bench)
+        failing_kernel(bench)
+        memory_left(bench)
+    ranks(bench)
+
+
+def shipped(bench: Bench) -> None:
+    """Each shipped experiment that may use a GPU, two short trials; then the best model again."""
+    for file in sorted((ROOT / "experiments").glob("*.yaml")):
+        document = yaml.safe_load(file.read_text())
+        if document["resources"].get("gpu") == "auto":
+            try:
+                bench.holds(f"`{file.stem}`", "completed on the GPU; the best one again", *_trained(bench, document))
+            except TunerError as error:  # a library that it needs is not installed
+                bench.holds(f"`{file.stem}`", "completed on the GPU", str(error).splitlines()[0], False)
+
+
+def _trained(bench: Bench, document: dict[str, Any]) -> tuple[str, bool]:
+    """What two trials of an experiment came to, in words, and whether all is as it should be."""
+    name = document.pop("name")
+    space = document["search_space"]
+    params = {"epochs": 1 if bench.rehearsed else 2} | ({"dataset": "shapes10"} if "cifar" in name else {})
+    document |= {
+        "params": document["params"] | params,
+        "search_space": str(ROOT / space) if isinstance(space, str) else space,
+        "search": {"kind": "random", "seed": 0},
+        "scheduler": {"kind": "fifo"},
+        "budget": {"trials": 1 if bench.rehearsed else 2},
+        "tracking": {},
+        "resources": document["resources"] | {"gpu": 1 / document["resources"].get("workers", 1)},
+    }
+    begun = time.perf_counter()
+    results = run(document, storage=bench.storage, name=f"{name}-{time.time_ns()}", say=_quiet)
+    words = [f"{results.count('completed')} completed in {time.perf_counter() - begun:.0f} s"]
+    peaks = [trial.consumption.peak_gpu_gib for trial in results.trials]
+    words.append("GPU memory " + ", ".join("none" if peak is None else f"{peak:.2f} GiB" for peak in peaks))
+    words += [str(failure) for trial in results.trials for failure in trial.failures[:1]]
+    is_so = results.count("completed") == len(results.trials) and (bench.rehearsed or all(peaks))
+    if results.best is not None:
+        best = restore_best(results)
+        apart = max(
+            (abs(value - float(best.recorded[name])) for name, value in (best.validation or {}).items()), default=0
+        )
+        words.append(f"the best one again: {apart:.1e} apart")
+        is_so = is_so and apart < 1e-3
+    return "; ".join(words), is_so
+
+
+def out_of_memory(bench: Bench) -> None:
+    """A micro-batch that does not fit is halved until it does, and the peak is recorded."""
+    total = Gpus().read()[0].total_bytes
+    gib = max(1, total // GIB // 6)
+    results = bench.run(
+        f"{TRIALS}:needs_memory",
+        {"x": {"grid_search": [0]}},
+        params={"gib": int(gib), "micro_batch": 16},
+        failures={"retries": 4, "on_oom": "reduce_batch"},
+    )
+    (trial,) = results.trials
+    kinds = [failure.kind for failure in trial.failures]
+    found = f"{trial.status}; {', '.join(kinds)}; micro-batch {trial.micro_batch}"
+    is_so = trial.status == "completed" and set(kinds) == {"GPU memory"} and trial.micro_batch == 4
+    bench.holds("memory runs out (`reduce_batch`)", f"16, 8, then 4 examples of {gib} GiB", found, is_so)
+    peak = trial.consumption.peak_gpu_gib or 0.0
+    bench.holds("peak memory of a trial", f"{4 * gib} GiB", f"{peak} GiB", abs(peak - 4 * gib) < 0.1)
+
+
+def failing_kernel(bench: Bench) -> None:
+    """A device-side assert ends its trial and its process, and no other trial."""
+    results = bench.run(
+        f"{TRIALS}:breaks",
+        {"x": {"grid_search": [0, 1, 2]}},
+        failures={"retries": 1},
+        resources={"cpu": 1, "gpu": 1, "max_concurrent_trials": 1},
+    )
+    first, second, third = results.trials
+    found = f"{first.status}, {second.status}, {third.status}: {second.failures[0] if second.failures else ''}"
+    is_so = (first.status, second.status, third.status) == ("completed", "failed", "completed")
+    bench.holds("a kernel that fails (device-side assert)", "completed, failed, completed", found, is_so)
+
+
+def memory_left(bench: Bench) -> None:
+    """GPU memory that a trial leaves behind does not reach the next one."""
+    results = bench.run(
+        f"{TRIALS}:leaves_memory",
+        {"x": {"grid_search": [0, 1]}},
+        resources={"cpu": 1, "gpu": 1, "max_concurrent_trials": 1},
+    )
+    a, b = (trial.reports[-1].metrics for trial in results.trials)
+    found = f"{b['before']} bytes, process {'the same' if a['pid'] == b['pid'] else 'another'}"
+    bench.holds("a trial leaves 256 MiB behind", "0 bytes, process another", found, b["before"] == 0)
+
+
+def ranks(bench: Bench) -> None:
+    """Two processes of a trial on one GPU."""
+    results = bench.run(
+        f"{TRIALS}:seen_by_ranks",
+        {"x": {"grid_search": [0]}},
+        resources={"cpu": 1, "gpu": 0.5, "workers": 2},
+    )
+    (trial,) = results.trials
+    found = str(trial.failures[0] if trial.failures else trial.reports[-1].metrics.get("backend"))
+    bench.holds("two processes of a trial on one GPU", "gloo, as NCCL refuses it", found, found == "gloo")
+    config = {"epochs": 1 if bench.rehearsed else 4, "dropout": 0.0}
+    losses = []
+    for workers in (1, 2):
+        trained = bench.run(
+            "trainables.digits:train",
+            {"lr": {"grid_search": [0.1]}},
+            params=config,
+            objective={"metric": "val_loss", "mode": "min"},
+            resources={"cpu": 1, "gpu": 1 / workers, "workers": workers},
+        )
+        (trial,) = trained.trials
+        losses.append([report.metrics["train_loss"] for report in trial.reports])
+    apart = max((abs(a - b) for a, b in zip(*losses, strict=True)), default=float("nan"))
+    bench.holds("`digits`, losses of two processes and of one", "equal to 1e-5", f"{apart:.1e} apart", apart < 1e-5)
+
+
+def start(bench: Bench) -> None:
+    """A trial that does nothing, in a new process and handed on."""
+    count, rounds = (2, 1) if bench.rehearsed else (8, 2)
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    firsts: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(rounds):
+        for fresh in (True, False) if number % 2 else (False, True):
+            results = bench.run(
+                f"{TRIALS}:begins",
+                {"x": {"grid_search": list(range(count))}},
+                resources={"cpu": 1, "gpu": 1, "fresh_process": fresh},
+            )
+            rates[fresh].append(count / results.provenance["elapsed_s"] * 3600)
+            metrics = [trial.reports[-1].metrics for trial in results.trials if trial.reports]
+            firsts[fresh] += [one["seconds_to_first_result"] for one in metrics]
+    print("| process | trials an hour | seconds to the first result of the GPU |\n|---|---|---|")
+    for fresh, name in ((True, "a new one each"), (False, "handed on")):
+        print(f"| {name} | {spread(rates[fresh])} | {spread(firsts[fresh])} |")
+    print(f"\nratio {spread([a / b for a, b in zip(rates[False], rates[True], strict=True)])}")
+
+
+def sharing(bench: Bench) -> None:
+    """1, 2, 4 and 8 trials at a time."""
+    trials, epochs, rounds = (2, 1, 1) if bench.rehearsed else (16, 6, 2)
+    rows: dict[float, list[tuple[float, float, float]]] = {share: [] for share in SHARES}
+    for number in range(rounds):
+        for share in SHARES if number % 2 == 0 else reversed(SHARES):
+            with Watched() as gpu:
+                results = bench.run(
+                    "trainables.cifar:train",
+                    {"lr": {"loguniform": [0.05, 0.5]}},
+                    params={"dataset": "shapes10", "epochs": epochs},
+                    objective={"metric": "val_accuracy", "mode": "max"},
+                    search={"kind": "random", "seed": 0},
+                    budget={"trials": trials},
+                    resources={"cpu": 1, "gpu": share},
+                )
+            assert results.count("completed") == trials
+            use = statistics.mean(gpu.use) if gpu.use else float("nan")
+            rows[share].append((trials / results.provenance["elapsed_s"] * 3600, use, gpu.most_gib))
+            print(share, *rows[share][-1], file=sys.stderr, flush=True)
+    print("| resources | trials an hour | ratio | GPU busy (%) | GPU memory at most (GiB) |\n|---|---|---|---|---|")
+    for share in SHARES:
+        ratios = [mine[0] / whole[0] for mine, whole in zip(rows[share], rows[1.0], strict=True)]
+        rate, use, memory = (spread(column) for column in zip(*rows[share], strict=True))
+        print(f"| `gpu: {share:g}` | {rate} | {spread(ratios)} | {use} | {memory} |")
+
+
+def formats(bench: Bench) -> None:
+    """Images a second of the small network by format."""
+    grid = {
+        "precision": {"grid_search": ["fp32", "bf16"]},
+        "width": {"grid_search": [8] if bench.rehearsed else [32, 128]},
+        "batch_size": {"grid_search": [128] if bench.rehearsed else [128, 1024]},
+    }
+    results = bench.run(
+        "trainables.cifar:train",
+        grid,
+        params={"dataset": "shapes10", "epochs": 1 if bench.rehearsed else 4},
+        objective={"metric": "val_accuracy", "mode": "max"},
+    )
+    print("| width | batch | format | images a second, best epoch | GPU memory (GiB) |\n|---|---|---|---|---|")
+    for trial in sorted(results.trials, key=lambda one: [one.config[key] for key in ("width", "batch_size")]):
+        c = trial.config
+        rate = max((report.metrics["images_per_second"] for report in trial.reports), default=float("nan"))
+        print(
+            f"| {c['width']} | {c['batch_size']} | {c['precision']} | {rate:,.0f} | {trial.consumption.peak_gpu_gib} |"
+        )
+
+
+def cifar10(bench: Bench) -> None:
+    """Accuracy on the test images and seconds."""
+    if bench.cifar10 is None:
+        print("not measured: no --cifar10")
+        return
+    widths = [8] if bench.rehearsed else [32, 64]
+    results = bench.run(
+        "trainables.cifar:train",
+        {"width": {"grid_search": widths}, "seed": {"grid_search": [0] if bench.rehearsed else [0, 1]}},
+        params={"dataset": f"npz:{bench.cifar10}", "epochs": 1 if bench.rehearsed else 10, "batch_size": 512},
+        objective={"metric": "val_accuracy", "mode": "max"},
+        checkpoints={"keep_trials": 10},
+    )
+    from trainables import cifar
+
+    print("| width | test accuracy | seconds of a trial | images a second |\n|---|---|---|---|")
+    for trial in results.trials:
+        last = trial.reports[-1]
+        config = cifar.Config(**results.full_config(trial))
+        score = cifar.evaluate(config, Path(results.folder.path, last.checkpoint or ""))
+        rate = statistics.median(report.metrics["images_per_second"] for report in trial.reports)
+        print(f"| {config.width} | {score['test_accuracy']:.4f} | {last.seconds:.1f} | {rate:,.0f} |")
+
+
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "works": works,
+    "start": start,
+    "sharing": sharing,
+    "formats": formats,
+    "cifar10": cifar10,
+}
+
+
+def _quiet(text: str) -> None:
+    """What a run says is not printed."""
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--cifar10", type=Path, help="a file of arrays x_train, y_train, x_test, y_test")
+    parser.add_argument("--rehearse", action="store_true")
+    given = parser.parse_args()
+    if not given.rehearse and not Gpus().read():
+        sys.exit("error: NVIDIA's driver tells of no GPU here; --rehearse runs the script without one")
+    import ray
+    import torch
+
+    from tuner.execution.auth import make_token
+
+    make_token()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ray.init("local", num_cpus=max(2, os.cpu_count() or 1), num_gpus=1, include_dashboard=False, log_to_driver=False)
+    name = "CPU" if given.rehearse else torch.cuda.get_device_name(0)
+    print(f"{name}, {os.cpu_count()} CPU cores, torch {torch.__version__}, ray {ray.__version__}")
+    with tempfile.TemporaryDirectory() as storage:
+        bench = Bench(Path(storage), given.rehearse, given.cifar10 and given.cifar10.resolve())
+        for part in given.parts:
+            begun = time.perf_counter()
+            print(f"\n## {part}\n", flush=True)
+            PARTS[part](bench)
+            print(f"\n({time.perf_counter() - begun:.0f} s)", flush=True)
+    if bench.broken:
+        sys.exit(f"error: does not hold on this GPU: {', '.join(bench.broken)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Trainables for gpu.py: what goes wrong on a GPU, in earnest, and what a trial leaves behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+from ray import tune
+
+from tuner.training.device import fastest_device
+
+_kept: list[torch.Tensor] = []
+
+
+def needs_memory(config: dict[str, Any]) -> None:
+    """Allocates `gib` for each example of a micro-batch; its peak is known to the byte."""
+    for epoch in range(1, 3):
+        held = [torch.ones(config["gib"] * 2**28, device=fastest_device()) for _ in range(config["micro_batch"])]
+        total = float(sum(part[-1] for part in held))
+        tune.report({"epoch": epoch, "score": total, "micro_batch": config["micro_batch"]})
+
+
+def breaks(config: dict[str, Any]) -> None:
+    """The second trial of a process reads where nothing is; every other one says what it finds and in which process."""
+    device = fastest_device()
+    if config["x"] == 1:
+        table = torch.ones(4, 2, device=device)
+        print(float(torch.nn.functional.embedding(torch.tensor([9], device=device), table).sum()))
+    tune.report({"score": float(torch.ones(8, device=device).sum()), "pid": os.getpid()})
+
+
+def leaves_memory(config: dict[str, Any]) -> None:
+    """Keeps a quarter GiB after its end, if `keep`; reports what is allocated at its start."""
+    before = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+    if config["x"] == 0:
+        _kept.append(torch.ones(2**26, device=fastest_device()))
+    tune.report({"score": 0.0, "before": before, "pid": os.getpid()})
+
+
+def begins(config: dict[str, Any]) -> None:
+    """A matrix product on the device; reports the seconds to its result."""
+    begun = time.perf_counter()
+    ones = torch.ones(64, 64, device=fastest_device())
+    tune.report({"score": float((ones @ ones).sum()), "seconds_to_first_result": time.perf_counter() - begun})
+
+
+def seen_by_ranks(config: dict[str, Any]) -> None:
+    """A mean over the processes of the trial; reports the backend that took it."""
+    from torch import distributed as dist
+
+    from tuner.training import distributed
+
+    with distributed.group() as group:
+        model = group.model(torch.nn.Linear(4, 1))
+        model(torch.ones(2, 4, device=group.device) * (group.rank + 1)).sum().backward()
+        mean = group.mean(torch.tensor(float(group.rank), device=group.device))
+        if group.is_first:
+            tune.report({"score": float(mean), "backend": dist.get_backend(), "device": str(group.device)})
