@@ -11,6 +11,7 @@ from tuner.execution import worker_group
 from tuner.execution.failure_classifier import UserError, classify
 from tuner.execution.worker_group import Place, environments
 from tuner.runs.failure import Failure
+from tuner.training import distributed
 from tuner.training.distributed import BACKEND, Group
 
 
@@ -72,6 +73,27 @@ def test_the_gpu_with_the_local_rank_as_its_number_is_one_of_the_rank(
 )
 def test_ranks_that_share_a_gpu_do_not_talk_by_nccl(places: list[Place], backend: str | None) -> None:
     assert {one.get(BACKEND) for one in environments(places, 4000)} == {backend}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "on_node", "asked", "backend"),
+    [(0, 2, None, "gloo"), (2, 2, None, "nccl"), (1, 2, None, "gloo"), (1, 1, None, "nccl"), (1, 1, "gloo", "gloo")],
+)
+def test_the_group_talks_by_nccl_if_each_process_has_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, on_node: int, asked: str | None, backend: str
+) -> None:
+    formed: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", formed.append)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": str(on_node), "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    if asked:
+        monkeypatch.setenv(BACKEND, asked)
+    with distributed.group():
+        assert formed == [backend]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

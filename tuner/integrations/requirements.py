@@ -29,7 +29,11 @@ def require(extra: str, whose: str = "") -> None:
 
 def _requirements(extra: str) -> Iterator[Requirement]:
     """What the extra adds, and the extras that it names."""
-    for requirement in map(Requirement, requires("tuner") or ()):
+    try:
+        listed = requires("tuner") or ()
+    except PackageNotFoundError:  # a checkout that is not installed
+        listed = ()
+    for requirement in map(Requirement, listed):
         if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
             continue
         if requirement.name == "tuner":

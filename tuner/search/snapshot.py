@@ -6,6 +6,7 @@ journal is whole: one of another version of the packages whose objects it holds 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import io
@@ -107,5 +108,8 @@ def _head(line: bytes) -> dict[str, Any]:
 
 def _versions() -> dict[str, str | int]:
     python = ".".join(platform.python_version_tuple()[:2])
-    packages = {name: importlib.metadata.version(name) for name in ("tuner", "numpy", "optuna", "hyperopt", "cmaes")}
-    return {"format": _FORMAT, "python": python, **packages}
+    found: dict[str, str | int] = {"format": _FORMAT, "python": python}
+    for name in ("tuner", "numpy", "optuna", "hyperopt", "cmaes"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
+            found[name] = importlib.metadata.version(name)
+    return found
