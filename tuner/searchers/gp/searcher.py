@@ -45,6 +45,9 @@ _LEAST_DENSITY = 1e-32
 _DIGITS = 3
 """Decimal places to which coordinates in the unit cube count as equal."""
 
+_APART = 0.02
+"""How far a candidate must be from all trials without a report, in the unit cube, while nothing is feasible."""
+
 _FAILED_NOISE = 0.1
 """Variance of the value of a trial that failed."""
 
@@ -210,8 +213,10 @@ class GpSearcher(Searcher):
             left = np.array(list(self._left.values()))
             return self._space.from_unit(left[int(gain(left).argmax())])
         centres = known.points[np.lexsort((-fit, ~known.feasible))[:_CENTRES]]
-        found = map(self._space.from_unit, self._candidates(gain, centres))
-        return next(filter(self._is_new, found), None)
+        points = self._candidates(gain, centres)
+        if incumbent is None:  # nothing is feasible: probabilities alone would send all workers to one point
+            points = points[_distances(self._encoding.features(points), features[len(known.points) :]) > _APART]
+        return next(filter(self._is_new, map(self._space.from_unit, points)), None)
 
     def _is_new(self, configuration: Configuration) -> bool:
         """Whether it may be asked, and was not."""
@@ -292,6 +297,11 @@ class GpSearcher(Searcher):
         moves = self._rng.random(shape) < max(0.3, 2 / len(centre))
         middle = np.where(np.isnan(centre), self._rng.random(shape), centre)
         return np.asarray(np.clip(middle + width * moves * self._rng.standard_normal(shape), 0, 1))
+
+
+def _distances(points: Array, others: Array) -> Array:
+    """Of each of ``points`` to the nearest of ``others``; infinite if there are none."""
+    return np.linalg.norm(points[:, None] - others, axis=2).min(axis=1, initial=math.inf)
 
 
 def _about(point: Array) -> bytes:
