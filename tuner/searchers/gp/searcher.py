@@ -301,7 +301,7 @@ class GpSearcher(Searcher):
 
 def _distances(points: Array, others: Array) -> Array:
     """Of each of ``points`` to the nearest of ``others``; infinite if there are none."""
-    return np.linalg.norm(points[:, None] - others, axis=2).min(axis=1, initial=math.inf)
+    return np.asarray(np.linalg.norm(points[:, None] - others, axis=2).min(axis=1, initial=math.inf))
 
 
 def _about(point: Array) -> bytes:
