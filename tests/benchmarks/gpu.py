@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tuner import ResultSet, restore_best, run  # noqa: E402
+from tuner.doctor.installation import needs, packages  # noqa: E402
 from tuner.errors import TunerError  # noqa: E402
 from tuner.execution.gpus import READ_EVERY_S, Gpus  # noqa: E402
 
@@ -345,6 +346,9 @@ def main() -> None:
     given = parser.parse_args()
     if not given.rehearse and not Gpus().read():
         sys.exit("error: NVIDIA's driver tells of no GPU here; --rehearse runs the script without one")
+    asked = needs()
+    if asked and (found := packages(asked)).level == "error":  # known before the GPU's time is spent
+        print(f"NOTICE: {found.found}", file=sys.stderr)
     import ray
     import torch
 
