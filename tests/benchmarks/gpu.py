@@ -58,7 +58,7 @@ class Bench:
     broken: list[str] = field(default_factory=list)
 
     def run(self, trainable: str, space: Mapping[str, Any], **blocks: Any) -> ResultSet:
-        """One search; the last words of its name keep runs apart."""
+        """One search: a grid on the whole GPU, unless `blocks` say otherwise."""
         experiment = {
             "trainable": trainable,
             "search_space": dict(space),
@@ -119,9 +119,10 @@ def shipped(bench: Bench) -> None:
         document = yaml.safe_load(file.read_text())
         if document["resources"].get("gpu") == "auto":
             try:
-                bench.holds(f"`{file.stem}`", "completed on the GPU; the best one again", *_trained(bench, document))
+                found, is_so = _trained(bench, document)
             except TunerError as error:  # a library that it needs is not installed
-                bench.holds(f"`{file.stem}`", "completed on the GPU", str(error).splitlines()[0], False)
+                found, is_so = str(error).splitlines()[0], False
+            bench.holds(f"`{file.stem}`", "completed on the GPU; the best one again", found, is_so)
 
 
 def _trained(bench: Bench, document: dict[str, Any]) -> tuple[str, bool]:
@@ -162,7 +163,7 @@ def out_of_memory(bench: Bench) -> None:
     results = bench.run(
         f"{TRIALS}:needs_memory",
         {"x": {"grid_search": [0]}},
-        params={"gib": int(gib), "micro_batch": 16},
+        params={"gib": gib, "micro_batch": 16},
         failures={"retries": 4, "on_oom": "reduce_batch"},
     )
     (trial,) = results.trials
