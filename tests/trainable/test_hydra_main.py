@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tuner import installed
 from tuner.errors import InputError
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.spec import ExperimentSpec
-from tuner.integrations import requirements
 from tuner.trainable.hydra_main import COMPATIBLE, Main, main_of, mains_in
 from tuner.trainable.trainable import load_trainable
 
@@ -159,8 +159,8 @@ def test_without_hydra_the_message_says_what_to_install(tmp_path: Path, monkeypa
     def nothing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(requirements, "requires", lambda name: ['hydra-core<2,>=1.3; extra == "hydra"'])
-    monkeypatch.setattr(requirements, "version", nothing)
+    monkeypatch.setattr(installed, "requires", lambda name: ['hydra-core<2,>=1.3; extra == "hydra"'])
+    monkeypatch.setattr(installed, "version", nothing)
     written(tmp_path, {"train.py": TRAIN})
     with pytest.raises(InputError) as error:
         load_trainable("hydra:conf/config.yaml", (tmp_path,))
@@ -171,8 +171,8 @@ def test_without_hydra_the_message_says_what_to_install(tmp_path: Path, monkeypa
 
 
 def test_an_old_hydra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "requires", lambda name: ['hydra-core<2,>=1.3; extra == "hydra"'])
-    monkeypatch.setattr(requirements, "version", lambda name: "1.2.0")
+    monkeypatch.setattr(installed, "requires", lambda name: ['hydra-core<2,>=1.3; extra == "hydra"'])
+    monkeypatch.setattr(installed, "version", lambda name: "1.2.0")
     written(tmp_path, {"train.py": TRAIN})
     with pytest.raises(InputError, match=r"works with hydra-core <2,>=1.3, and 1.2.0 is installed: pip install"):
         load_trainable("hydra:conf/config.yaml", (tmp_path,))

@@ -206,7 +206,7 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
     from tuner.training.distributed import BACKEND  # imports torch, which the driver does without
 
     on_node: dict[str, list[Place]] = {}
-    found = []
+    found, share_gpus = [], False
     for rank, place in enumerate(places):
         beside = on_node.setdefault(place.node, [])
         found.append(
@@ -226,12 +226,11 @@ def environments(places: Sequence[Place], port: int) -> list[dict[str, str]]:
         variables["LOCAL_WORLD_SIZE"] = str(len(beside))
         if gpus := _seen_by_all(beside):
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        elif not any(place.gpus for place in beside):
+        elif any(place.gpus for place in beside):
+            share_gpus = True
+        else:
             variables["ACCELERATE_USE_CPU"] = "true"
-    if any(place.gpus and not _seen_by_all(beside) for beside in on_node.values() for place in beside):
-        for variables in found:
-            variables[BACKEND] = "gloo"
-    return found
+    return [variables | {BACKEND: "gloo"} for variables in found] if share_gpus else found
 
 
 def _seen_by_all(places: Sequence[Place]) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
+
+from tuner.installed import how_to_install, requirements, versions
 
 
 def require(extra: str, whose: str = "") -> None:
@@ -15,12 +16,11 @@ def require(extra: str, whose: str = "") -> None:
         ImportError: If a package is missing, or of a version that the extra does not allow.
     """
     whose = whose or f"tuner.integrations.{extra.replace('-', '_')}"
-    remedy = f"pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
+    remedy = how_to_install(extra)
     for requirement in _requirements(extra):
-        try:
-            found = version(requirement.name)
-        except PackageNotFoundError:
-            raise ImportError(f"{whose} needs {requirement.name}: {remedy}") from None
+        found = versions([requirement.name]).get(requirement.name)
+        if found is None:
+            raise ImportError(f"{whose} needs {requirement.name}: {remedy}")
         if not requirement.specifier.contains(found, prereleases=True):
             raise ImportError(
                 f"{whose} works with {requirement.name} {requirement.specifier}, and {found} is installed: {remedy}"
@@ -29,11 +29,7 @@ def require(extra: str, whose: str = "") -> None:
 
 def _requirements(extra: str) -> Iterator[Requirement]:
     """What the extra adds, and the extras that it names."""
-    try:
-        listed = requires("tuner") or ()
-    except PackageNotFoundError:  # a checkout that is not installed
-        listed = ()
-    for requirement in map(Requirement, listed):
+    for requirement in map(Requirement, requirements()):
         if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
             continue
         if requirement.name == "tuner":

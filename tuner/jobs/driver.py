@@ -19,10 +19,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
 
+from tuner import installed
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.jobs.record import Job, Submitter
 from tuner.runs.journal import last_event
@@ -48,13 +48,8 @@ NODES_S = 180.0
 
 def versions() -> dict[str, str]:
     """Of this environment: what a trial's process and the one that submits should agree in."""
-    found = {PYTHON: ".".join(platform.python_version_tuple()[:2])}
-    for name in (*MUST_AGREE, *SHOULD_AGREE):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {PYTHON: python, **installed.versions((*MUST_AGREE, *SHOULD_AGREE))}
 
 
 def disagreements(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -6,9 +6,7 @@ journal is whole: one of another version of the packages whose objects it holds 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib.metadata
 import io
 import json
 import pickle
@@ -20,6 +18,7 @@ from typing import Any
 from ray import cloudpickle
 
 from tuner.errors import InputError
+from tuner.installed import versions
 from tuner.runs.file_shapes import MAX_TABLE_BYTES
 from tuner.runs.trial import Trial
 from tuner.search.state import SearchState
@@ -108,8 +107,4 @@ def _head(line: bytes) -> dict[str, Any]:
 
 def _versions() -> dict[str, str | int]:
     python = ".".join(platform.python_version_tuple()[:2])
-    found: dict[str, str | int] = {"format": _FORMAT, "python": python}
-    for name in ("tuner", "numpy", "optuna", "hyperopt", "cmaes"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
-            found[name] = importlib.metadata.version(name)
-    return found
+    return {"format": _FORMAT, "python": python, **versions(("tuner", "numpy", "optuna", "hyperopt", "cmaes"))}

@@ -126,20 +126,16 @@ def import_module(name: str, roots: tuple[Path, ...]) -> ModuleType:
 
 def _remedy(module: str | None) -> str:
     """How to install a missing module, if an extra of tuner brings it."""
-    from importlib.metadata import PackageNotFoundError, requires
-
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
+    from tuner.installed import how_to_install, requirements
+
     package = canonicalize_name((module or "").partition(".")[0])
-    try:
-        listed = requires("tuner") or ()
-    except PackageNotFoundError:  # a checkout that is not installed
-        listed = ()
-    for requirement in map(Requirement, listed):
+    for requirement in map(Requirement, requirements()):
         extra = canonicalize_name(requirement.name)  # as the extras of the frameworks are called
         if extra == package and requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
-            return f"; pip install 'tuner[{extra}]', or in a clone pip install -e '.[{extra}]'"
+            return f"; {how_to_install(extra)}"
     return ""
 
 

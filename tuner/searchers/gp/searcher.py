@@ -215,7 +215,7 @@ class GpSearcher(Searcher):
         centres = known.points[np.lexsort((-fit, ~known.feasible))[:_CENTRES]]
         points = self._candidates(gain, centres)
         if incumbent is None:  # nothing is feasible: probabilities alone would send all workers to one point
-            points = points[_distances(self._encoding.features(points), features[len(known.points) :]) > _APART]
+            points = points[_distances(self._encoding.features(points), there) > _APART]
         return next(filter(self._is_new, map(self._space.from_unit, points)), None)
 
     def _is_new(self, configuration: Configuration) -> bool:
