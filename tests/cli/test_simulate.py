@@ -88,11 +88,11 @@ def test_by_default_the_result_is_a_folder_below_runs(files: Path) -> None:
         (["--set", "constraints=[width <= 64]"], "configurations break them: take these configurations out"),
         (["--set", "objective.metric=loss"], "loss: the table lacks this column (the metric of the objective)"),
         (["--set", "scheduler={kind: asha, time_attr: step}"], "step: the table lacks this column (the fidelity"),
-        (["--hours", "inf"], "--hours inf: must be a finite number above 0"),
-        (["--hours", "nan"], "--hours nan: must be a finite number above 0"),
+        (["--hours", "inf"], "--hours inf: must be a finite number"),
+        (["--hours", "nan"], "--hours nan: must be a finite number"),
         (["--fidelity", "rung"], "rung: the table lacks this column (the fidelity"),
-        (["--table", "t.parquet"], "two tables have the same name"),
-        (["--table", "."], "two tables have the same name"),
+        (["--table", "t.parquet"], "--table: two have the same name"),
+        (["--table", "."], "--table: two have the same name"),
         (["--table", "empty"], "--table: empty: there is no *.parquet file in this folder"),
         (["fifo.yaml"], "'fifo' is the name of an earlier experiment too"),
         (["--set", "scheduler.kind=pbt"], "scheduler.kind: pbt changes the configurations of running trials"),
@@ -114,6 +114,65 @@ def test_who_cannot_be_simulated_is_told_where(files: Path) -> None:
     (files / "pbt.yaml").write_bytes(dump_yaml(other, []))
     with pytest.raises(InputError, match=r"^pbt.yaml:\d+:\d+: scheduler.kind: pbt changes"):
         call("fifo.yaml", "pbt.yaml", "--table", "t.parquet")
+
+
+FUNCTIONS = """
+import numpy as np
+
+def curves(configurations):
+    lr = np.log10([[c["lr"]] for c in configurations])
+    return 1 - (lr + 2) ** 2 - 1 / np.arange(1, 28), np.arange(1, 28) + 0 * lr
+
+def fails(configurations):
+    return configurations[0]["nothing"]
+
+def one_number(configurations):
+    return 1.0, 1.0
+
+def backwards(configurations):
+    return np.zeros((len(configurations), 2)), np.array([[2.0, 1.0]] * len(configurations))
+
+number = 3
+"""
+
+
+def test_a_function_in_place_of_a_table(files: Path) -> None:
+    (files / "functions.py").write_text(FUNCTIONS)
+    options = ["--function", "functions.py:curves", "--seeds", "1", "--json", "-o", "out"]
+    found = json.loads(call("asha.yaml", "fifo.yaml", *options).stdout)
+    assert list(found["virtual_seconds"]) == ["curves, 8 workers"]
+    assert found["notes"][0].startswith("regret: (best that a local search finds - incumbent)")
+    assert "mean over 1 function" in found["notes"][0]
+    free = {row["experiment"]: row["trials"] for row in found["results"]}
+    paid = json.loads(call("asha.yaml", "fifo.yaml", *options, "--start-cost", "27").stdout)
+    assert {row["experiment"]: row["trials"] for row in paid["results"]}["fifo"] == free["fifo"] / 2
+    assert paid["costs"] == {"start": 27, "resume": 0}
+    assert "before it trains, a new trial takes 27 s, and a resumed one 0 s" in paid["notes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "learning curves: give --table or --function, one of the two"),
+        (["--table", "t.parquet", "--function", "functions.py:curves"], "one of the two"),
+        (["--function", "curves"], "--function curves: must be module:function or file.py:function"),
+        (["--function", "nowhere.py:curves"], "nowhere.py"),
+        (["--function", "functions.py:curve"], "has no 'curve'; did you mean 'curves'"),
+        (["--function", "functions.py:number"], "functions.py:number: is a int, not a function"),
+        (["--function", "functions.py:fails"], "--function functions.py:fails: KeyError: 'nothing'"),
+        (["--function", "functions.py:one_number"], "gave an array with 0 dimensions for the values, not 2"),
+        (["--function", "functions.py:backwards"], "backwards: values must be finite, and seconds cumulative"),
+        (["--function", "functions.py:curves", "--function", "functions.py:curves"], "two have the same name"),
+        (["--function", "functions.py:curves", "--resume-cost", "inf"], "--resume-cost inf: must be a finite number"),
+    ],
+)
+def test_a_function_that_cannot_be_used(files: Path, arguments: list[str], message: str) -> None:
+    (files / "functions.py").write_text(FUNCTIONS)
+    with pytest.raises(InputError) as caught:
+        call("fifo.yaml", *arguments)
+    (line,) = str(caught.value).splitlines()
+    assert message in line
+    assert not (files / "runs").exists()
 
 
 def test_a_folder_stands_for_its_tables(files: Path) -> None:

@@ -24,7 +24,7 @@ from tuner.searchers.bohb.searcher import Bohb
 from tuner.searchers.grid import Grid
 from tuner.searchers.optuna.spec import Optuna
 from tuner.searchers.random import Random
-from tuner.simulator import Event, Table, Trace, simulate
+from tuner.simulator import Costs, Event, Table, Trace, simulate
 from tuner.simulator.comparison import Contender, Limits, compare, full_time, normalised_regret
 from tuner.simulator.figures import figure, page, png, regrets_since_reports
 from tuner.spec.problem import SearchProblem
@@ -68,6 +68,20 @@ def test_fifo_gives_the_schedule_computed_by_hand() -> None:
     assert trace.incumbents.tolist() == [0.2, 0.3, 0.5, 0.6]
     assert (trace.trials, trace.reports, trace.finished_at) == (4, 8, 7)
     assert [trace.incumbent_at(t) for t in (0.4, 0.5, 6.9, 100)] == [None, 0.2, 0.5, 0.6]
+
+
+def test_a_worker_spends_the_cost_before_a_trial_trains() -> None:
+    table = hand_table([[1] * 3, [2] * 3], [[0.1] * 3, [0.3, 0.4, 0.5]])
+    scheduler = Asha(time_attr="epoch", max_t=3, grace_period=1, reduction_factor=2, variant="promotion")
+    trace = simulate(Grid(), scheduler, table, "max", workers=1, trials=2, costs=Costs(start=10, resume=100))
+    assert happened(trace)[:6] == [
+        (0, "1", 0, "start"),
+        (11, "1", 1, "pause"),
+        (11, "2", 0, "start"),
+        (23, "2", 1, "pause"),
+        (23, "2", 1, "resume"),
+        (125, "2", 2, "pause"),
+    ]
 
 
 def test_a_paused_trial_frees_its_worker_and_goes_on_where_it_was() -> None:
@@ -309,7 +323,7 @@ def test_no_text_of_the_figure_is_cut_off(tables: int, workers: tuple[int, ...])
     drawn.canvas.draw()
     words = [*drawn.texts, *drawn.legends[0].get_texts()]
     words += [text for axis in drawn.axes for text in (axis.title, axis.xaxis.label, axis.yaxis.label)]
-    assert {"asha", "normalised regret (0: best in the table)"} < {text.get_text() for text in words}
+    assert {"asha", "normalised regret (0: the best there is)"} < {text.get_text() for text in words}
     for text in words:
         box = text.get_window_extent()
         assert 0 <= box.x0 <= box.x1 <= drawn.bbox.x1, text

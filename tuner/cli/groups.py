@@ -35,7 +35,7 @@ GROUPS = {
         "doctor": "check this machine, and an experiment on it, before a search",
         "export": "write a run as an Optuna study, or as a table for simulate",
         "sync": "send a run to MLflow, or to where it is tracked",
-        "simulate": "search tabulated learning curves in virtual time, and compare searches",
+        "simulate": "search known learning curves in virtual time, and compare searches",
         "algorithms": "print which search goes with which scheduler",
         "schema": "print the JSON Schema of the experiment file",
         "completion": "print the completion script of a shell",

@@ -1,4 +1,4 @@
-"""``simulate FILE…``: search tabulated learning curves in virtual time."""
+"""``simulate FILE…``: search known learning curves in virtual time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tuner.cli.output import echo, print_json
 if TYPE_CHECKING:
     from tuner.experiment.reader import Experiment
     from tuner.simulator.comparison import Comparison, Contender, Estimate, Limits, Row
+    from tuner.simulator.simulation import Costs
 
 
 @click.command()
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
     "--table",
     "tables",
     multiple=True,
-    required=True,
     metavar="TABLE",
     shell_complete=complete.files,
-    help="A parquet file, or a folder of them. Repeatable.",
+    help="Learning curves: a parquet file, or a folder of them. Repeatable.",
+)
+@options.option(
+    "--function",
+    "functions",
+    multiple=True,
+    metavar="REFERENCE",
+    help="In place of tables: module:function or file.py:function, which takes a list of configurations and returns "
+    "their values and their cumulative seconds, arrays with a row each and a column an epoch. Repeatable.",
 )
 @options.option("--workers", default="8", show_default=True, metavar="N,N", help="Trials that run at once.")
 @options.option(
@@ -38,6 +46,18 @@ if TYPE_CHECKING:
     "--fidelity",
     metavar="NAME",
     help="Column of the table that counts progress; by default the schedulers' time_attr, or epoch.",
+)
+@options.option(
+    "--start-cost",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Virtual seconds before a new trial trains: its start, and the suggestion.",
+)
+@options.option(
+    "--resume-cost",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Virtual seconds before a paused trial trains again.",
 )
 @options.overrides
 @options.option(
@@ -52,20 +72,24 @@ if TYPE_CHECKING:
 def command(
     files: tuple[str, ...],
     tables: tuple[str, ...],
+    functions: tuple[str, ...],
     workers: str,
     seeds: int,
     hours: float | None,
     trials: int | None,
     fidelity: str | None,
+    start_cost: float,
+    resume_cost: float,
     overrides: tuple[str, ...],
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Search tabulated learning curves in virtual time, with the searcher and scheduler of each FILE.
+    """Search known learning curves in virtual time, with the searcher and scheduler of each FILE.
 
     \b
     Example:
       tuner simulate experiments/lcbench_asha.yaml experiments/lcbench_random.yaml --table t.parquet
+      tuner simulate asha.yaml random.yaml --function curves.py:surrogate
 
     All searches get the same virtual time: --hours; or else the time in which random search without early stopping
     completes budget.trials trials (of the FILE with the most) on as many workers. How many trials a search starts in
@@ -77,28 +101,36 @@ def command(
     from tuner.runs.results import new_run_name
     from tuner.simulator.comparison import Limits, compare
     from tuner.simulator.figures import page, png
+    from tuner.simulator.simulation import Costs
     from tuner.storage.folder import STORAGE, RunFolder
     from tuner.visualization.text_tables import table as aligned
 
-    if hours is not None and not math.isfinite(hours):
-        raise InputError(f"--hours {hours:g}: must be a finite number above 0")
+    numbers = {"--hours": hours, "--start-cost": start_cost, "--resume-cost": resume_cost}
+    for option, number in numbers.items():
+        if number is not None and not math.isfinite(number):
+            raise InputError(f"{option} {number:g}: must be a finite number")
+    if bool(tables) == bool(functions):
+        raise InputError("learning curves: give --table or --function, one of the two")
     slots = _numbers(workers)
     experiments = [with_chosen_search(load_experiment(file, overrides))[0] for file in files]
-    contenders = _contenders(experiments, _files(tables), fidelity)
+    _comparable(experiments)
+    contenders = _on_functions(experiments, functions) if functions else _on_tables(experiments, tables, fidelity)
     full_trials = max(_trials(experiment) for experiment in experiments)
     limits = Limits(None if hours is None else hours * 3600, trials, full_trials)
+    costs = Costs(start_cost, resume_cost)
     folder = RunFolder.at(output or f"{STORAGE}/{new_run_name('simulate')}")
     mode = experiments[0].spec.objective.mode
     with folder.created():
-        comparison = compare(contenders, mode, slots, seeds, limits, lambda text: echo(text, err=True))
-    shown, notes = aligned([_shown(row, len(contenders)) for row in comparison.rows()]), _notes(comparison, limits)
+        comparison = compare(contenders, mode, slots, seeds, limits, lambda text: echo(text, err=True), costs)
+    shown = aligned([_shown(row, len(contenders)) for row in comparison.rows()])
+    notes = _notes(comparison, limits, costs)
     picture = png(comparison)
     folder.write("comparison.png", picture)
     folder.write("comparison.html", page(comparison, picture, shown, notes).encode())
     for note in (*notes, f"figure: {folder.location}/comparison.png, page: {folder.location}/comparison.html"):
         echo(note, err=True)
     if as_json:
-        print_json(_json(comparison, limits, folder.location))
+        print_json(_json(comparison, limits, costs, folder.location))
     else:
         echo(shown)
 
@@ -128,18 +160,37 @@ def _trials(experiment: Experiment) -> int:
     return spec.budget.trials or spec.search.default_trials(spec.search_space)
 
 
-def _contenders(experiments: Sequence[Experiment], tables: Sequence[str], fidelity: str | None) -> list[Contender]:
-    """Each experiment with every table. Raises InputError if they do not fit together."""
+def _on_functions(experiments: Sequence[Experiment], references: Sequence[str]) -> list[Contender]:
+    """Each experiment with every function. Raises InputError if one cannot be used."""
+    from tuner.simulator.comparison import Contender
+    from tuner.simulator.functions import curves_of
+
+    _named_once("--function", [reference.rpartition(":")[2] for reference in references])
+    found = []
+    for experiment in experiments:
+        spec = experiment.spec
+        column, _ = spec.scheduler.fidelity or ("epoch", 0)
+        curves = [curves_of(reference, spec.search_space, spec.objective.metric, column) for reference in references]
+        found.append(Contender(spec.name, spec.search, spec.scheduler, tuple(curves)))
+    return found
+
+
+def _named_once(option: str, names: Sequence[str]) -> None:
     from tuner.errors import InputError
+
+    if len(set(names)) < len(names):
+        raise InputError(f"{option}: two have the same name: {', '.join(sorted(names))}; rename one of them")
+
+
+def _on_tables(experiments: Sequence[Experiment], paths: Sequence[str], fidelity: str | None) -> list[Contender]:
+    """Each experiment with every table. Raises InputError if they do not fit together."""
     from tuner.simulator import Table
     from tuner.simulator.comparison import Contender
 
-    _comparable(experiments)
+    tables = _files(paths)
     specs = [experiment.spec for experiment in experiments]
     column = fidelity or _progress(experiments)
-    stems = [Path(table).stem for table in tables]
-    if len(set(stems)) < len(stems):
-        raise InputError(f"--table: two tables have the same name: {', '.join(sorted(stems))}; rename one of them")
+    _named_once("--table", [Path(table).stem for table in tables])
     read: dict[str, list[tuple[Any, Table]]] = {table: [] for table in tables}
 
     def table_of(path: str, spec: Any) -> Table:
@@ -213,15 +264,17 @@ def _estimate(value: Estimate) -> str:
     return f"{value.mean:.4f}{error}"
 
 
-def _notes(comparison: Comparison, limits: Limits) -> list[str]:
+def _notes(comparison: Comparison, limits: Limits, costs: Costs) -> list[str]:
     """How to read the table."""
-    tables, seeds = len(comparison.tables), comparison.seeds
+    from tuner.simulator.simulation import FREE
     from tuner.spec.quantities import counted
 
-    over = f"mean over {counted(tables, 'table')}"
+    seeds, first = comparison.seeds, comparison.curves[0]
+    over = f"mean over {counted(len(comparison.curves), first.what)}"
     over += f", ± standard error over {seeds} seeds" if seeds > 1 else ", one seed"
     rank = "; rank: mean over both, 1 is the best" if len(comparison.contenders) > 1 else ""
-    notes = [f"regret: (best in the table - incumbent) / (best - median of the last values); {over}{rank}"]
+    best = "best in the table" if first.what == "table" else "best that a local search finds"
+    notes = [f"regret: ({best} - incumbent) / (best - median of the last values); {over}{rank}"]
     if limits.seconds is None and limits.trials is None:
         notes.append(
             f"virtual time: that in which random search without early stopping completes {limits.full_trials} trials "
@@ -229,7 +282,9 @@ def _notes(comparison: Comparison, limits: Limits) -> list[str]:
         )
     elif limits.seconds is None:
         notes.append(f"virtual time: until the last of the searches has ended its {limits.trials} trials")
-    guessed = [table for table in comparison.tables if table.measured < 1]
+    if costs != FREE:
+        notes.append(f"before it trains, a new trial takes {costs.start:g} s, and a resumed one {costs.resume:g} s")
+    guessed = [table for table in comparison.curves if table.measured < 1]
     notes += [f"{t.name}: {1 - t.measured:.0%} of its rows were not measured, but carried on" for t in guessed]
     return notes + [note for contender in comparison.contenders for note in _short_curves(contender)]
 
@@ -237,7 +292,7 @@ def _notes(comparison: Comparison, limits: Limits) -> list[str]:
 def _short_curves(contender: Contender) -> list[str]:
     """That the trials of some tables end before the scheduler's last rung."""
     _, max_t = contender.scheduler.fidelity or ("", 0)
-    short = [table for table in contender.tables if table.fidelities[-1] < max_t]
+    short = [table for table in contender.curves if table.fidelities[-1] < max_t]
     if not short:
         return []
     curves = f"the curves of {short[0].name}" + (f" and {len(short) - 1} more" if len(short) > 1 else "")
@@ -248,19 +303,20 @@ def _short_curves(contender: Contender) -> list[str]:
     ]
 
 
-def _json(comparison: Comparison, limits: Limits, folder: str) -> dict[str, Any]:
+def _json(comparison: Comparison, limits: Limits, costs: Costs, folder: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     seconds = {
-        f"{table.name}, {workers} workers": comparison.cell(comparison.contenders[0], i, workers).seconds
+        f"{curves.name}, {workers} workers": comparison.cell(comparison.contenders[0], i, workers).seconds
         for workers in comparison.workers
-        for i, table in enumerate(comparison.tables)
+        for i, curves in enumerate(comparison.curves)
     }
     return {
         "folder": folder,
         "limits": asdict(limits),
+        "costs": asdict(costs),
         "seeds": comparison.seeds,
         "virtual_seconds": seconds,
         "results": [asdict(row) for row in comparison.rows()],
-        "notes": _notes(comparison, limits),
+        "notes": _notes(comparison, limits, costs),
     }

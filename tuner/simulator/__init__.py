@@ -1,7 +1,7 @@
 """Searches in virtual time, through known learning curves: the searchers and schedulers of `run`, no cluster."""
 
 from tuner.simulator.curves import CurveFunction, Curves
-from tuner.simulator.simulation import Event, Trace, simulate
+from tuner.simulator.simulation import Costs, Event, Trace, simulate
 from tuner.simulator.table import Table
 
-__all__ = ["CurveFunction", "Curves", "Event", "Table", "Trace", "simulate"]
+__all__ = ["Costs", "CurveFunction", "Curves", "Event", "Table", "Trace", "simulate"]

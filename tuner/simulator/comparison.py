@@ -1,4 +1,4 @@
-"""Several searches side by side: over tables, numbers of workers and seeds, all within the same virtual time.
+"""Several searches side by side: over learning curves, numbers of workers and seeds, all within the same virtual time.
 
 Normalised regret of an incumbent: (best - incumbent) / (best - median). Best is the best value anywhere in the
 table; for a function, the best that a local search finds. Median is the median of the values at the last fidelity over
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from tuner.schedulers.base import SchedulerSpec
 from tuner.searchers.base import SearchSpec
 from tuner.simulator.curves import Curves
-from tuner.simulator.simulation import Trace, simulate
-from tuner.simulator.table import Table
+from tuner.simulator.simulation import FREE, Costs, Trace, simulate
 from tuner.spec.objective import Mode
 from tuner.spec.quantities import counted
 
@@ -40,8 +39,8 @@ class Contender:
     name: str
     search: SearchSpec
     scheduler: SchedulerSpec
-    tables: tuple[Table, ...]
-    """The same tables for all contenders, each read with the contender's own space."""
+    curves: tuple[Curves, ...]
+    """The same for all contenders, each with the contender's own space."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """What one contender reached with one number of workers: over all seeds, and the mean of all tables."""
+    """What one contender reached with one number of workers: over all seeds, and the mean of all curves."""
 
     experiment: str
     workers: int
@@ -75,19 +74,19 @@ class Row:
     whole: Estimate
     """At its end."""
     quarter_rank: float
-    """Mean rank among the contenders over tables and seeds, 1 being the best; of equals the mean of their ranks."""
+    """Mean rank among the contenders over curves and seeds, 1 being the best; of equals the mean of their ranks."""
     whole_rank: float
     trials: float
-    """Configurations started, in the mean of tables and seeds."""
+    """Configurations started, in the mean of curves and seeds."""
     reports_per_s: float
     """Evaluations that the simulator did in a real second."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One contender on one table with one number of workers: a trace for each seed."""
+    """One contender on one table or function with one number of workers: a trace for each seed."""
 
-    table: Table
+    curves: Curves
     mode: Mode
     seconds: float
     """The virtual time that counts as 100 %."""
@@ -107,33 +106,33 @@ class Cell:
         """One row a seed: the normalised regret at these shares of the virtual time."""
         import numpy as np
 
-        return np.nan_to_num(normalised_regret(self.table, self.mode, self.incumbents(shares)), nan=1.0)
+        return np.nan_to_num(normalised_regret(self.curves, self.mode, self.incumbents(shares)), nan=1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Contenders on tables with several numbers of workers, each search repeated with the seeds 0, 1, …"""
+    """Contenders on tables or functions with several numbers of workers, each search repeated with the seeds 0, 1, …"""
 
     contenders: tuple[Contender, ...]
     mode: Mode
     workers: tuple[int, ...]
     seeds: int
     cells: Mapping[tuple[str, str, int], Cell]
-    """By contender, table and workers."""
+    """By contender, curves and workers."""
 
     @property
-    def tables(self) -> tuple[Table, ...]:
-        return self.contenders[0].tables
+    def curves(self) -> tuple[Curves, ...]:
+        return self.contenders[0].curves
 
-    def cell(self, contender: Contender, table: int, workers: int) -> Cell:
-        """What ``contender`` did on its table of that index."""
-        return self.cells[contender.name, contender.tables[table].name, workers]
+    def cell(self, contender: Contender, index: int, workers: int) -> Cell:
+        """What ``contender`` did on its curves of that index."""
+        return self.cells[contender.name, contender.curves[index].name, workers]
 
     def regrets(self, contender: Contender, workers: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One row a seed: the mean regret over the tables at these shares of the virtual time."""
+        """One row a seed: the mean regret over all curves at these shares of the virtual time."""
         import numpy as np
 
-        cells = [self.cell(contender, i, workers) for i in range(len(self.tables))]
+        cells = [self.cell(contender, i, workers) for i in range(len(self.curves))]
         return np.asarray(np.mean([cell.regrets(shares) for cell in cells], axis=0), dtype=np.float64)
 
     def rows(self) -> Iterator[Row]:
@@ -144,7 +143,7 @@ class Comparison:
         for workers in self.workers:
             ranks = self._ranks(workers, shares)
             for contender, (quarter_rank, whole_rank) in zip(self.contenders, ranks, strict=True):
-                traces = [t for i in range(len(self.tables)) for t in self.cell(contender, i, workers).traces]
+                traces = [t for i in range(len(self.curves)) for t in self.cell(contender, i, workers).traces]
                 quarter, whole = (estimate(column) for column in self.regrets(contender, workers, shares).T)
                 yield Row(
                     contender.name,
@@ -158,12 +157,12 @@ class Comparison:
                 )
 
     def _ranks(self, workers: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For each contender (row) and share (column) the mean rank over tables and seeds."""
+        """For each contender (row) and share (column) the mean rank over curves and seeds."""
         import numpy as np
         from scipy.stats import rankdata
 
-        tables = range(len(self.tables))
-        regrets = np.array([[self.cell(c, i, workers).regrets(shares) for i in tables] for c in self.contenders])
+        indices = range(len(self.curves))
+        regrets = np.array([[self.cell(c, i, workers).regrets(shares) for i in indices] for c in self.contenders])
         return np.asarray(rankdata(regrets, axis=0).mean(axis=(1, 2)), dtype=np.float64)
 
 
@@ -174,43 +173,45 @@ def compare(
     seeds: int,
     limits: Limits,
     say: Callable[[str], None] = lambda text: None,
+    costs: Costs = FREE,
 ) -> Comparison:
-    """Simulates everything; ``say`` hears of each number of workers and table that is done."""
+    """Simulates everything; ``say`` hears of each number of workers and table or function that is done."""
     cells: dict[tuple[str, str, int], Cell] = {}
     for slots in workers:
-        for i, table in enumerate(contenders[0].tables):
-            traces = {c.name: tuple(_searches(c, c.tables[i], mode, slots, seeds, limits)) for c in contenders}
+        for i, curves in enumerate(contenders[0].curves):
+            traces = {c.name: tuple(_searches(c, c.curves[i], mode, slots, seeds, limits, costs)) for c in contenders}
             latest = max(trace.finished_at for found in traces.values() for trace in found)
-            seconds = _seconds(limits, table, slots) or latest
+            seconds = _seconds(limits, curves, slots) or latest
             for c in contenders:
-                cells[c.name, c.tables[i].name, slots] = Cell(c.tables[i], mode, seconds, traces[c.name])
+                cells[c.name, c.curves[i].name, slots] = Cell(c.curves[i], mode, seconds, traces[c.name])
             spent = sum(trace.wall_s for found in traces.values() for trace in found)
             at_once = counted(slots, "worker")
-            say(f"{table.name}, {at_once}: {seconds:.6g} virtual seconds simulated in {spent:.1f} s")
+            say(f"{curves.name}, {at_once}: {seconds:.6g} virtual seconds simulated in {spent:.1f} s")
     return Comparison(tuple(contenders), mode, tuple(workers), seeds, cells)
 
 
 def _searches(
-    contender: Contender, table: Table, mode: Mode, workers: int, seeds: int, limits: Limits
+    contender: Contender, curves: Curves, mode: Mode, workers: int, seeds: int, limits: Limits, costs: Costs
 ) -> Iterator[Trace]:
-    seconds = _seconds(limits, table, workers)
+    seconds = _seconds(limits, curves, workers)
     for seed in range(seeds):
         trace = simulate(
             contender.search,
             contender.scheduler,
-            table,
+            curves,
             mode,
             workers=workers,
             seed=seed,
             seconds=seconds,
             trials=limits.trials,
+            costs=costs,
         )
         yield replace(trace, decisions=[])  # 10,000 trials by 20 seeds would take gigabytes
 
 
-def _seconds(limits: Limits, table: Table, workers: int) -> float | None:
+def _seconds(limits: Limits, curves: Curves, workers: int) -> float | None:
     if limits.seconds is None and limits.trials is None:
-        return full_time(table, limits.full_trials, workers)
+        return full_time(curves, limits.full_trials, workers)
     return limits.seconds
 
 

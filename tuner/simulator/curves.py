@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import InputError
 from tuner.spec.configuration import Configuration
@@ -27,10 +27,18 @@ _CLIMBERS, _ROUNDS, _STEPS = 16, 24, 32
 class Curves(ABC):
     """The learning curve of every configuration of a space, all over the same fidelities."""
 
+    what: ClassVar[str]
+    """For messages: what gives the curves."""
     name: str
     space: Space
+    metric: str
+    """What the values are."""
+    fidelity: str
+    """The name of what counts progress."""
     fidelities: tuple[int, ...]
     """Ascending."""
+    measured: float
+    """The share of the values that was measured, and not carried on from earlier ones."""
 
     @abstractmethod
     def learning_curve(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -59,6 +67,8 @@ class CurveFunction(Curves):
         fidelities: Ascending whole numbers, such as the epochs 1 to 50.
         function: Takes n configurations; returns their values and their cumulative seconds, two arrays of n rows and
             one column a fidelity.
+        metric: What the values are, for messages and figures.
+        fidelity: What counts progress, for messages.
 
     Example:
         >>> import numpy
@@ -76,10 +86,14 @@ class CurveFunction(Curves):
         (20, True)
     """
 
+    what = "function"
     name: str
     space: Space
     fidelities: tuple[int, ...]
     function: Callable[[Sequence[Configuration]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+    metric: str = "value"
+    fidelity: str = "epoch"
+    measured: float = field(default=1.0, init=False)
     _bests: dict[Mode, float] = field(default_factory=dict, init=False)
 
     def learning_curve(self, configuration: Configuration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -37,11 +37,11 @@ def png(comparison: Comparison) -> bytes:
 
 
 def figure(comparison: Comparison) -> Figure:
-    """Regret against virtual time, one column for each number of workers; with one table the incumbent above it."""
+    """Regret against virtual time, one column for each number of workers; with one table the incumbent above."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    single = len(comparison.tables) == 1
+    single = len(comparison.curves) == 1
     columns, rows = len(comparison.workers), 2 if single else 1
     drawn = Figure(figsize=(max(4.2 * columns, 6.4), 3.2 * rows + 0.9), dpi=150, layout="constrained")
     axes = drawn.subplots(rows, columns, squeeze=False, sharey="row")
@@ -52,8 +52,8 @@ def figure(comparison: Comparison) -> Figure:
         _draw_regrets(axes[-1, j], comparison, workers)
         axes[-1, j].set_xlabel(_time_axis(comparison, workers)[1])
     if single:
-        axes[0, 0].set_ylabel(f"incumbent: {comparison.tables[0].metric}")
-    axes[-1, 0].set_ylabel("normalised regret (0: best in the table)")
+        axes[0, 0].set_ylabel(f"incumbent: {comparison.curves[0].metric}")
+    axes[-1, 0].set_ylabel("normalised regret (0: the best there is)")
     handles, labels = axes[-1, 0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
     drawn.suptitle(_caption(comparison), fontsize=9)
@@ -62,16 +62,17 @@ def figure(comparison: Comparison) -> Figure:
 
 
 def _caption(comparison: Comparison) -> str:
-    tables = f"table {comparison.tables[0].name}"
-    if len(comparison.tables) > 1:
-        tables = f"mean of {len(comparison.tables)} tables"
+    first = comparison.curves[0]
+    over = f"{first.what} {first.name}"
+    if len(comparison.curves) > 1:
+        over = f"mean of {counted(len(comparison.curves), first.what)}"
     spread = f"line: mean of {comparison.seeds} seeds, band: ± 1 standard error" if comparison.seeds > 1 else "one seed"
-    return f"{tables}; {spread}\nlines begin where all have reported; regrets below {_LEAST:g} are drawn there"
+    return f"{over}; {spread}\nlines begin where all have reported; regrets below {_LEAST:g} are drawn there"
 
 
 def _time_axis(comparison: Comparison, workers: int) -> tuple[float, str]:
     """(what the whole virtual time is on the axis, the label of the axis)."""
-    if len(comparison.tables) > 1:
+    if len(comparison.curves) > 1:
         return 100.0, "virtual time (% of the budget)"
     seconds = comparison.cell(comparison.contenders[0], 0, workers).seconds
     factor, unit = next((f, name) for f, name in _UNITS if seconds >= 2 * f or f == 1)
@@ -102,7 +103,7 @@ def regrets_since_reports(
     and a curve that rises would look as if the search had lost something."""
     import numpy as np
 
-    cells = [comparison.cell(contender, i, workers) for i in range(len(comparison.tables))]
+    cells = [comparison.cell(contender, i, workers) for i in range(len(comparison.curves))]
     silent = np.isnan([cell.incumbents(shares) for cell in cells]).any(axis=(0, 1))
     return np.where(silent, np.nan, comparison.regrets(contender, workers, shares))
 

@@ -28,6 +28,19 @@ UNLIMITED = 1_000_000_000
 What = Literal["start", "resume", "continue", "pause", "stop", "complete"]
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What a worker spends before a trial trains, in virtual seconds."""
+
+    start: float = 0.0
+    """Before a new trial: its process, its data, and the suggestion."""
+    resume: float = 0.0
+    """Before a paused trial continues: its process, its data and its checkpoint."""
+
+
+FREE = Costs()
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened to a trial."""
@@ -78,12 +91,13 @@ def simulate(
     seed: int = 0,
     seconds: float | None = None,
     trials: int | None = None,
+    costs: Costs = FREE,
 ) -> Trace:
     """Searches with the searcher and the scheduler that ``run`` would use, in virtual time.
 
     A trial reports each fidelity when the cumulative seconds of its curve say so, and ends with its curve; a resumed
-    trial continues where it paused, at no cost. The search ends after ``trials`` configurations, when none of them can
-    continue, or at ``seconds`` of virtual time.
+    trial continues where it paused. Before either, its worker spends ``costs``. The search ends after ``trials``
+    configurations, when none of them can continue, or at ``seconds`` of virtual time.
 
     Args:
         search: The searcher's options, such as ``tuner.searchers.Bohb(seed=0)``; its seed is not used.
@@ -94,6 +108,7 @@ def simulate(
         seed: Of the searcher.
         seconds: The end, in virtual seconds; None: no such limit.
         trials: Number of configurations; None: no such limit.
+        costs: What a worker spends before a trial starts or continues; by default nothing.
 
     Returns:
         What happened: the best value over time, the number of trials and reports, and every decision.
@@ -122,7 +137,7 @@ def simulate(
     if isinstance(search, Auto):
         search, _ = search.chosen(curves.space, 1, lambda one: scheduler.incompatibility(one.kind))
     begun = time.perf_counter()
-    simulation = _Simulation(search, scheduler, curves, task, workers)
+    simulation = _Simulation(search, scheduler, curves, task, workers, costs)
     finished_at = simulation.run(float("inf") if seconds is None else seconds)
     return simulation.trace(finished_at, time.perf_counter() - begun)
 
@@ -148,6 +163,7 @@ class _Simulation:
     task: SearchProblem
     free: int
     """Workers without a trial."""
+    costs: Costs
     now: float = 0.0
     started: int = 0
     reports: int = 0
@@ -200,7 +216,7 @@ class _Simulation:
         self._trials[trial_id] = _Trial(*self.curves.learning_curve(configuration))
         self._scheduler.add(trial_id, configuration)
         self._log(trial_id, "start")
-        self._go(trial_id)
+        self._go(trial_id, self.costs.start)
 
     def _resume(self, trial_id: str) -> None:
         self._log(trial_id, "resume")
@@ -208,13 +224,13 @@ class _Simulation:
         if self._trials[trial_id].reached == len(self.curves.fidelities):
             self._end(trial_id, "complete")
         else:
-            self._go(trial_id)
+            self._go(trial_id, self.costs.resume)
 
-    def _go(self, trial_id: str) -> None:
-        """The trial takes a worker."""
+    def _go(self, trial_id: str, cost: float) -> None:
+        """The trial takes a worker, and trains after ``cost`` seconds."""
         trial = self._trials[trial_id]
         spent = trial.seconds[trial.reached - 1] if trial.reached else 0.0
-        trial.offset = self.now - float(spent)
+        trial.offset = self.now + cost - float(spent)
         self.free -= 1
         self._schedule(trial_id, trial)
 

@@ -56,6 +56,7 @@ class Table(Curves):
         (({'lr': 1}, {'lr': 2}), (1, 2))
     """
 
+    what = "table"
     name: str
     space: Space
     metric: str
