@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,16 @@ def test_the_process_of_a_trial_imports_a_shipped_trainable_anew(
     _forget_modules((folder, tmp_path))
     assert "shipped_one" not in sys.modules
     assert "a_package" in sys.modules
+
+
+def test_a_package_without_init_is_forgotten_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it looks for its parent in ``sys.modules``, and the next import of a module in it fails."""
+    (tmp_path / "outer_of_test/inner").mkdir(parents=True)
+    (tmp_path / "outer_of_test/__init__.py").touch()
+    (tmp_path / "outer_of_test/inner/mine.py").write_text("calls = []")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("outer_of_test.inner.mine").calls.append(1)
+    _forget_modules((tmp_path,))
+    assert importlib.import_module("outer_of_test.inner.mine").calls == []
+    _forget_modules((tmp_path,))
+    assert not [name for name in sys.modules if name.startswith("outer_of_test")]

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -175,12 +176,21 @@ def _forget_modules(roots: Sequence[Path]) -> None:
     """
     folders = tuple(str(root.resolve()) + os.sep for root in roots)
     shipped = str(examples.FOLDER.resolve() / "trainables") + os.sep
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None) or ""
+    # all places before any removal: a package without __init__.py finds its own by its parent
+    loaded = list(sys.modules.items())
+    places = {name: getattr(module, "__file__", None) or _folder_of(module) for name, module in loaded}
+    for name, file in places.items():
         if name.partition(".")[0] in ("tuner", "__main__") or file.endswith(".so"):
             continue
         if file.startswith(shipped) or (file.startswith(folders) and "site-packages" not in file):
             del sys.modules[name]
+
+
+def _folder_of(module: ModuleType) -> str:
+    """Of a package without ``__init__.py``; "" if the module is none."""
+    spec = getattr(module, "__spec__", None)
+    folders = getattr(spec, "submodule_search_locations", None)
+    return os.path.join(next(iter(folders), ""), "") if folders else ""
 
 
 def _reset_torch(thread_count: int) -> None:
