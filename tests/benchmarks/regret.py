@@ -42,7 +42,10 @@ from scipy.stats import rankdata
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
-from peers import OptunaPair, PeerScheduler, PeerSearch, SyneTuneBaseline, quiet  # noqa: E402
+from peer import PeerMaker, PeerScheduler, PeerSearch  # noqa: E402
+from peer_optuna import OptunaPair  # noqa: E402
+from peer_syne_tune import SyneTuneBaseline  # noqa: E402
+from peers import quiet  # noqa: E402
 from tasks import EPOCHS, FORMULAS, LCBENCH, Task, names, task  # noqa: E402
 
 from tuner.schedulers import AnyScheduler  # noqa: E402
@@ -70,7 +73,7 @@ def asha(grace_period: int, variant: str = "stopping") -> dict[str, Any]:
 
 RANDOM, TPE, BOHB, GP = {"kind": "random"}, {"kind": "optuna", "sampler": "tpe"}, {"kind": "bohb"}, {"kind": "gp"}
 OPTUNA_GP, FIFO = {"kind": "optuna", "sampler": "gp"}, {"kind": "fifo"}
-METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | SyneTuneBaseline | OptunaPair] = {
+METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | PeerMaker] = {
     "gp + ASHA": (GP, ASHA),
     "gp + ASHA promotion": (GP, ASHA | {"variant": "promotion"}),
     "gp + ASHA with Ray's defaults": (GP, RAYS),

@@ -47,7 +47,8 @@ from scipy.stats import spearmanr
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
-from peers import ADAPTERS, PEERS, REDUCTION_FACTOR, PeerScheduler, PeerSearch, quiet  # noqa: E402
+from peer import REDUCTION_FACTOR, PeerScheduler, PeerSearch  # noqa: E402
+from peers import ADAPTERS, PEERS, quiet  # noqa: E402
 from quality_report import STEPS, Results, figure, tables_of  # noqa: E402
 
 from tuner.schedulers import AnyScheduler  # noqa: E402

@@ -1,0 +1,44 @@
+"""The contracts that a search of another library fulfils as one object; `peers` names them all."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+
+from pydantic import ConfigDict
+
+from tuner.schedulers.base import Scheduler, SchedulerSpec
+from tuner.searchers.base import Searcher, SearchSpec
+from tuner.spec.problem import SearchProblem
+from tuner.spec.space import Space
+
+REDUCTION_FACTOR = 3
+"""The default of Syne Tune's schedulers, of Optuna's Hyperband pruner, of SMAC and of DEHB."""
+
+
+class Peer(Searcher, Scheduler, ABC):
+    """A searcher and a scheduler in one, as other libraries have them; values are to be made large."""
+
+
+class PeerSearch(SearchSpec):
+    """Hands out a peer that exists."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    peer: Peer
+
+    def build(self, task: SearchProblem) -> Searcher:
+        return self.peer
+
+
+class PeerScheduler(SchedulerSpec):
+    """Hands out a peer that exists."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    peer: Peer
+
+    def build(self, task: SearchProblem) -> Scheduler:
+        return self.peer
+
+
+PeerMaker = Callable[[Space, int, int], Peer]
+"""Of a space, the step at which a trial is complete, and a seed."""
