@@ -36,6 +36,10 @@ class PeerScheduler(SchedulerSpec):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     peer: Peer
 
+    @property
+    def pauses(self) -> bool:
+        return True  # some do
+
     def build(self, task: SearchProblem) -> Scheduler:
         return self.peer
 
