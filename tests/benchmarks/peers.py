@@ -6,11 +6,17 @@ and the defaults of their library for all that `PEERS` does not name. Syne Tune 
 parameter with a condition is one without to them, and counts only while it is active.
 
 Checked against Syne Tune's own simulator, without its delays and polling every 0.02 virtual seconds: the same seed of
-its ASHA with grace period 3 gave the same 4,262 reports there and here (LCBench task 168331).
+its ASHA with grace period 3 gave the same 4,262 reports there and here (LCBench task 168331). Checked against the own
+loops of SMAC 2.3.1 and DEHB 0.1.2 with one worker (`regret.py`'s task "plain 8"): the same first 20 configurations of
+SMAC, and 60 pairs of configuration and budget of SMAC with Hyperband and of DEHB, there and here.
+
+SMAC and DEHB are not among the packages of ``[benchmarks]``, nor in `PEERS`: pyrfr, of SMAC, is built by ``swig``, and
+DEHB wants numpy below 2, though it works with 2.4 when numpy is put back after it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import warnings
 from typing import Any
@@ -33,7 +39,7 @@ PEERS: dict[str, PeerMaker] = {
     "Optuna TPE + Hyperband, min 1": OptunaPair(1),
     "Optuna TPE + Hyperband, min 3": OptunaPair(3),
 }
-"""By name."""
+"""By name: those of ``search_quality.py``."""
 
 
 def quiet() -> None:
@@ -44,6 +50,11 @@ def quiet() -> None:
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.getLogger("syne_tune").setLevel(logging.ERROR)
+    logging.getLogger("smac").setLevel(logging.ERROR)
+    if importlib.util.find_spec("loguru") is not None:  # it comes with DEHB
+        from loguru import logger
+
+        logger.disable("dehb")
     sklearn.set_config(assume_finite=True, skip_parameter_validation=True)
     _quick_percentiles()
 

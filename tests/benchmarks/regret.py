@@ -5,7 +5,7 @@
 
 The families are in ``tasks.py``. "lcbench" needs --data, the folder of ``surrogate.onnx`` and ``tasks.json``, and `pip
 install onnxruntime`. What the peers did, which takes hours, is in ``regret_peers.jsonl``; ``--keep`` adds what that
-lacks, which needs `pip install -e '.[benchmarks]'`.
+lacks, which needs `pip install -e '.[benchmarks]'`, and for SMAC and DEHB what ``peers.py`` says.
 
 A search may use the virtual time in which random search without early stopping completes ``--full-trials`` trials.
 Suggestions take no virtual time. Regret: (best - incumbent) / (best - median), in values without noise and rounding.
@@ -43,7 +43,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from peer import PeerMaker, PeerScheduler, PeerSearch  # noqa: E402
+from peer_dehb import DehbPair  # noqa: E402
 from peer_optuna import OptunaPair  # noqa: E402
+from peer_smac import SmacFacade  # noqa: E402
 from peer_syne_tune import SyneTuneBaseline  # noqa: E402
 from peers import quiet  # noqa: E402
 from tasks import EPOCHS, FORMULAS, LCBENCH, Task, names, task  # noqa: E402
@@ -101,6 +103,11 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | PeerMaker] = {
     "Syne Tune ASHA + CQR, grace 9": SyneTuneBaseline("ASHACQR", 9),
     "Syne Tune BOHB in the unit cube, grace 3": SyneTuneBaseline("BOHB", 3, unit=True),
     "Optuna TPE + Hyperband, min 3": OptunaPair(3),
+    "SMAC": SmacFacade(),
+    "SMAC + Hyperband, min 3": SmacFacade(3),
+    "SMAC, n_trials 20": SmacFacade(trials=20),
+    "SMAC + Hyperband, min 3, n_trials 60": SmacFacade(3, trials=60),
+    "DEHB, min 3": DehbPair(3),
 }
 """By name: search and scheduler, as an experiment file has them, or a peer."""
 
