@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 from pydantic import ConfigDict
 
@@ -44,5 +44,10 @@ class PeerScheduler(SchedulerSpec):
         return self.peer
 
 
-PeerMaker = Callable[[Space, int, int], Peer]
-"""Of a space, the step at which a trial is complete, and a seed."""
+class PeerOptions(Protocol):
+    """Names a peer: a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __call__(self, space: Space, max_t: int, seed: int) -> Peer:
+        """The peer; at ``max_t`` a trial is complete."""

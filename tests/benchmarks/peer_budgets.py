@@ -1,6 +1,6 @@
 """Libraries that ask for a configuration at a budget: here a trial that pauses there, and is resumed at a higher one.
 
-A resumed trial goes on at no cost, which favours those that promote.
+A resumed trial continues at no cost, which favours those that promote.
 """
 
 from __future__ import annotations

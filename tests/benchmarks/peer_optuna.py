@@ -1,9 +1,9 @@
-"""Optuna's TPE with its Hyperband pruner."""
+"""Optuna's samplers with its pruners, through ask and tell."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from peer import REDUCTION_FACTOR, Peer
 
@@ -17,10 +17,18 @@ if TYPE_CHECKING:
     import optuna
 
 
-class OptunaHyperband(Peer):
-    """Optuna's TPE sampler with its Hyperband pruner, through ask and tell."""
+class OptunaStudy(Peer):
+    """A study with a sampler and a pruner that compares at rungs a factor of 3 apart."""
 
-    def __init__(self, space: Space, max_t: int, min_resource: int, seed: int) -> None:
+    def __init__(
+        self,
+        space: Space,
+        sampler: optuna.samplers.BaseSampler,
+        pruner: optuna.pruners.BasePruner,
+        min_resource: int,
+        max_t: int,
+        seed: int,
+    ) -> None:
         import optuna
 
         self._rungs = {min_resource * REDUCTION_FACTOR**k for k in range(max_t.bit_length())}
@@ -29,8 +37,8 @@ class OptunaHyperband(Peer):
         self._study = optuna.create_study(
             study_name=f"seed {seed}",  # decides the brackets
             direction="maximize",
-            sampler=optuna.samplers.TPESampler(seed=seed),
-            pruner=optuna.pruners.HyperbandPruner(min_resource, max_t, REDUCTION_FACTOR),
+            sampler=sampler,
+            pruner=pruner,
         )
         self._trials: dict[str, optuna.Trial] = {}
         self._last: dict[str, float] = {}
@@ -70,10 +78,18 @@ def _optuna_distribution(domain: Domain) -> optuna.distributions.BaseDistributio
 
 @dataclass(frozen=True)
 class OptunaPair:
-    """TPE with Hyperband."""
+    """A sampler and a pruner, with their defaults for all else."""
 
     min_resource: int
+    sampler: Literal["tpe", "gp"] = "tpe"
+    pruner: Literal["hyperband", "halving"] = "hyperband"
 
     def __call__(self, space: Space, max_t: int, seed: int) -> Peer:
         """The peer; at ``max_t`` a trial is complete."""
-        return OptunaHyperband(space, max_t, self.min_resource, seed)
+        from optuna import pruners, samplers
+
+        sampler = (samplers.TPESampler if self.sampler == "tpe" else samplers.GPSampler)(seed=seed)
+        pruner: pruners.BasePruner = pruners.HyperbandPruner(self.min_resource, max_t, REDUCTION_FACTOR)
+        if self.pruner == "halving":
+            pruner = pruners.SuccessiveHalvingPruner(self.min_resource, REDUCTION_FACTOR)
+        return OptunaStudy(space, sampler, pruner, self.min_resource, max_t, seed)

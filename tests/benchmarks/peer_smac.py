@@ -11,8 +11,6 @@ from peer_budgets import BudgetedPeer, Job, configuration_space
 
 from tuner.spec.space import Space
 
-UNLIMITED = 1_000_000
-
 
 class Smac(BudgetedPeer):
     """A random forest with expected improvement; with ``min_resource`` in Hyperband, else each trial to its end."""
@@ -59,8 +57,8 @@ class SmacFacade:
     each parameter: if it believes in many, a search of 30 trials never gets to the model.
     """
 
+    trials: int
     min_resource: int | None = None
-    trials: int = UNLIMITED
 
     def __call__(self, space: Space, max_t: int, seed: int) -> Peer:
         """The peer; at ``max_t`` a trial is complete."""

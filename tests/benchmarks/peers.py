@@ -1,8 +1,8 @@
 """Searches of other libraries behind our contracts, so that the same simulator drives them in the same virtual time.
 
 Each library's own objects are asked and told in the order in which its own loop does it; virtual time stands still
-while they think, which favours those that think long. They get the search space that ours get, with its log scales,
-and the defaults of their library for all that `PEERS` does not name. Syne Tune 0.16 has ASHA with stopping only. A
+while they think, which favours those that think long. They get the search space that ours get, with its log scales, and
+the defaults of their library for all that `regret.METHODS` does not name. Syne Tune 0.16 has ASHA with stopping only. A
 parameter with a condition is one without to them, and counts only while it is active.
 
 Checked against Syne Tune's own simulator, without its delays and polling every 0.02 virtual seconds: the same seed of
@@ -10,7 +10,7 @@ its ASHA with grace period 3 gave the same 4,262 reports there and here (LCBench
 loops of SMAC 2.3.1 and DEHB 0.1.2 with one worker (`regret.py`'s task "plain 8"): the same first 20 configurations of
 SMAC, and 60 pairs of configuration and budget of SMAC with Hyperband and of DEHB, there and here.
 
-SMAC and DEHB are not among the packages of ``[benchmarks]``, nor in `PEERS`: pyrfr, of SMAC, is built by ``swig``, and
+SMAC and DEHB are not among the packages of ``[benchmarks]``: pyrfr, of SMAC, is built by ``swig``, and
 DEHB wants numpy below 2, though it works with 2.4 when numpy is put back after it.
 """
 
@@ -20,26 +20,6 @@ import importlib.util
 import logging
 import warnings
 from typing import Any
-
-from peer import PeerMaker
-from peer_optuna import OptunaPair
-from peer_syne_tune import SyneTuneBaseline
-
-ADAPTERS = 1
-"""Raise it where a change of an adapter changes what a peer does: finished searches are then done again."""
-
-PEERS: dict[str, PeerMaker] = {
-    "Syne Tune ASHA, grace 1": SyneTuneBaseline("ASHA", 1),
-    "Syne Tune ASHA, grace 3": SyneTuneBaseline("ASHA", 3),
-    "Syne Tune ASHA, grace 5": SyneTuneBaseline("ASHA", 5),
-    "Syne Tune BOHB, grace 3": SyneTuneBaseline("BOHB", 3),
-    "Syne Tune BOHB, grace 5": SyneTuneBaseline("BOHB", 5),
-    "Syne Tune BOHB in the unit cube, grace 3": SyneTuneBaseline("BOHB", 3, unit=True),
-    "Syne Tune CQR": SyneTuneBaseline("CQR"),
-    "Optuna TPE + Hyperband, min 1": OptunaPair(1),
-    "Optuna TPE + Hyperband, min 3": OptunaPair(3),
-}
-"""By name: those of ``search_quality.py``."""
 
 
 def quiet() -> None:

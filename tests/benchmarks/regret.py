@@ -1,18 +1,20 @@
 """How good the searches are on continuous tasks, beside those of other libraries: regret against virtual time.
 
     python tests/benchmarks/regret.py [--families PATTERN …] [--data FOLDER] [--part development|decision|report]
-        [--methods PATTERN …] [--seeds 2] [--workers 8] [--full-trials 60] [--processes 2] [--keep]
+        [--methods PATTERN …] [--seeds 2] [--workers 8] [--full-trials 60] [--cost 0] [--processes 2] [--keep]
 
 The families are in ``tasks.py``. "lcbench" needs --data, the folder of ``surrogate.onnx`` and ``tasks.json``, and `pip
 install onnxruntime`. What the peers did, which takes hours, is in ``regret_peers.jsonl``; ``--keep`` adds what that
 lacks, which needs `pip install -e '.[benchmarks]'`, and for SMAC and DEHB what ``peers.py`` says.
 
 A search may use the virtual time in which random search without early stopping completes ``--full-trials`` trials.
-Suggestions take no virtual time. Regret: (best - incumbent) / (best - median), in values without noise and rounding.
-The incumbent is the report that looked best, best is what a local search from 4,096 draws finds, and median that of
-their final values. ± is the standard error over tasks. The last column is the difference in regret at 100 % to the
-first method, paired by task, with a 95 % bootstrap interval over tasks: below 0 is better. The rank is among the
-methods, at 100 %, in the mean of tasks and seeds.
+Suggestions take no virtual time. With ``--cost``, each start of a trial and each resume takes so many mean epochs.
+
+Regret: (best - incumbent) / (best - median), in values without noise and rounding. The incumbent is the report that
+looked best, best is what a local search from 4,096 draws finds, and median that of their final values. ± is the
+standard error over tasks. The last column is the difference in regret at 100 % to the first method, paired by task,
+with a 95 % bootstrap interval over tasks: below 0 is better. The rank is among the methods, at 100 %, in the mean of
+tasks and seeds.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ import argparse
 import fnmatch
 import functools
 import json
+import math
 import multiprocessing
 import sys
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
@@ -42,24 +45,24 @@ from scipy.stats import rankdata
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
-from peer import PeerMaker, PeerScheduler, PeerSearch  # noqa: E402
+from peer import PeerOptions, PeerScheduler, PeerSearch  # noqa: E402
 from peer_dehb import DehbPair  # noqa: E402
 from peer_optuna import OptunaPair  # noqa: E402
 from peer_smac import SmacFacade  # noqa: E402
 from peer_syne_tune import SyneTuneBaseline  # noqa: E402
 from peers import quiet  # noqa: E402
-from tasks import EPOCHS, FORMULAS, LCBENCH, Task, names, task  # noqa: E402
+from tasks import EPOCHS, FORMULAS, LCBENCH, MEASURED, Task, names, task  # noqa: E402
 
 from tuner.schedulers import AnyScheduler  # noqa: E402
 from tuner.schedulers.base import SchedulerSpec  # noqa: E402
 from tuner.searchers import AnySearch  # noqa: E402
 from tuner.searchers.base import SearchSpec  # noqa: E402
-from tuner.simulator import CurveFunction, Trace, simulate  # noqa: E402
+from tuner.simulator import Costs, CurveFunction, Trace, simulate  # noqa: E402
 from tuner.simulator.comparison import full_time  # noqa: E402
 from tuner.spec.configuration import Configuration  # noqa: E402
 
 SHARES = (0.25, 1.0)
-MEASURED = Path(__file__).with_name("regret_peers.jsonl")
+RESULTS = Path(__file__).with_name("regret_peers.jsonl")
 """A search of a peer a line: what it was, and what `run` returned."""
 
 
@@ -75,7 +78,7 @@ def asha(grace_period: int, variant: str = "stopping") -> dict[str, Any]:
 
 RANDOM, TPE, BOHB, GP = {"kind": "random"}, {"kind": "optuna", "sampler": "tpe"}, {"kind": "bohb"}, {"kind": "gp"}
 OPTUNA_GP, FIFO = {"kind": "optuna", "sampler": "gp"}, {"kind": "fifo"}
-METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | PeerMaker] = {
+METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | PeerOptions] = {
     "gp + ASHA": (GP, ASHA),
     "gp + ASHA promotion": (GP, ASHA | {"variant": "promotion"}),
     "gp + ASHA with Ray's defaults": (GP, RAYS),
@@ -103,10 +106,13 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]] | PeerMaker] = {
     "Syne Tune ASHA + CQR, grace 9": SyneTuneBaseline("ASHACQR", 9),
     "Syne Tune BOHB in the unit cube, grace 3": SyneTuneBaseline("BOHB", 3, unit=True),
     "Optuna TPE + Hyperband, min 3": OptunaPair(3),
-    "SMAC": SmacFacade(),
-    "SMAC + Hyperband, min 3": SmacFacade(3),
-    "SMAC, n_trials 20": SmacFacade(trials=20),
-    "SMAC + Hyperband, min 3, n_trials 60": SmacFacade(3, trials=60),
+    "Optuna TPE + SuccessiveHalving, min 3": OptunaPair(3, pruner="halving"),
+    "Optuna GP + Hyperband, min 3": OptunaPair(3, "gp"),
+    "Optuna GP + SuccessiveHalving, min 3": OptunaPair(3, "gp", "halving"),
+    "SMAC, n_trials 20": SmacFacade(20),
+    "SMAC, n_trials 80": SmacFacade(80),
+    "SMAC + Hyperband, min 3, n_trials 60": SmacFacade(60, 3),
+    "SMAC + Hyperband, min 3, n_trials 240": SmacFacade(240, 3),
     "DEHB, min 3": DehbPair(3),
 }
 """By name: search and scheduler, as an experiment file has them, or a peer."""
@@ -119,6 +125,8 @@ class Setting:
     data: Path | None
     workers: int
     full_trials: int
+    cost: float = 0.0
+    """Of a start and of a resume, in mean epochs."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,9 @@ class Scale:
     best: float
     median: float
     seconds: float
+    """Of a search."""
+    epoch: float
+    """Seconds of one, in the mean of configurations."""
 
 
 Job = tuple[Setting, str, str, int, Scale]
@@ -137,8 +148,13 @@ Job = tuple[Setting, str, str, int, Scale]
 @functools.cache
 def scale(setting: Setting, name: str) -> Scale:
     measured = task(name, setting.data)
-    median = float(np.median(measured.true.sample[0][:, -1]))
-    return Scale(measured.true.best("max"), median, full_time(measured.seen, setting.full_trials, setting.workers))
+    values, seconds = measured.true.sample
+    return Scale(
+        best=measured.true.best("max"),
+        median=float(np.median(values[:, -1])),
+        seconds=full_time(measured.seen, setting.full_trials, setting.workers),
+        epoch=float(seconds[:, -1].mean()) / measured.epochs,
+    )
 
 
 def specs(method: str, measured: Task, seed: int) -> tuple[SearchSpec, SchedulerSpec]:
@@ -146,26 +162,38 @@ def specs(method: str, measured: Task, seed: int) -> tuple[SearchSpec, Scheduler
     found = METHODS[method]
     if not isinstance(found, tuple):
         quiet()
-        peer = found(measured.seen.space, EPOCHS, seed)
+        for option in ("grace_period", "min_resource"):
+            if getattr(found, option, None) is not None:
+                found = replace(found, **{option: of_epochs(getattr(found, option), measured)})
+        peer = found(measured.seen.space, measured.epochs, seed)
         return PeerSearch(peer=peer), PeerScheduler(peer=peer)
     search, scheduler = found
+    if scheduler["kind"] != "fifo":
+        scheduler = scheduler | {"max_t": measured.epochs}
+    if isinstance(scheduler.get("grace_period"), int):
+        scheduler["grace_period"] = of_epochs(scheduler["grace_period"], measured)
     return TypeAdapter(AnySearch).validate_python(search), TypeAdapter(AnyScheduler).validate_python(scheduler)
 
 
+def of_epochs(first_rung: int, measured: Task) -> int:
+    """The same share of the task's epochs as ``first_rung`` is of `EPOCHS`."""
+    return math.ceil(first_rung * measured.epochs / EPOCHS)
+
+
 def key(job: Job) -> tuple[str, str, int, int, int]:
-    """Of a search of a peer, in `MEASURED`."""
+    """Of a search of a peer, in `RESULTS`."""
     setting, method, name, seed, _ = job
     return method, name, seed, setting.workers, setting.full_trials
 
 
 def results(pool: Pool, jobs: Sequence[Job], keep: bool) -> list[list[float]]:
     """What `run` returns for each of ``jobs``; those of peers are read, and with ``keep`` written."""
-    lines = map(json.loads, MEASURED.read_text().splitlines() if MEASURED.exists() else ())
+    lines = map(json.loads, RESULTS.read_text().splitlines() if RESULTS.exists() else ())
     known = {tuple(line["search"]): line["result"] for line in lines}
     missing = [job for job in jobs if key(job) not in known]
     found = dict(zip(map(key, missing), pool.starmap(run, missing, chunksize=1), strict=True))
     if keep:
-        with MEASURED.open("a") as file:
+        with RESULTS.open("a") as file:
             for job in missing:
                 if not isinstance(METHODS[job[1]], tuple):
                     rounded = [round(value, 4) for value in found[key(job)]]
@@ -190,6 +218,7 @@ def run(setting: Setting, method: str, name: str, seed: int, measured: Scale) ->
         workers=setting.workers,
         seed=drawn,
         seconds=measured.seconds,
+        costs=Costs(setting.cost * measured.epoch, setting.cost * measured.epoch),
     )
     values = incumbents(trace, task(name, setting.data).true, asked, [share * measured.seconds for share in SHARES])
     top = [measured.median if value is None else value for value in values]
@@ -252,6 +281,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--full-trials", type=int, default=60)
+    parser.add_argument("--cost", type=float, default=0.0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
@@ -259,13 +289,17 @@ def main() -> None:
     def matching(all_names: Sequence[str], patterns: Sequence[str]) -> list[str]:
         return [name for name in all_names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
-    setting = Setting(options.data, options.workers, options.full_trials)
-    families = matching((LCBENCH, *FORMULAS) if options.data else FORMULAS, options.families)
+    setting = Setting(options.data, options.workers, options.full_trials, options.cost)
+    families = matching((LCBENCH, *FORMULAS) if options.data else (*FORMULAS, MEASURED), options.families)
     methods = matching(list(METHODS), options.methods)
+    if options.cost and not all(isinstance(METHODS[method], tuple) for method in methods):
+        parser.error("--cost: what is kept of the peers is without it; choose --methods without them")
     everything = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for family in families:
             tasks = names(family, options.part, options.data)
+            if not tasks:
+                continue
             scales = pool.starmap(scale, [(setting, name) for name in tasks], chunksize=1)
             jobs: list[Job] = [
                 (setting, method, name, seed, measured)

@@ -1,4 +1,4 @@
-"""Tasks for searches whose curves answer every configuration as it was asked: a surrogate model, and formulas.
+"""Tasks for searches whose curves answer every configuration as it was asked: surrogate models, and formulas.
 
 Each family has tasks for development (constants are chosen on them), decision (variants are compared on them) and
 report (looked at for what the docs say). A formula's task draws its optimum, the weights of its parameters and its
@@ -13,6 +13,9 @@ shape from its number:
 - rounding: reports in steps of 0.02;
 - conditional: two optimizers, each with parameters of its own;
 - wide: 20 parameters, of which 4 matter.
+
+The tasks "measured" are for reports only: surrogate models of trainings that this product ran, with the noise of their
+seeds (``measured_curves.py``).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import measured_curves
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +43,7 @@ Curves = Callable[[Sequence[Configuration]], tuple[Array, Array]]
 Part = Literal["development", "decision", "report"]
 
 EPOCHS = 50
-LCBENCH = "lcbench"
+LCBENCH, MEASURED = "lcbench", "measured"
 FORMULAS = ("plain", "plateau", "crossing", "noise", "diverging", "costs", "rounding", "conditional", "wide")
 PARTS: dict[Part, range] = {"development": range(4), "decision": range(4, 8), "report": range(8, 12)}
 """The numbers of the formulas' tasks."""
@@ -78,9 +82,16 @@ class Task:
     true: CurveFunction
     """The same without noise and rounding: regret is measured in it."""
 
+    @property
+    def epochs(self) -> int:
+        """At which a trial is complete."""
+        return self.seen.fidelities[-1]
+
 
 def names(family: str, part: Part, data: Path | None) -> list[str]:
     """The tasks of a part of a family."""
+    if family == MEASURED:
+        return [f"{MEASURED} {name}" for name in measured_curves.TASKS] if part == "report" else []
     if family != LCBENCH:
         return [f"{family} {number}" for number in PARTS[part]]
     if data is None or part == "report":
@@ -97,7 +108,19 @@ def task(name: str, data: Path | None) -> Task:
         assert data is not None
         curves = _surrogate(data, name, number)
         return Task(family, curves, curves)
+    if family == MEASURED:
+        return _measured(name, number)
     return _formula(family, int(number))
+
+
+def _measured(name: str, of: str) -> Task:
+    surrogate = measured_curves.Surrogate.read(of)
+    fidelities = tuple(range(1, len(measured_curves.TASKS[of].fidelities) + 1))
+    seen, true = (
+        CurveFunction(name, surrogate.space, fidelities, function)
+        for function in (surrogate.with_noise, surrogate.predict)
+    )
+    return Task(MEASURED, seen, true)
 
 
 # --- LCBench's surrogate ---------------------------------------------------------------------------------------------
