@@ -98,7 +98,7 @@ class Measured:
 
 def _of_trees(table: str) -> Measured:
     return Measured(
-        "tests.benchmarks.measured_trainings:trees", _TREES, "valid_0-multi_logloss", tuple(range(4, 201, 4)),
+        "tests.benchmarks.measured_trainings:trees", _TREES, "val_loss", tuple(range(4, 201, 4)),
         {"table": table},
     )  # fmt: skip
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.tabular import mixture
-from tuner.integrations.lightgbm import train_arguments
 
 ROUNDS, EVERY = 200, 4
 EPOCHS, TOKENS = 50, 6144
@@ -42,7 +41,14 @@ def trees(config: dict[str, Any]) -> None:
         "verbose": -1,
     }
     validation = training.create_valid(x_val, y_val)
-    lightgbm.train(params, training, valid_sets=[validation], **train_arguments(ROUNDS, every=EVERY))
+    lightgbm.train(params, training, ROUNDS, valid_sets=[validation], callbacks=[_report])
+
+
+def _report(env: lightgbm.callback.CallbackEnv) -> None:
+    """Without a checkpoint: nobody needs the models."""
+    if (env.iteration + 1) % EVERY == 0:
+        ((_, _, loss, _),) = env.evaluation_result_list
+        tune.report({"epoch": env.iteration + 1, "val_loss": loss})
 
 
 def transformer(config: dict[str, Any]) -> None:
