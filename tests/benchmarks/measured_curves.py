@@ -53,6 +53,14 @@ _FOLDS = 5
 _WORST = 0.05
 """This share of the highest losses becomes the next one: diverged trainings are bad, however far they diverged."""
 
+_DIGITS: dict[str, Any] = {
+    "lr": {"loguniform": [1e-4, 1.0]},
+    "optimizer": {"choice": ["sgd", "adam"]},
+    "momentum": {"uniform": [0.5, 0.99], "when": {"optimizer": "sgd"}},
+    "hidden": {"lograndint": [16, 257]},
+    "dropout": {"uniform": [0.0, 0.5]},
+    "weight_decay": {"loguniform": [1e-6, 1e-2]},
+}
 _TREES: dict[str, Any] = {
     "learning_rate": {"loguniform": [0.005, 0.5]},
     "num_leaves": {"lograndint": [4, 128]},
@@ -105,7 +113,7 @@ def _of_trees(table: str) -> Measured:
 
 FIFTY = tuple(range(1, 51))
 TASKS = {
-    "digits": Measured("trainables.digits:train", "digits.yaml", "val_loss", FIFTY, {"epochs": 50}),
+    "digits": Measured("trainables.digits:train", _DIGITS, "val_loss", FIFTY, {"epochs": 50}),
     "mixture": _of_trees("mixture"),
     "cancer": _of_trees("cancer"),
     "transformer": Measured("tests.benchmarks.measured_trainings:transformer", _TRANSFORMER, "val_loss", FIFTY, {}),
