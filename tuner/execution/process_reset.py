@@ -190,7 +190,7 @@ def _folder_of(module: ModuleType) -> str:
     """Of a package without ``__init__.py``; "" if the module is none."""
     spec = getattr(module, "__spec__", None)
     folders = getattr(spec, "submodule_search_locations", None)
-    return os.path.join(next(iter(folders), ""), "") if folders else ""
+    return next(iter(folders), "") + os.sep if folders else ""
 
 
 def _reset_torch(thread_count: int) -> None:

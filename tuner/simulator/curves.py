@@ -32,7 +32,7 @@ class Curves(ABC):
     name: str
     space: Space
     metric: str
-    """What the values are."""
+    """The name of the values."""
     fidelity: str
     """The name of what counts progress."""
     fidelities: tuple[int, ...]
@@ -67,7 +67,7 @@ class CurveFunction(Curves):
         fidelities: Ascending whole numbers, such as the epochs 1 to 50.
         function: Takes n configurations; returns their values and their cumulative seconds, two arrays of n rows and
             one column a fidelity.
-        metric: What the values are, for messages and figures.
+        metric: The name of the values, for messages and figures.
         fidelity: What counts progress, for messages.
 
     Example:

@@ -14,7 +14,7 @@ from tuner.spec.user_imports import import_attribute, innermost, user_code
 
 
 def curves_of(reference: str, space: Space, metric: str, fidelity: str) -> CurveFunction:
-    """What the function that ``reference`` names answers in ``space``; the number of its columns is the last fidelity.
+    """The curves of the function called ``reference`` in ``space``; the number of its columns is the last fidelity.
 
     Raises InputError if it cannot be imported or called, or if its answer has not the form of `CurveFunction`.
     """
