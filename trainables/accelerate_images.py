@@ -51,7 +51,7 @@ def train(config: Config) -> None:
     accelerator = Accelerator(mixed_precision=config.precision)
     parts = accumulation(config.batch_size, config.micro_batch, accelerator.num_processes)
     accelerator.gradient_accumulation_steps = parts.steps
-    images = image_folders.load(config.data, config.data_dir)
+    images = image_folders.kept(config.data, config.data_dir, config.side)
     training = DataLoader(images.train.as_tensors(config.side, augment=True), parts.micro_batch, shuffle=True)
     validation = DataLoader(images.val.as_tensors(config.side), 250)
     model = SmallResNet(len(images.classes), config.width)

@@ -4,8 +4,9 @@ Through tuner:          python -m tuner run experiments/cifar_asha.yaml
 Through plain Ray Tune: python -m trainables.cifar            (see the end of this file)
 
 Fast by construction: the images stay uint8, are read once (memory-mapped, so that all trials of a
-node share one copy; on a GPU one copy a process), and are cropped, flipped and normalised there in
-whole batches. Nothing is handed to Python during an epoch. See `fastest_precision` for bf16.
+node share one copy; on a GPU one copy a process, which its trials share), and are cropped, flipped
+and normalised there in whole batches. Nothing is handed to Python during an epoch. See
+`fastest_precision` for bf16.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 
 from trainables import image_data
 from trainables.image_batches import augment, draw_moves, normalise, split_ids
-from tuner.training import checkpointing
+from tuner.training import checkpointing, keep
 from tuner.training.device import device_name, fastest_device, fastest_precision
 
 EVAL_BATCH = 500  # fixed, so that evaluate() repeats the very numbers that train() reported
@@ -66,15 +67,14 @@ def train(config: Config) -> None:
     check(config)
     device = fastest_device()
     precision = fastest_precision(device, config.precision)
-    images = image_data.load(config.dataset, config.data_dir)
-    x, y = _on_device(images.x_train, images.y_train, device)
+    x, y, classes = keep(("cifar", config.dataset, config.data_dir, str(device)), lambda: _training(config, device))
     train_ids, val_ids = split_ids(len(x), config.val_fraction, config.split_seed)
     steps = len(train_ids) // config.batch_size
     if steps == 0:
         raise ValueError(f"batch_size: {config.batch_size}, but only {len(train_ids)} images")
 
     torch.manual_seed(config.seed)
-    model = build(config, images.classes).to(device, memory_format=torch.channels_last)
+    model = build(config, classes).to(device, memory_format=torch.channels_last)
     optimizer = build_optimizer(config, model)
     schedule = OneCycle(optimizer, config.lr, config.epochs * steps, config.pct_start)
     order = torch.Generator().manual_seed(config.seed)  # order of the images and augmentation
@@ -319,6 +319,12 @@ def pieces(step: int, batch_size: int, micro_batch: int | None) -> list[slice]:
     """Where the images of a step lie, `micro_batch` at a time (the last may be fewer)."""
     first, end = step * batch_size, (step + 1) * batch_size
     return [slice(k, min(k + (micro_batch or batch_size), end)) for k in range(first, end, micro_batch or batch_size)]
+
+
+def _training(config: Config, device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """Training images and labels on the device, and the number of classes."""
+    images = image_data.load(config.dataset, config.data_dir)
+    return *_on_device(images.x_train, images.y_train, device), images.classes
 
 
 def _on_device(x: Any, y: Any, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from trainables import image_data, shapes10
+from tuner.training import keep
 from tuner.training.data_errors import DataUnavailable
 from tuner.training.fetching import fetched
 
@@ -38,6 +39,11 @@ GENERATED = {
     "shapes5_few": (tuple(range(1, 10, 2)), {"train": 30, "val": 80, "test": 200}),
 }
 """The classes of each generated data set, by their numbers, and the images of a class in each part."""
+
+
+_SCALE = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)])
+IN_MEMORY = 2**28
+"""Bytes of decoded images that a process keeps at most."""
 
 
 class Split(Dataset[tuple[Any, int]]):
@@ -73,12 +79,19 @@ class Split(Dataset[tuple[Any, int]]):
         other.transform = transform
         return other
 
-    def as_tensors(self, side: int, augment: bool = False) -> Self:
+    def as_tensors(self, side: int, augment: bool = False) -> Split:
         """The same images as float 3 x side x side, about -2..2; if asked, shifted and mirrored at random."""
+        if not augment and isinstance(self.images, np.ndarray) and self.images.shape[1:3] == (side, side):
+            return _Scaled(self.images, self.labels)
         moves = [v2.RandomCrop(side, padding=side // 16, padding_mode="reflect"), v2.RandomHorizontalFlip()]
-        first = [v2.ToImage(), v2.Resize((side, side), antialias=True), *(moves if augment else ())]
-        scale = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)]
-        return self.transformed(v2.Compose([*first, *scale]))
+        return self.transformed(v2.Compose([v2.ToImage(), _resize(side), *(moves if augment else ()), _SCALE]))
+
+    def resized(self, side: int) -> Self:
+        """The same images, decoded, in memory: side x side x 3."""
+        tensors = self.transformed(v2.Compose([v2.ToImage(), _resize(side)]))
+        other = copy.copy(self)
+        other.images = np.stack([tensors[index][0].permute(1, 2, 0).numpy() for index in range(len(self))])
+        return other
 
     def subset(self, ids: Tensor) -> Split:
         """The images ``ids``."""
@@ -89,6 +102,17 @@ class Split(Dataset[tuple[Any, int]]):
         """The first ``count`` images of each class."""
         ids = [torch.nonzero(self.labels == label).flatten()[:count] for label in self.labels.unique()]
         return self.subset(torch.cat(ids).sort().values)
+
+
+class _Scaled(Split):
+    """Images in memory as float tensors, those of a batch at once: the very numbers that one by one gives."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, int]]:
+        images = torch.from_numpy(np.asarray(self.images)[list(indices)]).permute(0, 3, 1, 2).contiguous()
+        return list(zip(_SCALE(images), self.labels[list(indices)].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -122,6 +146,21 @@ def load(data: str, data_dir: str = "", held_out: float = 0.15, seed: int = 0) -
     else:
         folder = Path(data).expanduser().resolve()
     return _read(folder, data, held_out, seed)
+
+
+def kept(data: str, data_dir: str, side: int) -> ImageFolders:
+    """As `load`, for a training: what is small stays decoded and resized in the process, for all its trials.
+
+    A trial then sees the same images, and reads no file.
+    """
+
+    def read() -> ImageFolders:
+        found = load(data, data_dir)
+        if 3 * side**2 * (len(found.train) + len(found.val)) > IN_MEMORY:
+            return found
+        return ImageFolders(found.classes, found.train.resized(side), found.val.resized(side), found.test)
+
+    return keep(("images", data, data_dir, side), read)
 
 
 def prepare(data: str, data_dir: str = "") -> dict[str, object]:
@@ -158,6 +197,10 @@ def _read(folder: Path, data: str, held_out: float, seed: int) -> ImageFolders:
         if part not in splits:
             splits["train"], splits[part] = _divided(splits["train"], held_out, seed * 2 + number, names)
     return ImageFolders(names, **splits)
+
+
+def _resize(side: int) -> v2.Resize:
+    return v2.Resize((side, side), antialias=True)
 
 
 def _folders(place: Path) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def train(config: Config) -> None:
         config = Config(**config)
     check(config)
     device = fastest_device()
-    images = image_folders.load(config.data, config.data_dir)
+    images = image_folders.kept(config.data, config.data_dir, config.side)
     training = images.train if config.per_class is None else images.train.first(config.per_class)
     steps = math.ceil(len(training) / config.batch_size)
     parts = accumulation(config.batch_size, config.micro_batch)

@@ -74,7 +74,7 @@ def train(config: Config) -> None:
     if isinstance(config, dict):
         config = Config(**config)
     lightning.seed_everything(config.seed, verbose=False)
-    images = image_folders.load(config.data, config.data_dir)
+    images = image_folders.kept(config.data, config.data_dir, config.side)
     trainer = trainer_of(config, callbacks=[Report()])
     parts = accumulation(config.batch_size, config.micro_batch, trainer.world_size)
     trainer.accumulate_grad_batches = parts.steps

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 def experiment(function: str, space: dict, file: str = "toys.py", **keys: object) -> dict:
     return {
-        "trainable": f"{HERE}/{file}:{function}",
+        "trainable": f"{Path(HERE, file)}:{function}",
         "search_space": space,
         "objective": {"metric": "score", "mode": "max"},
         "resources": {"gpu": 0},

@@ -13,7 +13,7 @@ import pytest
 from tests.packaging.test_shipped import marked
 from tuner import examples
 from tuner.errors import InputError
-from tuner.execution.process_reset import _forget_modules
+from tuner.execution.user_modules import forget, user_modules
 from tuner.experiment.reader import load_experiment
 from tuner.spec.user_imports import search_path
 from tuner.trainable.trainable import load_trainable
@@ -86,7 +86,7 @@ def test_the_process_of_a_trial_imports_a_shipped_trainable_anew(
         module = ModuleType(name)
         module.__file__ = str(file)
         monkeypatch.setitem(sys.modules, name, module)
-    _forget_modules((folder, tmp_path))
+    forget(user_modules((folder, tmp_path)))
     assert "shipped_one" not in sys.modules
     assert "a_package" in sys.modules
 
@@ -98,7 +98,7 @@ def test_a_package_without_init_is_forgotten_with_its_parent(tmp_path: Path, mon
     (tmp_path / "outer_of_test/inner/mine.py").write_text("calls = []")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("outer_of_test.inner.mine").calls.append(1)
-    _forget_modules((tmp_path,))
+    forget(user_modules((tmp_path,)))
     assert importlib.import_module("outer_of_test.inner.mine").calls == []
-    _forget_modules((tmp_path,))
+    forget(user_modules((tmp_path,)))
     assert not [name for name in sys.modules if name.startswith("outer_of_test")]

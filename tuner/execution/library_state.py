@@ -20,6 +20,17 @@ def reset_libraries() -> None:
             reset(sys.modules[name])
 
 
+def library_in_use() -> str:
+    """The library that is in use right after the import of the user's modules, if its reset would end that; else ""."""
+    accelerate, hydra = sys.modules.get("accelerate.state"), sys.modules.get("hydra.core.global_hydra")
+    wandb = sys.modules.get("wandb")
+    if accelerate is not None and accelerate.PartialState._shared_state:
+        return "accelerate"
+    if hydra is not None and hydra.GlobalHydra.instance().is_initialized():
+        return "hydra"
+    return "wandb" if wandb is not None and getattr(wandb, "run", None) is not None else ""
+
+
 def _reset_accelerate(state: ModuleType) -> None:
     """Its first `Accelerator` decides precision and devices of the process; another wish raises ValueError."""
     state.AcceleratorState._reset_state(reset_partial_state=True)

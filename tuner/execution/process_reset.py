@@ -12,25 +12,26 @@ import ctypes
 import gc
 import hashlib
 import json
-import logging
 import multiprocessing
 import os
 import random
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 from threadpoolctl import threadpool_limits
 
-from tuner import examples
+from tuner.execution.host_memory import own_memory
 from tuner.execution.library_state import reset_libraries
+from tuner.execution.process_globals import TORCH_START, ProcessGlobals, set_torch_switches
+from tuner.execution.user_modules import Imported, forget, user_modules
 from tuner.spec.user_imports import search_path
+from tuner.training import keeping
 
 MAX_GROWTH_BYTES = 512 * 2**20
 """Host memory a process may keep above what it held after its first trial."""
@@ -40,7 +41,7 @@ MAX_OPEN_FILES = 32
 """Files a process may hold open above what it held after its first trial."""
 
 TORCH_START_SEED = 67280421310721
-"""The seed of torch's default generator in a process that never seeded it (c10/core/GeneratorImpl.h)."""
+"""Of torch's default generator while the user's modules are imported (the default in c10/core/GeneratorImpl.h)."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -65,54 +66,83 @@ def seed_of(run_seed: int, config: dict[str, Any]) -> int:
 class ProcessState:
     """What this process was like before and after its first trial."""
 
-    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    directory: str = field(default_factory=os.getcwd)
-    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
-    arguments: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
-    filters: list[Any] = field(default_factory=lambda: list(warnings.filters))
-    log_level: int = field(default_factory=lambda: logging.getLogger().level)
-    log_handlers: tuple[logging.Handler, ...] = field(default_factory=lambda: tuple(logging.getLogger().handlers))
+    new: ProcessGlobals = field(default_factory=ProcessGlobals)
     threads: frozenset[int | None] = field(default_factory=lambda: frozenset(t.ident for t in threading.enumerate()))
     memory_bytes: int | None = None
-    """Resident memory after the first trial; None before."""
+    """Memory after the first trial, without what is kept and without pages of files; None before."""
     open_files: int | None = None
     """Open files after the first trial; None before."""
 
     _loaded: bool = False
+    _keeps: bool = False
+    """Whether a trial has kept anything."""
+    _imported: Imported | None = None
+    """What the import of the user's modules left behind, if they may stay."""
+    _noticed: bool = False
 
-    def loaded(self) -> None:
+    def loaded(self, roots: Sequence[Path]) -> None:
         """Call it when the user's module is imported: what libraries set at import belongs to a new process."""
         if not self._loaded:
-            self.environment = dict(os.environ)
-            self.filters = list(warnings.filters)
-            self.log_level = logging.getLogger().level
-            self.log_handlers = tuple(logging.getLogger().handlers)
-            self._loaded = True
+            now = ProcessGlobals()
+            self.new.environment, self.new.filters = now.environment, now.filters
+            self.new.log_level, self.new.log_handlers = now.log_level, now.log_handlers
+        if self._imported is None and (self._keeps or not self._loaded):
+            self._imported = Imported(roots)
+        self._loaded = True
 
-    def reset(self, working_directory: Path, roots: Sequence[Path], seed: int, cpu: float) -> None:
+    def reset(
+        self, working_directory: Path, roots: Sequence[Path], seed: int, *, cpu: float, gpu: float, may_keep: bool
+    ) -> None:
         """Brings everything that a trial may have changed back to how a new process has it.
 
-        User code (modules under ``roots``) is forgotten, so that its module-level state starts anew with it.
+        User code (modules under ``roots``) is forgotten, so that its module-level state starts anew with it. If the
+        trials keep something, and that state is as it was, it stays, with all else that its import has set.
+        ``seed`` is for the import; ``gpu`` is the share of each of its GPUs that a trial holds. ``may_keep``: whether
+        the import is the same as for the trial before.
         """
         reset_libraries()
-        _forget_modules(roots)
-        for name in set(os.environ) - set(self.environment):
-            del os.environ[name]
-        os.environ.update(self.environment | thread_environment(cpu))
         threadpool_limits(threads(cpu))  # of libraries that are loaded, as numpy's: they read the environment before
-        os.chdir(working_directory if working_directory.is_dir() else self.directory)
-        front, back = search_path(roots)
-        sys.path[:] = [*front, *(folder for folder in self.path if folder not in front + back), *back]
-        sys.argv[:] = self.arguments
-        warnings.filters[:] = self.filters  # type: ignore[index]
-        root = logging.getLogger()
-        root.setLevel(self.log_level)
-        root.handlers[:] = self.log_handlers
-        np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
+        if not may_keep:
+            self._imported = None
+        self._drop_kept(cpu, gpu)
+        switches = TORCH_START | {"threads": threads(cpu)}
+        if self._imported is not None:
+            self._imported.globals.put_back()
+            switches = self._imported.torch or switches
+        else:
+            forget(user_modules(roots))
+            self.new.put_back()
+            os.environ.update(thread_environment(cpu))
+            if working_directory.is_dir():
+                os.chdir(working_directory)
+            front, back = search_path(roots)
+            sys.path[:] = [*front, *(folder for folder in self.new.path if folder not in front + back), *back]
         if "torch" in sys.modules:
-            _reset_torch(threads(cpu))
-            sys.modules["torch"].manual_seed(TORCH_START_SEED)
+            torch: Any = sys.modules["torch"]
+            set_torch_switches(switches)
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+            torch.manual_seed(TORCH_START_SEED)
         seed_all(seed, torch=False)
+
+    def _drop_kept(self, cpu: float, gpu: float) -> None:
+        """Drops what is kept, and the user's modules with it, unless both are as they were."""
+        imported, self._imported = self._imported, None
+        if not keeping.holds():
+            return
+        self._keeps = True
+        if imported is None:
+            keeping.drop_all()
+        elif why := imported.changed():
+            if not self._noticed:
+                print(f"NOTICE: {why}: what tuner.training.keep holds is made anew for each trial", file=sys.stderr)
+            self._noticed = True
+            keeping.drop_all()
+        else:
+            self._imported = imported
+            for key in keeping.begin_trial(*_limits(cpu, gpu)):
+                print(f"NOTICE: the trial before changed what is kept as {key!r}: it is made anew", file=sys.stderr)
 
     def find_leaks(self) -> list[str]:
         """Why this process must not run another trial, in words; empty when it may.
@@ -129,7 +159,7 @@ class ProcessState:
             found.append(f"threads still running: {', '.join(sorted(alive))}")
         found += _torch_leaks()
         _trim_heap()
-        memory, files = _resident_bytes(), _open_files()
+        memory, files = own_memory().held - keeping.held().host, _open_files()
         if self.memory_bytes is None or self.open_files is None:
             self.memory_bytes, self.open_files = memory, files
             gc.freeze()  # libraries hold a million objects: walking them again would cost each trial 60 ms
@@ -169,50 +199,14 @@ def output_to(file: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _forget_modules(roots: Sequence[Path]) -> None:
-    """Removes the user's modules, those under ``roots`` outside of any installation, from ``sys.modules``.
-
-    A shipped trainable is one of them, also if tuner is installed.
-    """
-    folders = tuple(str(root.resolve()) + os.sep for root in roots)
-    shipped = str(examples.FOLDER.resolve() / "trainables") + os.sep
-    # all places before any removal: a package without __init__.py finds its own by its parent
-    loaded = list(sys.modules.items())
-    places = {name: getattr(module, "__file__", None) or _folder_of(module) for name, module in loaded}
-    for name, file in places.items():
-        if name.partition(".")[0] in ("tuner", "__main__") or file.endswith(".so"):
-            continue
-        if file.startswith(shipped) or (file.startswith(folders) and "site-packages" not in file):
-            del sys.modules[name]
-
-
-def _folder_of(module: ModuleType) -> str:
-    """Of a package without ``__init__.py``; "" if the module is none."""
-    spec = getattr(module, "__spec__", None)
-    folders = getattr(spec, "submodule_search_locations", None)
-    return next(iter(folders), "") + os.sep if folders else ""
-
-
-def _reset_torch(thread_count: int) -> None:
-    """Sets torch's global switches to what a new process has (a test compares them with one)."""
-    torch: Any = sys.modules["torch"]
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
-    if torch.are_deterministic_algorithms_enabled():  # the setter imports torch's compiler, half a second
-        torch.use_deterministic_algorithms(False)
-    torch.autograd.set_detect_anomaly(False)
-    torch.set_flush_denormal(False)
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.enabled = True
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = False
-    torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.set_num_threads(thread_count)
-    torch.set_grad_enabled(True)
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+def _limits(cpu: float, gpu: float) -> tuple[float, float]:
+    """Bytes of host and GPU memory that values may need which the last trial did not use: a quarter of its share."""
+    torch: Any = sys.modules.get("torch")
+    host = psutil.virtual_memory().total * min(1.0, cpu / (os.cpu_count() or 1))
+    on_gpu = (
+        torch.cuda.get_device_properties(0).total_memory * min(1.0, gpu) if torch and torch.cuda.is_initialized() else 0
+    )
+    return host / 4, on_gpu / 4
 
 
 def _torch_leaks() -> list[str]:
@@ -227,7 +221,7 @@ def _torch_leaks() -> list[str]:
         found.append("global torch.nn hooks are still registered")
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-        held = max(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count()))
+        held = sum(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count())) - keeping.held().gpu
         if held > MAX_GPU_BYTES:
             found.append(f"{held / 2**20:.0f} MiB of GPU memory still allocated")
     return found
@@ -239,16 +233,6 @@ def _is_of_tuner(thread: threading.Thread) -> bool:
         return True
     module = type(thread).__module__
     return module.startswith(("ray.", "grpc.", "tqdm.")) or thread.name.startswith(("ray_", "Tune", "pydevd"))
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except FileNotFoundError:  # no /proc: macOS, Windows
-        import psutil
-
-        return int(psutil.Process().memory_info().rss)
 
 
 def _open_files() -> int:

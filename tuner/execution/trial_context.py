@@ -74,11 +74,18 @@ def run_function(
     seed = seed_of(task.seed, config)
     if reduced is not None:
         config["micro_batch"] = reduced
-    process.reset(task.working_directory, task.roots, seed, task.cpu)
+    process.reset(
+        task.working_directory,
+        task.roots,
+        seed_of(task.seed, {}),
+        cpu=task.cpu,
+        gpu=task.request.get("GPU", 0),
+        may_keep=not environment,  # the modules may read it at import
+    )
     os.environ.update(environment or {})
     with understood(), parameters_released():
         trainable = load_trainable(task.trainable, task.roots, task.pickles)
-        process.loaded()
+        process.loaded(task.roots)
         seed_all(seed)
         train = trainable.train
         if isinstance(train, Adapter):

@@ -152,12 +152,12 @@ def _import_file(name: str, roots: tuple[Path, ...]) -> ModuleType:
     file = find_file(name, roots)
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    module_name = file.stem
-    loaded = sys.modules.get(module_name)
-    if loaded is not None:
+    for module_name in (file.stem, f"user_{file.stem}"):
+        loaded = sys.modules.get(module_name)
+        if loaded is None:
+            break
         if getattr(loaded, "__file__", None) == str(file):
             return loaded
-        module_name = f"user_{file.stem}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None
     assert spec.loader is not None

@@ -18,6 +18,14 @@
 - `tuner.training.fetching`: data that all trials of a node download once
 - `tuner.training.data_errors`: what code that loads data raises and warns
 
+`keep`, from `tuner.training` itself, makes a value once in a process, for all its trials.
+
+`keep`, from `tuner.training` itself, makes a value once in a process, for all its trials.
+
 Each module imports only what it needs, and nothing of the rest of tuner. `reporting`, `fetching`, `data_errors`,
 `accumulation`, `hub` and `early_stop` do not import torch.
 """
+
+from tuner.training.keeping import keep
+
+__all__ = ["keep"]

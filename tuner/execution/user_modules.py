@@ -1,0 +1,282 @@
+"""The user's modules in a process that runs trial after trial: forgotten between trials, or as right after import.
+
+They are forgotten, and imported anew, unless the trials keep something (`tuner.training.keep`): code that is compiled
+belongs to the functions of one import. Then they stay, if their files are the same and no trial changed what they hold.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import inspect
+import os
+import sys
+import types
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tuner import examples
+from tuner.execution.library_state import library_in_use
+from tuner.execution.process_globals import ProcessGlobals, torch_switches
+
+_PLAIN = (type(None), bool, int, str, bytes, complex, range, type(Ellipsis), type(NotImplemented))
+"""Types whose values never change, and are equal if they look equal."""
+_FIXED = {
+    *(
+        "_abc",
+        "_contextvars",
+        "_thread",
+        "abc",
+        "builtins",
+        "contextvars",
+        "dataclasses",
+        "datetime",
+        "decimal",
+        "enum",
+    ),
+    *("fractions", "logging", "operator", "pathlib", "re", "types", "typing", "typing_extensions", "uuid", "zoneinfo"),
+    "pydantic_core._pydantic_core",
+}
+"""Modules of types whose objects hold nothing that a trial would find changed."""
+_OF_THE_INTERPRETER = ("__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__path__", "__spec__")
+_LARGEST_ARRAY = 64 * 2**20
+"""Bytes of an array that are read for each trial, about 20 ms."""
+_HEAP_TYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: a class that a ``class`` statement made, and some compiled ones."""
+
+
+def user_modules(roots: Sequence[Path]) -> dict[str, ModuleType]:
+    """The user's modules, those under ``roots`` outside of any installation, by name.
+
+    A shipped trainable is one of them, also if tuner is installed.
+    """
+    folders = tuple(str(root.resolve()) + os.sep for root in roots)
+    shipped = str(examples.FOLDER.resolve() / "trainables") + os.sep
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or _folder_of(module)
+        if name.partition(".")[0] in ("tuner", "__main__") or file.endswith(".so"):
+            continue
+        if file.startswith(shipped) or (file.startswith(folders) and "site-packages" not in file):
+            found[name] = module
+    return found
+
+
+def forget(modules: dict[str, ModuleType]) -> None:
+    """Removes them, so that they are imported anew; a package that stays forgets its part too."""
+    for name, module in modules.items():
+        del sys.modules[name]
+        package, _, part = name.rpartition(".")
+        if package in sys.modules and vars(sys.modules[package]).get(part) is module:
+            delattr(sys.modules[package], part)
+
+
+def _folder_of(module: ModuleType) -> str:
+    """Of a package without ``__init__.py``; "" if the module is none."""
+    spec = getattr(module, "__spec__", None)
+    folders = getattr(spec, "submodule_search_locations", None)
+    return next(iter(folders), "") + os.sep if folders else ""
+
+
+class Unsure(Exception):
+    """Something at module level may hold a state that cannot be compared; its text says what."""
+
+
+class Imported:
+    """What the import of the user's modules left behind: the modules, and all that belongs to the process."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = roots
+        self._modules = user_modules(roots)
+        self._files = {name: _stamp(module) for name, module in self._modules.items()}
+        self.globals = ProcessGlobals()
+        self.torch: dict[str, Any] | None = None
+        """Its switches; None if it was not imported."""
+        self._unsure = ""
+        self._held: dict[str, Any] = {}
+        try:
+            if "torch" in sys.modules:
+                self.torch = torch_switches()
+            self._held = self._read()
+        except RuntimeError as error:
+            self._unsure = f"torch's switches cannot be read ({str(error).partition(',')[0]})"
+        except Unsure as error:
+            self._unsure = str(error)
+        if library := library_in_use():
+            self._unsure = f"the import of your modules starts {library}"
+
+    def changed(self) -> str:
+        """Why the modules cannot stay, in words; "" if all of them are as after the import.
+
+        Modules that were imported later are forgotten: what they were like after their import is not known.
+        """
+        if self._unsure:
+            return self._unsure
+        for name, module in self._modules.items():
+            if sys.modules.get(name) is not module or _stamp(module) != self._files[name]:
+                return f"{name} is no longer what was imported"
+        forget({name: module for name, module in user_modules(self._roots).items() if name not in self._modules})
+        try:
+            now = self._read()
+        except Unsure as error:
+            return str(error)
+        names = [name for name in self._held | now if self._held.get(name) != now.get(name) and not _of_dynamo(name)]
+        return f"a trial changed {names[0]}" if names else ""
+
+    def _read(self) -> dict[str, Any]:
+        """What each variable of each module holds, in a form that can be compared, by ``module.name``."""
+        own = {module.__name__ for module in self._modules.values()}
+        return {
+            f"{name}.{variable}": _Reader(own, f"{name}.{variable}").read(value)
+            for name, module in self._modules.items()
+            for variable, value in list(vars(module).items())
+            if variable not in _OF_THE_INTERPRETER
+        }
+
+
+def _stamp(module: ModuleType) -> tuple[int, int] | None:
+    """Of its file: time of change and size."""
+    try:
+        stat = Path(getattr(module, "__file__", None) or "").stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _of_dynamo(name: str) -> bool:
+    """Whether torch.compile may have put it into a module, whose functions' code reads it (``__compiled_fn_1``)."""
+    return "torch._dynamo" in sys.modules and name.rpartition(".")[2].startswith("__")
+
+
+class _Reader:
+    """Makes something comparable of a variable; raises `Unsure` where that is not possible."""
+
+    def __init__(self, own: set[str], name: str) -> None:
+        self._own = own
+        """Names of the user's modules: their functions and classes can hold a state."""
+        self._name = name
+        self._seen: dict[int, tuple[int, Any]] = {}
+        """By id: number in the order of reading, and the object, so that no other one gets this id."""
+
+    def read(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return kind, value
+        if kind is ModuleType:
+            return kind, id(value)
+        if kind is float:
+            return kind, value.hex()
+        if id(value) in self._seen:
+            return "seen", self._seen[id(value)][0]
+        self._seen[id(value)] = len(self._seen), value
+        return kind, self._contents(value)
+
+    def _contents(self, value: Any) -> Any:
+        kind = type(value)
+        if hasattr(value, "_torchdynamo_orig_callable"):  # what torch.compile knows of it changes with each call
+            return id(value), self.read(value._torchdynamo_orig_callable)
+        if kind.__module__.startswith(("torch._dynamo", "torch._inductor")):
+            return id(value)
+        if isinstance(value, types.FunctionType):
+            return self._function(value) if value.__module__ in self._own else id(value)
+        if isinstance(value, type):
+            return self._class(value) if value.__module__ in self._own else id(value)
+        if isinstance(value, functools._lru_cache_wrapper):
+            value.cache_clear()
+            return id(value), self.read(value.__wrapped__)
+        if isinstance(value, (staticmethod, classmethod, types.MethodType)):
+            return self.read(value.__func__)
+        if isinstance(value, property):
+            return [self.read(one) for one in (value.fget, value.fset, value.fdel)]
+        if isinstance(value, functools.partial):
+            return [self.read(one) for one in (value.func, value.args, value.keywords)]
+        if isinstance(value, np.ndarray):
+            return self._array(value)
+        if isinstance(value, np.generic):
+            return value.tobytes()
+        if isinstance(value, (enum.Enum, weakref.ReferenceType)):
+            return id(value)
+        if isinstance(value, (str, int, float, complex, bytes, bytearray)):
+            return repr(value), self._attributes(value)
+        if isinstance(value, (dict, types.MappingProxyType)):
+            return [(self.read(key), self.read(one)) for key, one in value.items()], self._attributes(value)
+        if isinstance(value, (list, tuple, collections.deque)):
+            return [self.read(one) for one in value], self._attributes(value)
+        if isinstance(value, (set, frozenset)):
+            return {repr(self.read(one)) for one in value}, self._attributes(value)
+        if isinstance(value, types.SimpleNamespace):
+            return self._attributes(value)
+        if kind.__module__.partition(".")[0] == "torch" and (known := self._of_torch(value)) is not None:
+            return known
+        if kind.__module__ in _FIXED or inspect.isdatadescriptor(value):
+            if hasattr(kind, "__next__"):
+                raise self._unsure(value)
+            return id(value)
+        slots = len(list(_slots(kind)))
+        if (
+            not kind.__flags__ & _HEAP_TYPE
+            or kind.__basicsize__ > object.__basicsize__ + 8 * (slots + 2)  # room for __dict__ and __weakref__
+            or not str(getattr(sys.modules.get(kind.__module__), "__file__", "")).endswith(".py")
+        ):  # it is not written in Python: there is more to it than its attributes
+            raise self._unsure(value)
+        return self._attributes(value)
+
+    def _unsure(self, value: Any) -> Unsure:
+        return Unsure(f"{self._name} may hold a state ({type(value).__module__}.{type(value).__qualname__})")
+
+    def _function(self, value: types.FunctionType) -> Any:
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        return id(value), id(value.__code__), self.read([value.__defaults__, value.__kwdefaults__, vars(value), cells])
+
+    def _class(self, value: type) -> Any:
+        skipped = ("__dict__", "__weakref__", "__doc__", "__module__", "__slots__", "__annotations__", "_abc_impl")
+        parts = {k: one for k, one in vars(value).items() if k not in skipped and not k.startswith("__pydantic")}
+        return id(value), {name: self.read(one) for name, one in parts.items()}
+
+    def _array(self, value: np.ndarray[Any, Any]) -> Any:
+        if value.dtype.hasobject or value.nbytes > _LARGEST_ARRAY:
+            raise Unsure(f"{self._name} is too large to compare ({value.nbytes / 2**20:.0f} MiB of {value.dtype})")
+        return value.shape, str(value.dtype), zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
+
+    def _of_torch(self, value: Any) -> Any:
+        """A tensor counts its changes; None for what is no tensor and no constant of torch."""
+        torch: Any = sys.modules["torch"]
+        if isinstance(value, torch.Tensor):
+            if value.is_inference():
+                raise self._unsure(value)
+            state = id(value), value._version, value.requires_grad, None if value.grad is None else id(value.grad)
+            if value.device.type != "cpu" or value.layout != torch.strided:
+                return state
+            # a change through `.data` is not counted
+            return state, self._array(value.detach().reshape(-1).view(torch.uint8).numpy())
+        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+            return str(value)
+        return None
+
+    def _attributes(self, value: Any) -> Any:
+        own = dict(getattr(value, "__dict__", {}))
+        own |= {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
+        return {name: self.read(one) for name, one in own.items()}
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for one in kind.__mro__:
+        slots = vars(one).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            if name not in ("__dict__", "__weakref__"):
+                yield f"_{one.__name__.lstrip('_')}{name}" if private else name
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is cell.cell_contents
+    except ValueError:
+        return False
