@@ -236,8 +236,7 @@ class _Reader:
         return id(value), id(value.__code__), self.read([value.__defaults__, value.__kwdefaults__, vars(value), cells])
 
     def _class(self, value: type) -> Any:
-        skipped = ("__dict__", "__weakref__", "__doc__", "__module__", "__slots__", "__annotations__", "_abc_impl")
-        parts = {k: one for k, one in vars(value).items() if k not in skipped and not k.startswith("__pydantic")}
+        parts = {k: one for k, one in vars(value).items() if callable(one) or not _of_python(k)}
         return id(value), {name: self.read(one) for name, one in parts.items()}
 
     def _array(self, value: np.ndarray[Any, Any]) -> Any:
@@ -264,6 +263,11 @@ class _Reader:
         own = dict(getattr(value, "__dict__", {}))
         own |= {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
         return {name: self.read(one) for name, one in own.items()}
+
+
+def _of_python(name: str) -> bool:
+    """Whether it is an attribute that Python and its libraries give to classes, some of them late."""
+    return name == "_abc_impl" or name.startswith("__")
 
 
 def _slots(kind: type) -> Iterator[str]:
