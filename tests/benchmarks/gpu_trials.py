@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from ray import tune
 
+from tuner.training import keep
 from tuner.training.device import fastest_device
 
 _kept: list[torch.Tensor] = []
@@ -34,14 +35,27 @@ def leaves_memory(config: dict[str, Any]) -> None:
     before = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
     if config["x"] == 0:
         _kept.append(torch.ones(2**26, device=fastest_device()))
-    tune.report({"score": 0.0, "before": before, "pid": os.getpid()})
+    tune.report({"score": 0.0, "before": before, "process": os.getpid()})
 
 
 def begins(config: dict[str, Any]) -> None:
     """A matrix product on the device; reports the seconds to its result."""
     begun = time.perf_counter()
     ones = torch.ones(64, 64, device=fastest_device())
-    tune.report({"score": float((ones @ ones).sum()), "seconds_to_first_result": time.perf_counter() - begun})
+    score = float((ones @ ones).sum())
+    tune.report({"score": score, "seconds_to_first_result": time.perf_counter() - begun, "process": os.getpid()})
+
+
+def keeps(config: dict[str, Any]) -> None:
+    """Keeps 1 GiB on the device, and computes with some of it."""
+    made: list[int] = []
+
+    def make() -> torch.Tensor:
+        made.append(1)
+        return torch.ones(2**28, device=fastest_device())
+
+    some = keep("ones", make)[:4096].view(64, 64)
+    tune.report({"score": float((some @ some).sum()), "made": len(made), "process": os.getpid()})
 
 
 def seen_by_ranks(config: dict[str, Any]) -> None:
