@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from ray._private.thirdparty import pynvml
 from ray.exceptions import (
     ActorDiedError,
     NodeDiedError,
@@ -71,7 +72,35 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
             "GPU memory",
             "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         ),
+        (
+            RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+            "GPU memory",
+            "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        ),
         (ValueError("CUDA out of memory"), "exception", "ValueError: CUDA out of memory"),
+        (
+            torch.AcceleratorError("CUDA error: device-side assert triggered\nCUDA kernel errors might be"),
+            "exception",
+            "AcceleratorError: CUDA error: device-side assert triggered (an index or a label out of range, mostly: "
+            "replay the trial on the CPU to see the line)",
+        ),
+        (
+            RuntimeError("CUDA error: an illegal memory access was encountered"),
+            "exception",
+            "RuntimeError: CUDA error: an illegal memory access was encountered (a kernel's own mistake, or a tensor "
+            "that was freed: run with CUDA_LAUNCH_BLOCKING=1)",
+        ),
+        (
+            RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+            "GPU",
+            "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        ),
+        (
+            chained(ValueError("no"), RuntimeError("CUDA error: unknown error")),
+            "GPU",
+            "RuntimeError: CUDA error: unknown error",
+        ),
+        (pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST), "GPU", "NVMLError_GpuIsLost: GPU is lost"),
         (MemoryError(), "host memory", "MemoryError"),
         (
             RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),

@@ -32,6 +32,15 @@ from tuner.training.reporting import ProcessGroupNotFormed
 RAISED, NEW = Failure("exception", "ValueError: x", 3), Failure("exception", "ValueError: y", 3)
 DEAD, LOST, HUNG = Failure("process died", "m", 1), Failure("node lost", "m"), Failure("hung", "m", 2)
 GPU, REDUCED = Failure("GPU memory", "m", 1), Failure("GPU memory", "m", 1, 1)
+LATER, HOST, BROKEN = Failure("GPU memory", "m", 2), Failure("host memory", "m", 1), Failure("GPU", "m", 1)
+TOO_LARGE, SHARED = (
+    Failure(
+        "GPU memory",
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
+        f"of which 9.99 GiB is free. Including non-PyTorch memory, this process has {own} GiB memory in use. Of the",
+    )
+    for own in ("69.10", "19.00")
+)
 NAN, BAD = Failure("NaN", "m", 2), Failure("bad report", "m", 2)
 RETRY, FAIL, STOP = RetryDecision("retry"), RetryDecision("fail"), RetryDecision("stop")
 
@@ -58,10 +67,17 @@ RETRY, FAIL, STOP = RetryDecision("retry"), RetryDecision("fail"), RetryDecision
         ({"on_nan": "stop"}, NAN, [], None, STOP),
         ({"on_nan": "stop"}, Failure("NaN", "m"), [], None, FAIL),  # there is no finite value
         ({"retries": 9}, BAD, [], None, FAIL),
-        ({}, GPU, [], 64, RETRY),
-        ({}, GPU, [GPU, GPU], 64, FAIL),
+        ({}, GPU, [], 64, RetryDecision("retry", 32)),
+        ({"on_oom": "retry"}, GPU, [], 64, RETRY),
+        ({"on_oom": "retry"}, GPU, [GPU], 64, FAIL),  # twice the same
+        ({"on_oom": "retry"}, GPU, [LATER], 64, RETRY),
+        ({"on_oom": "retry"}, TOO_LARGE, [], None, FAIL),  # it is not paid twice
+        ({}, TOO_LARGE, [], 2, RetryDecision("retry", 1)),
+        ({}, SHARED, [], None, RETRY),  # others may need less then
+        ({}, HOST, [HOST], None, RETRY),  # others may hold less of the node's memory
+        ({}, BROKEN, [BROKEN], None, RETRY),
         ({"on_oom": "reduce_batch"}, GPU, [], None, RETRY),  # declares none: tried again as it was
-        ({"on_oom": "reduce_batch"}, GPU, [GPU, GPU], None, FAIL),
+        ({"on_oom": "reduce_batch"}, GPU, [GPU], None, FAIL),
         ({"on_oom": "reduce_batch"}, GPU, [], 64, RetryDecision("retry", 32)),
         ({"on_oom": "reduce_batch", "retries": 0}, GPU, [], 3, RetryDecision("retry", 1)),
         ({"on_oom": "reduce_batch"}, GPU, [REDUCED], 1, RETRY),
@@ -212,7 +228,8 @@ def test_hang_after_is_a_duration_or_auto_or_never(value: Any, seconds: Any) -> 
 
 
 def test_the_plan_tells_what_will_be_done() -> None:
-    assert Failures().described(True) == "retries 2 a trial, hang_after auto, on_nan fail, on_oom retry"
+    for reducible, what in ((True, "reduce_batch"), (False, "retry")):
+        assert Failures().described(reducible) == f"retries 2 a trial, hang_after auto, on_nan fail, on_oom {what}"
     rules = Failures(retries=0, hang_after=None, on_oom="reduce_batch", stop_after="50%")
     assert rules.described(False) == (
         "retries 0 a trial, hang_after never, on_nan fail, on_oom reduce_batch; of no use, as the trainable has no "

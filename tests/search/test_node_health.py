@@ -67,6 +67,12 @@ def test_what_takes_its_time_or_is_the_trials_own_fault_is_not_the_nodes(
     assert [nodes.reported(trial, "b") for trial in trials] == [None] * len(trials)
 
 
+def test_a_gpu_that_fails_late_is_the_nodes() -> None:
+    nodes = NodeHealth()
+    fail(nodes, "a", "t1", "t2", "t3", failure=Failure("GPU", "m"), seconds=None)
+    assert nodes.reported("t1", "b") == SickNode("a", 3, "m")
+
+
 def test_a_trial_avoids_where_it_failed_then_where_it_failed_last_and_always_what_is_put_aside() -> None:
     nodes = NodeHealth()
     assert nodes.avoided("t1") == []

@@ -74,10 +74,26 @@ class Unreachable(RayActorError):  # type: ignore[misc]
 
 
 _GPU_WORDS = re.compile(
-    r"(CUDA|HIP|XPU|MPS|GPU|device)[^.]{0,40} out of memory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
+    r"(CUDA|HIP|XPU|MPS|GPU|device)[^.]{0,40} out of memory|CUBLAS_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
+    r"|CUDNN_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)|cudaErrorMemoryAllocation"
     r"|RESOURCE_EXHAUSTED: Out of memory",
     re.IGNORECASE,
 )
+_LOST_GPU = re.compile(
+    r"GPU is lost|fallen off the bus|uncorrectable (NVLink|ECC)|unrecoverable error|Xid|CUDA error: (unknown error|"
+    r"no CUDA-capable device|device\(s\) is/are busy|hardware stack error|system not yet initialized)|nvml.*Lost",
+    re.IGNORECASE,
+)
+"""Messages of CUDA, cuDNN and NVML of which the device or its driver is the cause, and no code."""
+_HINTS = (
+    ("device-side assert", "an index or a label out of range, mostly: replay the trial on the CPU to see the line"),
+    ("illegal memory access", "a kernel's own mistake, or a tensor that was freed: run with CUDA_LAUNCH_BLOCKING=1"),
+    ("misaligned address", "a kernel's own mistake: run with CUDA_LAUNCH_BLOCKING=1"),
+    ("unspecified launch failure", "a kernel crashed: run with CUDA_LAUNCH_BLOCKING=1"),
+    ("no kernel image", "the package was not built for this GPU: install the build of its CUDA version"),
+    ("Watchdog caught collective operation timeout", "a rank did not come to it: see the stacks in each rank's log"),
+)
+"""Words of a message, and what to do about them."""
 _HOST_WORDS = re.compile(
     r"DefaultCPUAllocator: (can't|not enough)|[Cc]annot allocate memory|DataLoader.*out of.*memory"
 )
@@ -94,12 +110,13 @@ def raised_in_trial(error: BaseException, *kinds: type[Exception]) -> BaseExcept
 def user_error(error: BaseException) -> UserError | ProcessGroupNotFormed:
     """``error``, raised by the user's code, with what it is a sign of; as it is if the driver must know its class.
 
-    The first of the chain ``raise ... from ...`` that tells of memory counts, else the last one that was raised.
+    The first of the chain ``raise ... from ...`` that tells of memory or of a broken GPU counts, else the last one that
+    was raised.
     """
     if isinstance(error, ProcessGroupNotFormed):
         return error
     for link in chain(error):
-        if kind := _of_memory(link):
+        if kind := _of_memory(link) or _of_device(link):
             return UserError(kind, summarize(link))
     if is_of_a_full_disk(error):
         return UserError("data", f"{summarize(error)} (on node {platform.node()}: a disk there is full)")
@@ -117,10 +134,11 @@ def print_traceback(error: BaseException) -> None:
 
 
 def summarize(error: BaseException) -> str:
-    """The last line of its traceback: ``ValueError: lr is negative``."""
-    lines = str(error).strip().splitlines()
+    """The last line of its traceback, ``ValueError: lr is negative``, and for some errors what to do."""
+    text = str(error).strip()
     name = type(error).__name__
-    return f"{name}: {lines[0].strip()}" if lines else name
+    hint = next((f" ({hint})" for words, hint in _HINTS if words in text), "")
+    return f"{name}: {text.splitlines()[0].strip()}{hint}" if text else name
 
 
 def _of_memory(error: BaseException) -> FailureKind | None:
@@ -130,6 +148,12 @@ def _of_memory(error: BaseException) -> FailureKind | None:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError | OSError) and _HOST_WORDS.search(str(error))):
         return "host memory"
     return None
+
+
+def _of_device(error: BaseException) -> FailureKind | None:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    told = isinstance(error, RuntimeError) or "NVMLError" in names
+    return "GPU" if told and _LOST_GPU.search(str(error)) else None
 
 
 def classify(
@@ -164,7 +188,7 @@ def classify(
         case RayActorError():
             kind, message = _of_process(cause, memory_was_full, log)
             return Failure(kind, message, step)
-    kind = _of_memory(cause) or kind
+    kind = _of_memory(cause) or _of_device(cause) or kind
     return Failure(kind, summarize(cause), step)
 
 

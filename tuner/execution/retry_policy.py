@@ -27,7 +27,7 @@ FIRST = 4
 first four are all so in 1 of 100 searches."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 30.0, 600.0
 """Before a trial that lost a second node after the same report is tried again; twice as long each time."""
-COUNTED: tuple[FailureKind, ...] = ("exception", "data", "process died", *MEMORY)
+COUNTED: tuple[FailureKind, ...] = ("exception", "data", "process died", "GPU", *MEMORY)
 """What uses up ``failures.retries``."""
 
 
@@ -64,15 +64,33 @@ def decide_retry(
         return RetryDecision("stop") if rules.on_nan == "stop" and failure.step else fail
     if failure.kind == "hung":
         return retry if rules.retries and not any(f.kind == "hung" for f in before) else fail
-    if failure.kind in MEMORY and rules.on_oom == "reduce_batch" and micro_batch is not None:
+    if failure.kind in MEMORY and rules.on_oom != "retry" and micro_batch is not None:
         if micro_batch > 1:
             return RetryDecision("retry", micro_batch // 2)
         if any(f.kind in MEMORY for f in _since_reduction(before)):  # the same again, and no way to need less
             return fail
+    elif failure.kind == "GPU memory" and (
+        never_fits(failure.message) or (before and (before[-1].kind, before[-1].step) == (failure.kind, failure.step))
+    ):
+        return fail
     if failure.kind == "exception" and (common or (before and before[-1] == failure)):  # it is the code
         return fail
     used = sum(f.kind in COUNTED and f.micro_batch is None for f in before)
     return retry if used < rules.retries else fail
+
+
+_OF_TORCH = re.compile(
+    r"Tried to allocate ([\d.]+) (\w+).*total capacity of ([\d.]+) (\w+).*this process has ([\d.]+) (\w+) memory in use"
+)
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def never_fits(message: str) -> bool:
+    """Whether torch says in its error that the process alone needs more than the GPU has."""
+    if (found := _OF_TORCH.search(message)) is None:
+        return False
+    wanted, total, own = (float(found[n]) * _UNITS.get(found[n + 1], 1) for n in (1, 3, 5))
+    return own + wanted > total
 
 
 def back_off(failures: Sequence[Failure]) -> float:

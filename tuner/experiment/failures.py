@@ -41,9 +41,11 @@ class Failures(Model):
     longest time of a trial of the search so far, at least 10m. For the first trials 1h. null: never."""
     on_nan: Literal["fail", "stop"] = "fail"
     """When a compared metric is NaN or infinite: the trial has failed, or it stops with its last finite value."""
-    on_oom: Literal["retry", "reduce_batch"] = "retry"
-    """If memory runs out, the trial is retried as it was. If the trainable declares ``micro_batch``, it is retried with
-    half of it, as often as it can be halved; the trainable accumulates, so that the batch size stays the same."""
+    on_oom: Literal["auto", "retry", "reduce_batch"] = "auto"
+    """If memory runs out. ``reduce_batch``: the trial is retried with half its ``micro_batch``, as often as it can be
+    halved; the trainable accumulates, so that the batch size stays the same. ``retry``: it is retried as it was, unless
+    it alone needs more than its GPU has, or fails so again after the same report. ``auto``: ``reduce_batch`` if the
+    trainable declares ``micro_batch``."""
     storage_patience: Seconds = 600.0
     """If the run folder cannot be written or read, no trial starts. After so long the search ends, and can be
     resumed."""
@@ -51,7 +53,8 @@ class Failures(Model):
     def described(self, reducible: bool) -> str:
         """In one line, for a trainable that declares ``micro_batch``, or does not."""
         hang = format_duration(self.hang_after) if isinstance(self.hang_after, float) else self.hang_after or "never"
-        words = [f"retries {self.retries} a trial, hang_after {hang}, on_nan {self.on_nan}, on_oom {self.on_oom}"]
+        on_oom = ("reduce_batch" if reducible else "retry") if self.on_oom == "auto" else self.on_oom
+        words = [f"retries {self.retries} a trial, hang_after {hang}, on_nan {self.on_nan}, on_oom {on_oom}"]
         if self.on_oom == "reduce_batch" and not reducible:
             words.append("of no use, as the trainable has no micro_batch: such trials are tried again as they were")
         if self.stop_after not in ("auto", None):

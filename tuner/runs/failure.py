@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 FailureKind = Literal[
-    "exception", "GPU memory", "host memory", "process died", "node lost", "hung", "NaN", "bad report", "data"
+    "exception", "GPU memory", "host memory", "GPU", "process died", "node lost", "hung", "NaN", "bad report", "data"
 ]
-"""``exception``: raised by the user's code. ``GPU memory``, ``host memory``: there was no more. ``process died``:
-killed by a signal, or left through ``os._exit``. ``node lost``: its machine is gone, or was taken back (preemption).
-``hung``: silent for longer than ``failures.hang_after``. ``NaN``: a compared metric is NaN or infinite. ``bad report``:
-it is missing, or no number. ``data``: a file or a connection failed (OSError)."""
+"""``exception``: raised by the user's code. ``GPU memory``, ``host memory``: there was no more. ``GPU``: the device or
+its driver failed (ECC, Xid, lost), whatever the code does. ``process died``: killed by a signal, or left through
+``os._exit``. ``node lost``: its machine is gone, or was taken back (preemption). ``hung``: silent for longer than
+``failures.hang_after``. ``NaN``: a compared metric is NaN or infinite. ``bad report``: it is missing, or no number.
+``data``: a file or a connection failed (OSError)."""
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,14 @@ class NodeHealth:
         return None
 
     def failed(self, trial_id: str, node: str, failure: Failure, seconds: float | None) -> SickNode | None:
-        """An attempt on ``node`` failed ``seconds`` after its start, None: after a report. Returns as `reported`."""
+        """An attempt on ``node`` failed ``seconds`` after its start, None: after a report. Returns as `reported`.
+
+        A GPU that failed is the node's, however late.
+        """
         before = self._failed_on.setdefault(trial_id, [])
         before.append(node)
-        if seconds is None or seconds > QUICK_S or failure.kind in ("NaN", "bad report", "hung", "node lost"):
+        late = failure.kind != "GPU" and (seconds is None or seconds > QUICK_S)
+        if late or failure.kind in ("NaN", "bad report", "hung", "node lost"):
             return None
         if set(before) != {node}:  # it fails wherever it is
             for trials in self._suspected.values():
