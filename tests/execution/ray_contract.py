@@ -62,7 +62,10 @@ UNTYPED = (
 )
 """Classes in which a name with an underscore is looked for where the class of an object cannot be told."""
 
-OTHERS = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_trial_id"}
+OTHERS = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_trial_id"} | {
+    "_C",
+    "_cuda_clearCublasWorkspaces",
+}
 """Names of torch and Optuna."""
 
 READ = {

@@ -245,7 +245,7 @@ class _Reader:
         return value.shape, str(value.dtype), zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
 
     def _of_torch(self, value: Any) -> Any:
-        """A tensor counts its changes; None for what is no tensor and no constant of torch."""
+        """A tensor counts its changes; None for an object that is neither a tensor nor a constant of torch."""
         torch: Any = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
             if value.is_inference():

@@ -42,8 +42,8 @@ def keep(key: Hashable, make: Callable[[], T]) -> T:
 
     tuner drops all values if a file of your project changes, or if a trial changed a variable of one of your modules.
     As long as something is kept, your modules are not imported anew for each trial, so that compiled code stays too.
-    Values that the last trial did not use are dropped if they need more than a quarter of the trial's memory. What a
-    trial changed is dropped, as far as tensors show it. Without tuner, a value stays until its process ends.
+    Values that the last trial did not use are dropped if they need more than a quarter of the trial's memory. A value
+    with a tensor that a trial changed is dropped. Without tuner, a value stays until its process ends.
 
     Args:
         key: Names all that the value depends on, such as the name of a data set and the size of its images.
