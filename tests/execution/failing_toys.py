@@ -94,3 +94,13 @@ class Strange(Exception):
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(one)
+
+
+def needs_memory(config: dict) -> None:
+    """Allocates 8 MiB for each example and each unit of width; more than 400 MiB is more than it can get."""
+    micro_batch = config["micro_batch"] or config["batch_size"]
+    wanted = int(config["width"] * micro_batch * 8 * 2**20)
+    if wanted > 400 * 2**20:
+        raise MemoryError
+    held = bytearray(wanted)
+    tune.report({"score": float(len(held)), "micro": micro_batch})

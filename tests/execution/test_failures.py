@@ -12,6 +12,7 @@ from tests.execution.test_run import by_config, experiment
 from tests.journals import read_journal
 from tuner import load_run, resume, run
 from tuner.errors import InputError
+from tuner.runs.history import journalled
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.search.snapshot import read_snapshot
@@ -124,6 +125,28 @@ def test_out_of_memory_halves_the_micro_batch_where_there_is_one(tmp_path: Path,
         assert trial.status == "failed"
         assert kinds(trial) == [("GPU memory", 3)] * 2  # the same again, after the same report
         assert trial.micro_batch is None
+
+
+def test_a_trial_that_would_need_too_much_starts_with_a_micro_batch_that_fits(tmp_path: Path) -> None:
+    given = experiment(
+        "needs_memory",
+        {"width": {"uniform": [1.0, 4.0]}},
+        file="failing_toys.py",
+        params={"batch_size": 32, "micro_batch": None},
+        search={"kind": "random", "seed": 1},
+        budget={"trials": 16},
+        resources={"cpu": 1, "gpu": 0, "max_concurrent_trials": 1},
+    )
+    results = run(given, storage=tmp_path, name="run", say=lambda text: None)
+    assert results.count("completed") == 16
+    needed = [trial for trial in results.trials if trial.config["width"] * 32 * 8 > 400]
+    assert len(needed) >= 10
+    assert sum(bool(trial.failures) for trial in needed[-8:]) <= 1
+    assert all(trial.reports[0].metrics["micro"] == trial.micro_batch in (4, 8, 16) for trial in needed)
+    assert sum("start with a smaller micro_batch" in notice for notice in results.notices) == 1
+    reduced = {trial.id: trial.micro_batch for trial in results.trials if trial.micro_batch}
+    for known in (load_run(tmp_path / "run"), journalled(results.folder, {})[0].results):
+        assert {trial.id: trial.micro_batch for trial in known.trials if trial.micro_batch} == reduced
 
 
 def test_a_metric_that_becomes_nan_may_stop_the_trial_with_what_it_had(tmp_path: Path) -> None:

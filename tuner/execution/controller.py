@@ -50,7 +50,7 @@ from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
 from tuner.execution.prestarted_actors import SameEnvironment
 from tuner.execution.recorder import Recorder
 from tuner.execution.restore_trials import restore_trial
-from tuner.execution.retry_policy import FailureStopper, first_alike
+from tuner.execution.retry_policy import FailureStopper, first_alike, with_micro_batch
 from tuner.execution.retrying_controller import ActorManager, RetryingController
 from tuner.execution.scheduler_adapter import SchedulerAdapter
 from tuner.execution.slots import SlotTracker
@@ -195,7 +195,10 @@ class Controller(RetryingController):
 
     def add_trial(self, trial: RayTrial) -> None:
         self._by_id[trial.trial_id] = trial
-        self.recorder.added(trial)
+        if self.recorder.results.get(trial.trial_id) is None:  # else it is taken up again
+            micro_batch = self._fitting_micro_batch(trial)
+            self.recorder.suggested(trial, micro_batch)
+            trial.set_config(with_micro_batch(trial.config, micro_batch))
         super().add_trial(trial)
         slots = self.slots
         self._max_pending_trials = slots  # processes that may be starting at once: Ray starts one after the other

@@ -12,7 +12,7 @@ from ray.tune import Stopper
 
 from tuner.execution.failure_classifier import PREEMPTED
 from tuner.experiment.failures import Failures
-from tuner.runs.failure import Failure, FailureKind
+from tuner.runs.failure import Failure, FailureKind, MemoryKind
 from tuner.runs.trial import Trial
 from tuner.search.control import SearchControl
 from tuner.search.node_health import LOSSES
@@ -21,7 +21,7 @@ from tuner.search.usage import UsageTracker
 MICRO_BATCH = "__micro_batch__"
 """Key of a Ray trial's configuration under which a reduced micro-batch travels to its process."""
 
-MEMORY: tuple[FailureKind, ...] = ("GPU memory", "host memory")
+MEMORY: tuple[MemoryKind, ...] = ("GPU memory", "host memory")
 FIRST = 4
 """So many trials that fail alike are not chance: of a space in which a third of the configurations is impossible, the
 first four are all so in 1 of 100 searches."""
@@ -79,18 +79,24 @@ def decide_retry(
     return retry if used < rules.retries else fail
 
 
-_OF_TORCH = re.compile(
-    r"Tried to allocate ([\d.]+) (\w+).*total capacity of ([\d.]+) (\w+).*this process has ([\d.]+) (\w+) memory in use"
-)
-_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
+
+
+def _gib(message: str, words: str) -> float | None:
+    """The size that follows ``words`` in torch's message, in GiB."""
+    found = re.search(words + r" ([\d.]+) (bytes|[KMG]iB)", message)
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def total_gib(message: str) -> float | None:
+    """The GPU's memory, if it is a message of torch's that memory ran out."""
+    return _gib(message, "total capacity of")
 
 
 def never_fits(message: str) -> bool:
-    """Whether torch says in its error that the process alone needs more than the GPU has."""
-    if (found := _OF_TORCH.search(message)) is None:
-        return False
-    wanted, total, own = (float(found[n]) * _UNITS.get(found[n + 1], 1) for n in (1, 3, 5))
-    return own + wanted > total
+    """Whether torch says in its message that the process alone needs more than the GPU has."""
+    wanted, total, own = _gib(message, "Tried to allocate"), total_gib(message), _gib(message, "this process has")
+    return None not in (wanted, total, own) and own + wanted > total  # type: ignore[operator]
 
 
 def back_off(failures: Sequence[Failure]) -> float:

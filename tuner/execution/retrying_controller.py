@@ -38,18 +38,29 @@ from tuner.execution.hang_detector import HangDetector, HungTrialKiller
 from tuner.execution.memory_monitor import MemoryMonitor, OutOfMemoryKills
 from tuner.execution.placement import PlacedTrials
 from tuner.execution.restore_trials import skip_damaged_checkpoints
-from tuner.execution.retry_policy import MEMORY, MICRO_BATCH, alike, back_off, decide_retry, with_micro_batch
+from tuner.execution.retry_policy import (
+    MEMORY,
+    MICRO_BATCH,
+    alike,
+    back_off,
+    decide_retry,
+    total_gib,
+    with_micro_batch,
+)
 from tuner.execution.scheduler_adapter import reported_checkpoint
-from tuner.runs.failure import Failure
+from tuner.runs.failure import Failure, MemoryKind
 from tuner.runs.results import RAY, TRIAL_LOG
 from tuner.runs.trial import Trial
+from tuner.search.memory_model import LATEST, attempts_of, fitting_micro_batch
 from tuner.search.node_health import LOSSES
-from tuner.spec.configuration import merge
+from tuner.spec.configuration import flat, merge
 
 UNREACHABLE_S = 60.0
 """Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
 ANSWER_S = 30.0
 """How long a node is asked whether its kernel killed a process: it may have to start one, and may be busy."""
+USABLE = 0.9
+"""Of a GPU's memory, the share that torch can allocate to tensors: the context and fragments take the rest."""
 LOG_TAIL = 65536
 """Bytes of an attempt's output in which the reason of its death is looked for."""
 
@@ -77,6 +88,7 @@ class RetryingController(PlacedTrials):
         self._memory_monitor = MemoryMonitor()
         self._looked = time.monotonic()
         """When what the processes hold was counted last."""
+        self._told_of_memory = False
         self._printed: dict[str, int] = {}
         """Of each trial: size of its log when its latest attempt started."""
         self._unreachable: dict[RayTrial, tuple[ActorUnavailableError, float]] = {}
@@ -252,8 +264,48 @@ class RetryingController(PlacedTrials):
         """The one that the trial had; None if its trainable declares none."""
         config = dict(trial.config)
         reduced = config.pop(MICRO_BATCH, None)
-        values = merge(self.plan.spec.params, config) | ({} if reduced is None else {"micro_batch": reduced})
-        return self.plan.trainable.micro_batch(values)
+        return self._size(config | ({} if reduced is None else {"micro_batch": reduced}))
+
+    def _size(self, config: dict[str, Any]) -> int | None:
+        """The micro-batch of a configuration."""
+        return self.plan.trainable.micro_batch(merge(self.plan.spec.params, config))
+
+    def _fitting_micro_batch(self, trial: RayTrial) -> int | None:
+        """The smaller micro-batch with which a new trial starts, by what earlier ones needed; None: its own."""
+        trials = self.recorder.results.trials
+        seen = {f.kind for known in trials for f in known.failures if f.micro_batch is not None}
+        if not seen.intersection(MEMORY) or (own := self._micro_batch(trial)) is None:
+            return None
+        smaller = own
+        for kind in MEMORY:
+            attempts = [
+                attempt
+                for known in trials[-LATEST:]
+                if (size := self._size(known.first_config)) is not None
+                for attempt in attempts_of(known, size, kind)
+            ]
+            smaller = min(smaller, fitting_micro_batch(attempts, dict(flat(trial.config)), own, self._capacity(kind)))
+        if smaller == own:
+            return None
+        if not self._told_of_memory:
+            self.recorder.notify(
+                "memory: trials that need more than there is, by the peaks of earlier ones, start with a smaller "
+                "micro_batch; the column micro_batch of trials.csv has it"
+            )
+        self._told_of_memory = True
+        return smaller
+
+    def _capacity(self, kind: MemoryKind) -> float | None:
+        """GiB of GPU memory that a trial may use, by torch's messages; None if none tells it."""
+        if kind != "GPU memory":
+            return None
+        told = [
+            total
+            for known in self.recorder.results.trials
+            for failure in known.failures
+            if (total := total_gib(failure.message)) is not None
+        ]
+        return min(told) * USABLE * min(1.0, self.plan.request.get("GPU", 0.0)) if told else None
 
     def _try_again(
         self, trial: RayTrial, exception: BaseException, micro_batch: int | None, after: float = 0.0

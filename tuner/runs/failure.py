@@ -15,6 +15,9 @@ its driver failed (ECC, Xid, lost), whatever the code does. ``process died``: ki
 ``data``: a file or a connection failed (OSError)."""
 
 
+MemoryKind = Literal["GPU memory", "host memory"]
+
+
 @dataclass(frozen=True)
 class Failure:
     """What ended one attempt at a trial."""

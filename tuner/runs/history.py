@@ -27,9 +27,10 @@ class EventApplier:
     def __init__(self, results: ResultSet) -> None:
         self.results = results
 
-    def suggested(self, trial_id: str, config: dict[str, Any]) -> Trial:
-        """A new trial."""
-        return self.results.add(Trial(trial_id, len(self.results.trials) + 1, dict(config)))
+    def suggested(self, trial_id: str, config: dict[str, Any], micro_batch: int | None = None) -> Trial:
+        """A new trial; ``micro_batch``: a smaller one than the configuration has, with which it starts."""
+        number = len(self.results.trials) + 1
+        return self.results.add(Trial(trial_id, number, dict(config), micro_batch=micro_batch))
 
     def started(self, trial_id: str, host: str = "") -> None:
         """It got its resources, on ``host``; empty if that is not known."""
@@ -123,7 +124,7 @@ class EventApplier:
             case "trial":
                 return self._restore(event)
             case "suggested":
-                self.suggested(trial_id, event["config"])
+                self.suggested(trial_id, event["config"], event.get("micro_batch"))
             case "started":
                 self.started(trial_id, event.get("host", ""))
             case "reported":

@@ -64,7 +64,9 @@ def _trial(row: Mapping[str, str]) -> Trial:
     if not 1 <= number <= MAX_STEP:
         raise ValueError(f"trial {name!r} has the number {number}")
     reason, rung = str(decode(row["reason"])) if row["reason"] else "", _step(row["rung"]) if row["rung"] else None
-    return Trial(name, number, _config(row), status, reason, rung, host=row.get("host", ""))  # type: ignore[arg-type]
+    micro_batch = _step(row.get("micro_batch") or 0) or None
+    host = row.get("host", "")
+    return Trial(name, number, _config(row), status, reason, rung, micro_batch=micro_batch, host=host)  # type: ignore[arg-type]
 
 
 def _config(row: Mapping[str, str]) -> dict[str, Any]:
@@ -256,4 +258,4 @@ def read_failures(results: ResultSet, content: Any) -> None:
         if trial := results.get(trial_id):
             trial.failures = [Failure(**dict(entry)) for entry in entries]
             reduced = [failure.micro_batch for failure in trial.failures if failure.micro_batch is not None]
-            trial.micro_batch = reduced[-1] if reduced else None
+            trial.micro_batch = reduced[-1] if reduced else trial.micro_batch

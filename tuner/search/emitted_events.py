@@ -68,7 +68,10 @@ def events_of(trials: Iterable[Trial]) -> list[Event]:
     now = 0.0
     for trial in trials:
         now = max(now, trial.reports[0].timestamp if trial.reports else now)
-        timed.append((now, 0, trial.number, {"what": "suggested", "trial": trial.id, "config": trial.first_config}))
+        suggested: Event = {"what": "suggested", "trial": trial.id, "config": trial.first_config}
+        if trial.micro_batch is not None and not any(failure.micro_batch for failure in trial.failures):
+            suggested["micro_batch"] = trial.micro_batch
+        timed.append((now, 0, trial.number, suggested))
         for report in trial.reports:
             event = {"what": "reported", **reported(report, Decision.CONTINUE, None)}
             timed.append((max(now, report.timestamp), 1, trial.number, event))
