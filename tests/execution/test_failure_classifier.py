@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tuner.execution.failure_classifier import (
 )
 from tuner.execution.hang_detector import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, HangDetector
 from tuner.execution.memory_monitor import REMEMBER_S, MemoryMonitor, OutOfMemoryKills
+from tuner.execution.retrying_controller import RetryingController
 from tuner.runs.failure import Failure
 from tuner.runs.history import EventApplier
 from tuner.runs.journal import JournalWriter
@@ -471,6 +473,16 @@ def test_the_micro_batch_of_a_trial(
 ) -> None:
     (user_folder / "t_micro.py").write_text(TRAINABLES)
     assert load_trainable(f"t_micro.py:{function}", (user_folder,)).micro_batch(values) == expected
+
+
+def test_a_configuration_that_the_trainable_refuses_has_no_micro_batch(user_folder: Path) -> None:
+    (user_folder / "t_micro.py").write_text(TRAINABLES)
+    plan = SimpleNamespace(
+        trainable=load_trainable("t_micro.py:declared", (user_folder,)), spec=SimpleNamespace(params={})
+    )
+    ours = SimpleNamespace(plan=plan)
+    assert RetryingController._size(ours, {"batch_size": 64}) == 64  # type: ignore[arg-type]
+    assert RetryingController._size(ours, {"batch_size": "many"}) is None  # type: ignore[arg-type]
 
 
 # --- full disks ---

@@ -24,6 +24,7 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
+from tuner.errors import UserCodeRaised
 from tuner.execution.actor_hosts import cause_of_death, locate_actor
 from tuner.execution.failure_classifier import (
     DamagedCheckpoint,
@@ -267,8 +268,11 @@ class RetryingController(PlacedTrials):
         return self._size(config | ({} if reduced is None else {"micro_batch": reduced}))
 
     def _size(self, config: dict[str, Any]) -> int | None:
-        """The micro-batch of a configuration."""
-        return self.plan.trainable.micro_batch(merge(self.plan.spec.params, config))
+        """The micro-batch of a configuration; None also if the trainable refuses it, of which its trial will fail."""
+        try:
+            return self.plan.trainable.micro_batch(merge(self.plan.spec.params, config))
+        except UserCodeRaised:
+            return None
 
     def _fitting_micro_batch(self, trial: RayTrial) -> int | None:
         """The smaller micro-batch with which a new trial starts, by what earlier ones needed; None: its own."""
