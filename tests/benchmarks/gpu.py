@@ -110,6 +110,7 @@ def works(bench: Bench) -> None:
     handed_on(bench)
     if not bench.rehearsed:  # torch raises none of these on a CPU
         out_of_memory(bench)
+        memory_known(bench)
         failing_kernel(bench)
         memory_left(bench)
     ranks(bench)
@@ -176,6 +177,23 @@ def out_of_memory(bench: Bench) -> None:
     bench.holds("memory runs out (`reduce_batch`)", f"16, 8, then 4 examples of {gib} GiB", found, is_so)
     peak = trial.consumption.peak_gpu_gib or 0.0
     bench.holds("peak memory of a trial", f"{4 * gib} GiB", f"{peak} GiB", abs(peak - 4 * gib) < 0.1)
+
+
+def memory_known(bench: Bench) -> None:
+    """Trials that need one to four times what there is: few run out of memory, once some did."""
+    most = Gpus().read()[0].total_bytes / GIB / 16
+    results = bench.run(
+        f"{TRIALS}:needs_memory",
+        {"gib": {"uniform": [most, 4 * most]}},
+        params={"micro_batch": 16},
+        search={"kind": "random", "seed": 0},
+        budget={"trials": 12},
+        resources={"cpu": 1, "gpu": 1, "max_concurrent_trials": 1},
+    )
+    ran_out = sum(bool(trial.failures) for trial in results.trials)
+    found = f"{ran_out} of 12 ran out; micro-batches {', '.join(str(trial.micro_batch) for trial in results.trials)}"
+    is_so = ran_out <= 3 and results.count("completed") == 12
+    bench.holds("memory known beforehand", "at most 3 of 12 run out", found, is_so)
 
 
 def failing_kernel(bench: Bench) -> None:

@@ -17,7 +17,7 @@ _kept: list[torch.Tensor] = []
 
 def needs_memory(config: dict[str, Any]) -> None:
     """Allocates `gib` for each example of a micro-batch; its peak is known to the byte."""
-    held = [torch.ones(config["gib"] * 2**28, device=fastest_device()) for _ in range(config["micro_batch"])]
+    held = [torch.ones(int(config["gib"] * 2**28), device=fastest_device()) for _ in range(config["micro_batch"])]
     tune.report({"score": float(sum(part[-1] for part in held)), "micro_batch": config["micro_batch"]})
 
 
