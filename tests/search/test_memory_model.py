@@ -66,6 +66,15 @@ def test_a_parameter_that_some_lack_and_values_of_several_kinds_are_no_problem()
     assert 8 <= fitting_micro_batch(attempts, {"a": 2, "c": 0, "d": 1}, 64) <= 32
 
 
+def test_values_that_are_no_sizes_are_no_problem() -> None:
+    odd = [float("inf"), float("nan"), 10**400, -5, 0, True, None, [1, 2], {}, "x", 1e-300]
+    attempts = [Attempt({"clip": value, "n": n}, 2**n, 1.0 + n) for n, value in enumerate(odd)]
+    attempts += [Attempt({"clip": 1.0}, 0, None), Attempt({"clip": 1.0}, 4096, None), Attempt({}, 8, float("nan"))]
+    for value in odd:
+        assert 1 <= fitting_micro_batch(attempts, {"clip": value, "m": value}, 64) <= 64
+    assert fitting_micro_batch(attempts, {}, 0) == 0
+
+
 def test_what_a_trial_tells() -> None:
     report = Report("t", 1, 1.0, 0.0, {}, consumption=Consumption(peak_gpu_gib=3.0, peak_host_gib=1.5))
     halved = [Failure("GPU memory", "m", 0, 32), Failure("GPU memory", "m", 0, 16)]

@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from tuner.execution.host_memory import own_memory
 from tuner.execution.library_state import reset_libraries
 from tuner.execution.process_globals import TORCH_START, ProcessGlobals, set_torch_switches
-from tuner.execution.user_modules import Imported, forget, user_modules
+from tuner.execution.user_modules import Imported, forget, user_modules, uses
 from tuner.spec.user_imports import search_path
 from tuner.training import keeping
 
@@ -88,8 +88,8 @@ class ProcessState:
             now = ProcessGlobals()
             self.new.environment, self.new.filters = now.environment, now.filters
             self.new.log_level, self.new.log_handlers = now.log_level, now.log_handlers
-        if self._imported is None and (self._keeps or not self._loaded):
-            self._imported = Imported(roots)
+        if self._keeps or (not self._loaded and uses(user_modules(roots), keeping.keep)):
+            self._imported = self._imported or Imported(roots)
         self._loaded = True
 
     def reset(

@@ -52,7 +52,7 @@ from tuner.execution.scheduler_adapter import reported_checkpoint
 from tuner.runs.failure import Failure, MemoryKind
 from tuner.runs.results import RAY, TRIAL_LOG
 from tuner.runs.trial import Trial
-from tuner.search.memory_model import LATEST, attempts_of, fitting_micro_batch
+from tuner.search.memory_model import attempts_of, fitting_micro_batch
 from tuner.search.node_health import LOSSES
 from tuner.spec.configuration import flat, merge
 
@@ -60,6 +60,8 @@ UNREACHABLE_S = 60.0
 """Within this time Ray's control store knows whether a process that cannot be reached has died, or its node."""
 ANSWER_S = 30.0
 """How long a node is asked whether its kernel killed a process: it may have to start one, and may be busy."""
+MOST_TRIALS = 1000
+"""Of the latest trials, those whose memory is looked at."""
 USABLE = 0.9
 """Of a GPU's memory, the share that torch can allocate to tensors: the context and fragments take the rest."""
 LOG_TAIL = 65536
@@ -284,7 +286,7 @@ class RetryingController(PlacedTrials):
         for kind in MEMORY:
             attempts = [
                 attempt
-                for known in trials[-LATEST:]
+                for known in trials[-MOST_TRIALS:]
                 if (size := self._size(known.first_config)) is not None
                 for attempt in attempts_of(known, size, kind)
             ]

@@ -7,12 +7,17 @@ belongs to the functions of one import. Then they stay, if their files are the s
 from __future__ import annotations
 
 import collections
+import contextlib
+import datetime
+import decimal
 import enum
+import fractions
 import functools
-import inspect
 import os
+import pathlib
 import sys
 import types
+import uuid
 import weakref
 import zlib
 from collections.abc import Iterator, Sequence
@@ -28,24 +33,34 @@ from tuner.execution.process_globals import ProcessGlobals, torch_switches
 
 _PLAIN = (type(None), bool, int, str, bytes, complex, range, type(Ellipsis), type(NotImplemented))
 """Types whose values never change, and are equal if they look equal."""
-_FIXED = {
+_SHOWN = (
+    *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone, decimal.Decimal),
     *(
-        "_abc",
-        "_contextvars",
-        "_thread",
-        "abc",
-        "builtins",
-        "contextvars",
-        "dataclasses",
-        "datetime",
-        "decimal",
-        "enum",
+        fractions.Fraction,
+        pathlib.PosixPath,
+        pathlib.WindowsPath,
+        pathlib.PurePosixPath,
+        pathlib.PureWindowsPath,
+        uuid.UUID,
     ),
-    *("fractions", "logging", "operator", "pathlib", "re", "types", "typing", "typing_extensions", "uuid", "zoneinfo"),
-    "pydantic_core._pydantic_core",
+)
+"""As these, and their ``repr`` tells them apart."""
+_BOUND = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+"""Callables that may be bound to an object with a state."""
+_DESCRIPTORS = (
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, functools.cached_property),
+    type(vars(collections.namedtuple("AnyTuple", "field"))["field"]),  # its type has no public name
+)
+_FIXED = {
+    *("_abc", "abc", "builtins", "dataclasses", "logging", "operator", "re", "types", "typing", "typing_extensions"),
+    *("zoneinfo", "pydantic_core._pydantic_core"),
 }
 """Modules of types whose objects hold nothing that a trial would find changed."""
-_OF_THE_INTERPRETER = ("__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__path__", "__spec__")
+_MOST_OBJECTS = 200_000
+"""Objects that are read in all, some 0.5 s."""
+_OF_THE_INTERPRETER = {
+    *("__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__path__", "__spec__", "__warningregistry__")
+}
 _LARGEST_ARRAY = 64 * 2**20
 """Bytes of an array that are read for each trial, about 20 ms."""
 _HEAP_TYPE = 1 << 9
@@ -89,6 +104,11 @@ class Unsure(Exception):
     """Something at module level may hold a state that cannot be compared; its text says what."""
 
 
+def uses(modules: dict[str, ModuleType], function: Any) -> bool:
+    """Whether ``function`` is a variable of one of them."""
+    return any(value is function for module in modules.values() for value in list(vars(module).values()))
+
+
 class Imported:
     """What the import of the user's modules left behind: the modules, and all that belongs to the process."""
 
@@ -101,44 +121,62 @@ class Imported:
         """Its switches; None if it was not imported."""
         self._unsure = ""
         self._held: dict[str, Any] = {}
+        self._alive: list[Any] = []
+        """What was read, so that no other object gets its id."""
         try:
-            if "torch" in sys.modules:
-                self.torch = torch_switches()
-            self._held = self._read()
+            self.torch = torch_switches() if "torch" in sys.modules else None
         except RuntimeError as error:
             self._unsure = f"torch's switches cannot be read ({str(error).partition(',')[0]})"
+        try:
+            self._held = self._read(self._alive, filled=True)
         except Unsure as error:
             self._unsure = str(error)
         if library := library_in_use():
             self._unsure = f"the import of your modules starts {library}"
 
     def changed(self) -> str:
-        """Why the modules cannot stay, in words; "" if all of them are as after the import.
-
-        Modules that were imported later are forgotten: what they were like after their import is not known.
-        """
+        """Why the modules cannot stay, in words; "" if all of them are as after the import."""
         if self._unsure:
             return self._unsure
+        if not Path(self.globals.directory).is_dir():
+            return f"the working directory {self.globals.directory} is gone"
         for name, module in self._modules.items():
             if sys.modules.get(name) is not module or _stamp(module) != self._files[name]:
                 return f"{name} is no longer what was imported"
-        forget({name: module for name, module in user_modules(self._roots).items() if name not in self._modules})
+        late = [name for name in user_modules(self._roots) if name not in self._modules]
+        if late:  # what it was like after its import is not known, and what is kept may be of its classes
+            return f"a trial imported {late[0]}: import it at the top of its module"
+        for module in self._modules.values():
+            vars(module).pop("__warningregistry__", None)  # warnings that were given once
         try:
-            now = self._read()
+            now = self._read([], filled=False)
         except Unsure as error:
             return str(error)
-        names = [name for name in self._held | now if self._held.get(name) != now.get(name) and not _of_dynamo(name)]
-        return f"a trial changed {names[0]}" if names else ""
+        found = sorted(name for name in self._held | now if self._held.get(name) != now.get(name))
+        return f"a trial changed {found[0]}" if found else ""
 
-    def _read(self) -> dict[str, Any]:
-        """What each variable of each module holds, in a form that can be compared, by ``module.name``."""
+    def _read(self, alive: list[Any], filled: bool) -> dict[str, Any]:
+        """What each variable of each module holds, as bytes that can be compared, by ``module.name``.
+
+        ``filled``: caches that hold something are a state; else they are emptied.
+        """
         own = {module.__name__ for module in self._modules.values()}
-        return {
-            f"{name}.{variable}": _Reader(own, f"{name}.{variable}").read(value)
-            for name, module in self._modules.items()
-            for variable, value in list(vars(module).items())
-            if variable not in _OF_THE_INTERPRETER
-        }
+        held, left = {}, _MOST_OBJECTS
+        for module_name, module in self._modules.items():
+            for variable, value in list(vars(module).items()):
+                name = f"{module_name}.{variable}"
+                if variable in _OF_THE_INTERPRETER or (_of_dynamo(name) and name not in self._held):
+                    continue
+                reader = _Reader(own, name, left, filled)
+                try:
+                    held[name] = repr(reader.read(value))
+                except Unsure:
+                    raise
+                except Exception as error:  # noqa: BLE001 - an object of the user's may raise anything when it is read
+                    raise Unsure(f"{name} cannot be read ({type(error).__name__})") from None
+                left -= len(reader.seen)
+                alive.append(reader.seen)
+        return held
 
 
 def _stamp(module: ModuleType) -> tuple[int, int] | None:
@@ -158,66 +196,78 @@ def _of_dynamo(name: str) -> bool:
 class _Reader:
     """Makes something comparable of a variable; raises `Unsure` where that is not possible."""
 
-    def __init__(self, own: set[str], name: str) -> None:
+    def __init__(self, own: set[str], name: str, most: int, filled: bool) -> None:
         self._own = own
         """Names of the user's modules: their functions and classes can hold a state."""
-        self._name = name
-        self._seen: dict[int, tuple[int, Any]] = {}
+        self._name, self._most, self._filled = name, most, filled
+        self.seen: dict[int, tuple[int, Any]] = {}
         """By id: number in the order of reading, and the object, so that no other one gets this id."""
 
     def read(self, value: Any) -> Any:
         kind = type(value)
         if kind in _PLAIN:
-            return kind, value
-        if kind is ModuleType:
-            return kind, id(value)
+            return kind.__name__, value
         if kind is float:
-            return kind, value.hex()
-        if id(value) in self._seen:
-            return "seen", self._seen[id(value)][0]
-        self._seen[id(value)] = len(self._seen), value
-        return kind, self._contents(value)
+            return "float", value.hex()
+        if id(value) in self.seen:
+            return "seen", self.seen[id(value)][0]
+        if len(self.seen) > self._most:
+            raise Unsure(f"{self._name} holds too many objects to compare")
+        self.seen[id(value)] = len(self.seen), value
+        return id(kind), self._contents(value)
 
     def _contents(self, value: Any) -> Any:
         kind = type(value)
-        if hasattr(value, "_torchdynamo_orig_callable"):  # what torch.compile knows of it changes with each call
-            return id(value), self.read(value._torchdynamo_orig_callable)
-        if kind.__module__.startswith(("torch._dynamo", "torch._inductor")):
+        if isinstance(value, ModuleType):
             return id(value)
-        if isinstance(value, types.FunctionType):
+        attributes = _own_attributes(value)
+        if "_torchdynamo_orig_callable" in attributes:  # what torch.compile knows of it changes with each call
+            return id(value), self.read(attributes["_torchdynamo_orig_callable"])
+        if kind.__module__.startswith(("torch._dynamo", "torch._inductor", "torch.jit")):
+            return id(value)
+        if kind is types.FunctionType:
             return self._function(value) if value.__module__ in self._own else id(value)
-        if isinstance(value, type):
+        if issubclass(kind, type):
             return self._class(value) if value.__module__ in self._own else id(value)
-        if isinstance(value, functools._lru_cache_wrapper):
-            value.cache_clear()
-            return id(value), self.read(value.__wrapped__)
-        if isinstance(value, (staticmethod, classmethod, types.MethodType)):
+        if kind is functools._lru_cache_wrapper:
+            return self._cache(value)
+        if kind in (staticmethod, classmethod):
             return self.read(value.__func__)
-        if isinstance(value, property):
+        if kind in _BOUND:
+            owner = getattr(value, "__self__", None)
+            if owner is None or isinstance(owner, (ModuleType, type)):
+                return id(value) if kind is not types.MethodType else self.read(value.__func__)
+            return self.read(owner), value.__name__
+        if issubclass(kind, property):
             return [self.read(one) for one in (value.fget, value.fset, value.fdel)]
-        if isinstance(value, functools.partial):
+        if kind is functools.partial:
             return [self.read(one) for one in (value.func, value.args, value.keywords)]
-        if isinstance(value, np.ndarray):
+        if kind is np.ndarray:
             return self._array(value)
-        if isinstance(value, np.generic):
+        if issubclass(kind, np.generic):
             return value.tobytes()
-        if isinstance(value, (enum.Enum, weakref.ReferenceType)):
+        if issubclass(kind, (enum.Enum, weakref.ReferenceType, np.ufunc, np.dtype, np.finfo, np.iinfo)):
             return id(value)
-        if isinstance(value, (str, int, float, complex, bytes, bytearray)):
-            return repr(value), self._attributes(value)
-        if isinstance(value, (dict, types.MappingProxyType)):
-            return [(self.read(key), self.read(one)) for key, one in value.items()], self._attributes(value)
-        if isinstance(value, (list, tuple, collections.deque)):
-            return [self.read(one) for one in value], self._attributes(value)
-        if isinstance(value, (set, frozenset)):
-            return {repr(self.read(one)) for one in value}, self._attributes(value)
-        if isinstance(value, types.SimpleNamespace):
+        if kind in _SHOWN:
+            return repr(value)
+        if issubclass(kind, (str, int, float, complex, bytes, bytearray)):
+            plain = next(one for one in (str, int, float, complex, bytes, bytearray) if issubclass(kind, one))
+            return plain.__repr__(value), self._attributes(value)
+        if issubclass(kind, (dict, types.MappingProxyType)):
+            items = dict.items(value) if issubclass(kind, dict) else value.items()
+            return [(self.read(key), self.read(one)) for key, one in list(items)], self._attributes(value)
+        if issubclass(kind, (list, tuple, collections.deque)):
+            sequence: Any = next(one for one in (list, tuple, collections.deque) if issubclass(kind, one))
+            return [self.read(one) for one in sequence.__iter__(value)], self._attributes(value)
+        if issubclass(kind, (set, frozenset)):
+            return sorted(repr(self.read(one)) for one in value), self._attributes(value)
+        if kind is types.SimpleNamespace:
             return self._attributes(value)
         if kind.__module__.partition(".")[0] == "torch" and (known := self._of_torch(value)) is not None:
             return known
-        if kind.__module__ in _FIXED or inspect.isdatadescriptor(value):
-            if hasattr(kind, "__next__"):
-                raise self._unsure(value)
+        if hasattr(kind, "__next__") or kind.__module__ == "_thread":
+            return self._lock(value)
+        if kind.__module__ in _FIXED or kind in _DESCRIPTORS or kind.__name__ == "_ArrayFunctionDispatcher":
             return id(value)
         slots = len(list(_slots(kind)))
         if (
@@ -231,12 +281,30 @@ class _Reader:
     def _unsure(self, value: Any) -> Unsure:
         return Unsure(f"{self._name} may hold a state ({type(value).__module__}.{type(value).__qualname__})")
 
+    def _cache(self, value: Any) -> Any:
+        if value.__module__ not in self._own and value.__module__ != "builtins":  # a library's
+            return id(value)
+        if self._filled and value.cache_info().currsize:
+            raise self._unsure(value)
+        value.cache_clear()
+        return id(value), self.read(value.__wrapped__)
+
+    def _lock(self, value: Any) -> Any:
+        if not hasattr(type(value), "locked"):
+            raise self._unsure(value)
+        return id(value), value.locked()
+
     def _function(self, value: types.FunctionType) -> Any:
         cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
         return id(value), id(value.__code__), self.read([value.__defaults__, value.__kwdefaults__, vars(value), cells])
 
     def _class(self, value: type) -> Any:
-        parts = {k: one for k, one in vars(value).items() if callable(one) or not _of_python(k)}
+        is_enum = issubclass(value, enum.Enum)  # it learns the combinations of its members by and by
+        parts = {
+            k: one
+            for k, one in vars(value).items()
+            if (callable(one) or not _of_python(k)) and not (is_enum and k.endswith("_map_"))
+        }
         return id(value), {name: self.read(one) for name, one in parts.items()}
 
     def _array(self, value: np.ndarray[Any, Any]) -> Any:
@@ -255,14 +323,24 @@ class _Reader:
                 return state
             # a change through `.data` is not counted
             return state, self._array(value.detach().reshape(-1).view(torch.uint8).numpy())
-        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
-            return str(value)
-        return None
+        constants = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+        return str(value) if isinstance(value, constants) else None
 
     def _attributes(self, value: Any) -> Any:
-        own = dict(getattr(value, "__dict__", {}))
-        own |= {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
+        own = dict(_own_attributes(value))
+        for name in _slots(type(value)):
+            with contextlib.suppress(AttributeError):
+                own[name] = object.__getattribute__(value, name)
         return {name: self.read(one) for name, one in own.items()}
+
+
+def _own_attributes(value: Any) -> dict[str, Any]:
+    """Its ``__dict__``, whatever ``__getattr__`` it has."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _of_python(name: str) -> bool:

@@ -8,6 +8,7 @@ sizes. An attempt that ran out of memory counts too: it needed more than there i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,11 @@ from scipy.optimize import least_squares
 from tuner.runs.failure import MemoryKind
 from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
+from tuner.spec.values import represented
 
 FITS = 2.05
 """Standard deviations by which what is expected lies below what there is: 98 of 100 such trials fit."""
-LATEST = 300
+LATEST = 150
 """Attempts that the model looks at."""
 _POWER = 0.0, 1.0
 """Mean and standard deviation of the power with which either part grows in a parameter, before any trial."""
@@ -29,6 +31,10 @@ _LEVEL_SD = 3.0
 """Of the logarithm of either part; its mean is half of the least peak for the first, and for all of a micro-batch."""
 _NOISE = 0.1, 3.0
 """Standard deviation of a logarithm about what the parameters say, and as many trials as this belief weighs."""
+_MOST_CHOICES = 10
+"""Values of a parameter that is no number that the model tells apart."""
+_LARGEST = 1e100
+"""A number beyond it is taken as a choice."""
 _ROUNDS = 8
 """Of imputing what censored attempts needed."""
 
@@ -68,10 +74,11 @@ def fitting_micro_batch(
     ``capacity``, in the unit of the peaks, is what there is; None: not known, so that only what did fit is sure to fit.
     As it is too while no attempt ran out of memory, or none came to its end.
     """
-    attempts = attempts[-LATEST:]
-    peaks = [attempt.peak for attempt in attempts if attempt.peak is not None]
-    if not peaks or len(peaks) == len(attempts):
+    usable = [one for one in attempts if one.micro_batch >= 1 and (one.peak is None or 0 < one.peak < math.inf)]
+    peaks = [attempt.peak for attempt in usable if attempt.peak is not None]
+    if micro_batch < 2 or not peaks or len(peaks) == len(usable):
         return micro_batch
+    attempts = usable[-LATEST:]
     limit = math.log(max(max(peaks), capacity or 0.0))
     features = _Features([*attempts, Attempt(config, micro_batch, None)])
     model = _Fit(
@@ -89,6 +96,10 @@ def fitting_micro_batch(
     return max(sure, expected // 2, 1)  # a model that knows little must not make trials slow
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
+
+
 class _Features:
     """Numbers of a configuration: its numeric parameters, logarithms if all are positive, and an indicator a choice."""
 
@@ -100,12 +111,13 @@ class _Features:
         self._numbers: dict[str, tuple[bool, float, float]] = {}
         self._choices: list[tuple[str, Any]] = []
         for name, seen in values.items():
-            if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in seen):
+            if all(_is_number(value) for value in seen):
                 is_log = min(seen) > 0
                 own = [math.log(value) if is_log else value for value in seen]
                 self._numbers[name] = is_log, float(np.mean(own)), 1.0 if is_log else (max(own) - min(own)) or 1.0
             else:
-                self._choices += [(name, value) for value in sorted({repr(value) for value in seen})[1:]]
+                frequent = Counter(map(represented, seen)).most_common(_MOST_CHOICES)
+                self._choices += [(name, value) for value, _ in frequent[1:]]
 
     def of(self, config: Mapping[str, Any]) -> list[float]:
         """The row of a configuration; a parameter that it lacks is at its mean."""
@@ -113,7 +125,7 @@ class _Features:
         for name, (is_log, mean, scale) in self._numbers.items():
             value = config.get(name)
             row.append(0.0 if value is None else ((math.log(value) if is_log else value) - mean) / scale)
-        return row + [float(repr(config.get(name)) == value) for name, value in self._choices]
+        return row + [float(name in config and represented(config[name]) == value) for name, value in self._choices]
 
 
 class _Fit:

@@ -9,10 +9,12 @@ all of them, and to make them again can take longer than the training. A trial m
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import hashlib
 import random
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
@@ -27,14 +29,17 @@ class _Kept:
     value: Any
     host_bytes: int
     gpu_bytes: int
-    versions: tuple[int, ...]
-    """Of the tensors in it: torch counts each change of a tensor."""
+    versions: tuple[Any, ...]
+    """Of the tensors and networks in it."""
     used: bool = True
     """By the trial that runs, or that was the last to run."""
 
 
 _kept: dict[Hashable, _Kept] = {}
 """By key; the one that was used last is the last."""
+
+
+_lock = threading.RLock()
 
 
 def keep(key: Hashable, make: Callable[[], T]) -> T:
@@ -46,7 +51,8 @@ def keep(key: Hashable, make: Callable[[], T]) -> T:
     with a tensor that a trial changed is dropped. Without tuner, a value stays until its process ends.
 
     Args:
-        key: Names all that the value depends on, such as the name of a data set and the size of its images.
+        key: Names all that the value depends on, such as the name of a data set and the size of its images: text,
+            numbers, and tuples of these.
         make: Makes the value. It must depend on nothing but ``key``. Its random numbers, from the global generators of
             Python, numpy and torch, follow from ``key``. They leave those of the trial as they were.
 
@@ -62,14 +68,16 @@ def keep(key: Hashable, make: Callable[[], T]) -> T:
         >>> keep(("squares", 3), list) is first
         True
     """
-    kept = _kept.pop(key, None)
-    if kept is None:
-        host, gpu = _host_bytes(), _gpu_bytes()
-        with _own_randomness(key):
-            value = make()
-        kept = _Kept(value, max(0, _host_bytes() - host), max(0, _gpu_bytes() - gpu), _versions(value))
-    kept.used = True
-    _kept[key] = kept
+    with _lock:
+        kept = _kept.pop(key, None)
+        if kept is None:
+            host, gpu = _host_bytes() - held().host, _gpu_bytes() - held().gpu  # `make` may keep something itself
+            with _own_randomness(key):
+                value = make()
+            grown = max(0, _host_bytes() - held().host - host), max(0, _gpu_bytes() - held().gpu - gpu)
+            kept = _Kept(value, *grown, _versions(value))
+        kept.used = True
+        _kept[key] = kept
     return cast(T, kept.value)
 
 
@@ -132,26 +140,31 @@ def _own_randomness(key: Hashable) -> Iterator[None]:
             np.random.set_state(numpys)
 
 
-def _versions(value: Any) -> tuple[int, ...]:
+def _versions(value: Any) -> tuple[Any, ...]:
     torch: Any = sys.modules.get("torch")
-    return () if torch is None else tuple(_versions_in(value, torch))
+    return () if torch is None else tuple(_versions_in(value, torch, set()))
 
 
-def _versions_in(value: Any, torch: Any) -> Iterator[int]:
+def _versions_in(value: Any, torch: Any, seen: set[int]) -> Iterator[Any]:
+    """Of tensors, torch's count of changes; of networks, also whether they train."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    parts: list[Any] = []
     if isinstance(value, torch.Tensor):
         if not value.is_inference():  # such a tensor cannot be changed out of inference mode, and has no version
-            yield value._version
+            yield value._version, value.requires_grad, value.grad is None
     elif isinstance(value, torch.nn.Module):
-        for tensor in (*value.parameters(), *value.buffers()):
-            yield from _versions_in(tensor, torch)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _versions_in(part, torch)
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _versions_in(part, torch)
-    elif hasattr(value, "__dataclass_fields__"):
-        yield from _versions_in(vars(value), torch)
+        yield tuple(module.training for module in value.modules())
+        parts = [*value.parameters(), *value.buffers()]
+    elif type(value) is dict:
+        parts = list(value.values())
+    elif type(value) in (list, tuple):
+        parts = list(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    for part in parts:
+        yield from _versions_in(part, torch, seen)
 
 
 def _host_bytes() -> int:
