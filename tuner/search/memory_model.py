@@ -32,7 +32,7 @@ _LEVEL_SD = 3.0
 _NOISE = 0.1, 3.0
 """Standard deviation of a logarithm about what the parameters say, and as many trials as this belief weighs."""
 _MOST_CHOICES = 10
-"""Values of a parameter that is no number that the model tells apart."""
+"""Values of a parameter without numbers that the model tells apart."""
 _LARGEST = 1e100
 """A number beyond it is taken as a choice."""
 _ROUNDS = 8
