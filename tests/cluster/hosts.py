@@ -114,6 +114,7 @@ class Host:
         # without a default route Ray takes 127.0.0.1 for the host's address
         self.namespaces.enter("ip", "route", "add", "default", "via", f"{NETWORK}.1")
         self.run(f"{which('sshd')} -f ~/.ssh/sshd_config -E ~/.ssh/sshd.log")
+        self.run("until (: > /dev/tcp/127.0.0.1/22) 2> /dev/null; do sleep 0.05; done")  # it listens after it forked
         return self
 
     def start(self, command: str, **keys: object) -> subprocess.Popen[str]:
