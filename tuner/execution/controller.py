@@ -197,7 +197,7 @@ class Controller(RetryingController):
         self._by_id[trial.trial_id] = trial
         if self.recorder.results.get(trial.trial_id) is None:  # else it is taken up again
             micro_batch = self._fitting_micro_batch(trial)
-            self.recorder.suggested(trial, micro_batch)
+            self.recorder.added(trial, micro_batch)
             trial.set_config(with_micro_batch(trial.config, micro_batch))
         super().add_trial(trial)
         slots = self.slots

@@ -111,12 +111,16 @@ class Recorder(Callback):  # type: ignore[misc]
             self.ended(self.results.trial(trial_id))
         self.storing.insist(lambda: self._settle(now=True))
 
-    def suggested(self, ray_trial: RayTrial, micro_batch: int | None) -> None:
-        """A new trial, which starts with this micro-batch; None: with that of its configuration."""
-        reduced = {} if micro_batch is None else {"micro_batch": micro_batch}
-        self._write("suggested", trial=ray_trial.trial_id, config=ray_trial.config, **reduced)
-        self._history.suggested(ray_trial.trial_id, ray_trial.config, micro_batch)
-        self.state.add(ray_trial.trial_id, ray_trial.config)
+    def added(self, ray_trial: RayTrial, micro_batch: int | None = None) -> None:
+        """A trial was suggested; one that is taken up again is known already.
+
+        ``micro_batch``: with which it starts; None: with that of its configuration.
+        """
+        if self.results.get(ray_trial.trial_id) is None:
+            reduced = {} if micro_batch is None else {"micro_batch": micro_batch}
+            self._write("suggested", trial=ray_trial.trial_id, config=ray_trial.config, **reduced)
+            self._history.suggested(ray_trial.trial_id, ray_trial.config, micro_batch)
+            self.state.add(ray_trial.trial_id, ray_trial.config)
 
     def slot_requested(self, more: bool) -> None:
         """The scheduler gave a free slot away, or learned that no trials come."""
