@@ -31,8 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "cdfe838"
 """The last version without `keep`."""
 ONE_SEARCH = """
-import json, sys, time
-from pathlib import Path
+import json, sys
 from tuner import run
 from tuner.visualization.timeline import chronicle
 experiment, storage = json.loads(sys.argv[1])

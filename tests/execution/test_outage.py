@@ -373,6 +373,7 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
     made._storage_lost = lambda trial, why: said.append(f"the search ends: {why}")
     made._failure = lambda trial, exception: classify(exception)
     made._micro_batch = lambda trial: None
+    made._memory_ran_out = False
     nodes = SimpleNamespace(nodes=("a", "b"))
     made.plan = SimpleNamespace(spec=SimpleNamespace(failures=Failures()), cluster=nodes)
     made._room = SimpleNamespace(slots=2)

@@ -225,7 +225,7 @@ def _torch_leaks() -> list[str]:
         if not keeping.holds():  # what is kept may be a CUDA graph, which uses the workspaces of cuBLAS
             torch._C._cuda_clearCublasWorkspaces()  # 32 MiB of each stream on an H100
         torch.cuda.empty_cache()
-        held = sum(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count())) - keeping.held().gpu
+        held = keeping.gpu_bytes() - keeping.held().gpu
         if held > MAX_GPU_BYTES + (MAX_WORKSPACE_BYTES if keeping.holds() else 0):
             found.append(f"{held / 2**20:.0f} MiB of GPU memory still allocated")
     return found

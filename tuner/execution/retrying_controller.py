@@ -91,6 +91,8 @@ class RetryingController(PlacedTrials):
         self._memory_monitor = MemoryMonitor()
         self._looked = time.monotonic()
         """When what the processes hold was counted last."""
+        self._memory_ran_out = any(f.micro_batch for known in self.recorder.results.trials for f in known.failures)
+        """Whether a micro-batch was halved in this search, so that peaks are looked at."""
         self._told_of_memory = False
         self._printed: dict[str, int] = {}
         """Of each trial: size of its log when its latest attempt started."""
@@ -191,6 +193,7 @@ class RetryingController(PlacedTrials):
         if alone and found.action == "fail":
             failure = replace(failure, message=f"{failure.message}; the latest {LOSSES} that were lost had this trial")
         failure = replace(failure, micro_batch=found.micro_batch, final=found.action != "retry")
+        self._memory_ran_out |= failure.micro_batch is not None
         self.recorder.failed_attempt(trial.trial_id, failure)
         if found.action == "retry":
             self._keep_place(trial)
@@ -278,11 +281,9 @@ class RetryingController(PlacedTrials):
 
     def _fitting_micro_batch(self, trial: RayTrial) -> int | None:
         """The smaller micro-batch with which a new trial starts, by what earlier ones needed; None: its own."""
-        trials = self.recorder.results.trials
-        seen = {f.kind for known in trials for f in known.failures if f.micro_batch is not None}
-        if not seen.intersection(MEMORY) or (own := self._micro_batch(trial)) is None:
+        if not self._memory_ran_out or (own := self._micro_batch(trial)) is None:
             return None
-        smaller = own
+        trials, smaller = self.recorder.results.trials, own
         for kind in MEMORY:
             attempts = [
                 attempt

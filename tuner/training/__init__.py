@@ -20,8 +20,6 @@
 
 `keep`, from `tuner.training` itself, makes a value once in a process, for all its trials.
 
-`keep`, from `tuner.training` itself, makes a value once in a process, for all its trials.
-
 Each module imports only what it needs, and nothing of the rest of tuner. `reporting`, `fetching`, `data_errors`,
 `accumulation`, `hub` and `early_stop` do not import torch.
 """

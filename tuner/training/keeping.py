@@ -37,8 +37,6 @@ class _Kept:
 
 _kept: dict[Hashable, _Kept] = {}
 """By key; the one that was used last is the last."""
-
-
 _lock = threading.RLock()
 
 
@@ -71,10 +69,10 @@ def keep(key: Hashable, make: Callable[[], T]) -> T:
     with _lock:
         kept = _kept.pop(key, None)
         if kept is None:
-            host, gpu = _host_bytes() - held().host, _gpu_bytes() - held().gpu  # `make` may keep something itself
+            host, gpu = _host_bytes() - held().host, gpu_bytes() - held().gpu  # `make` may keep something itself
             with _own_randomness(key):
                 value = make()
-            grown = max(0, _host_bytes() - held().host - host), max(0, _gpu_bytes() - held().gpu - gpu)
+            grown = max(0, _host_bytes() - held().host - host), max(0, gpu_bytes() - held().gpu - gpu)
             kept = _Kept(value, *grown, _versions(value))
         kept.used = True
         _kept[key] = kept
@@ -175,7 +173,8 @@ def _host_bytes() -> int:
     return int(memory.rss - getattr(memory, "shared", 0))  # Linux alone tells it
 
 
-def _gpu_bytes() -> int:
+def gpu_bytes() -> int:
+    """Allocated by torch, on all GPUs of this process."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
