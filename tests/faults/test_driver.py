@@ -130,6 +130,17 @@ def test_a_file_cut_off_anywhere(tmp_path: Path, killed: Path, whole: Any, file:
         assert outcome(search.run) == whole("tpe")
 
 
+def test_an_experiment_file_cut_off_within_a_value(tmp_path: Path, killed: Path, whole: Any) -> None:
+    """It is YAML all the same, and says something else than the journal."""
+    search = Search(tmp_path)
+    shutil.copytree(killed, search.run)
+    before, value, _ = (killed / "experiment.yaml").read_text().partition("on_nan: fail")
+    (search.run / "experiment.yaml").write_text(before + value[:-1])
+    search.finish()
+    check_complete(search.run)
+    assert outcome(search.run) == whole("tpe")
+
+
 def test_the_files_that_grow_end_in_the_midst_of_a_line(tmp_path: Path, killed: Path, whole: Any) -> None:
     """As a kill in the midst of a write leaves them: that event is lost, nothing before it."""
     search = Search(tmp_path)

@@ -70,13 +70,10 @@ def command(
         return
     from tuner.actions.resume import relocate, resume
     from tuner.cli.run import on_screen
-    from tuner.runs.loading import find_run, load_latest, load_summary
+    from tuner.runs.loading import find_run, load_latest
     from tuner.runs.provenance import experiment_of
 
-    folder = find_run(run_, storage)
-    known = load_summary(folder)  # what the screen needs: `resume` reads the journal itself
-    if known.unreadable:
-        known = load_latest(folder)
+    known = load_latest(find_run(run_, storage))
     if project is not None:
         relocate(known, Path(project))
     on_screen(
