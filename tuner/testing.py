@@ -192,6 +192,7 @@ def _searched(searcher: Searcher, trials: int, start: int = 0) -> list[Configura
         last = 2 if number % 3 == 2 else 3
         value = float(sum(len(key) * len(str(item)) for key, item in configuration.items()))
         for step in range(1, last + 1):
+            searcher.on_seconds(trial_id, 0.5 * step)
             searcher.on_report(trial_id, step, value / step)
         searcher.on_end(trial_id, last, (value / last,))
     return suggested
@@ -316,6 +317,7 @@ class _Trials:
             return self._end(trial_id, "failed")
         self.at[trial_id] = step
         quality = float(self.configurations[trial_id]["x"]) * (1 - 0.5**step)
+        self.scheduler.on_seconds(trial_id, 0.5 * step)
         decision = self.scheduler.report(trial_id, step, -quality if self.mode == "min" else quality)
         if decision is not Decision.CONTINUE:
             decides = self.spec.decides_at(step - 1, step)

@@ -208,7 +208,7 @@ def test_the_searcher_hears_of_trials_in_its_space_alone() -> None:
     for trial_id, configuration in (("in", {"x": 0.5}), ("out", {"x": 2.0}), ("more", {"x": 0.5, "y": 1})):
         state.adopt(trial_id, configuration)
         state.add(trial_id, configuration)
-        state.report(trial_id, 1, {"score": 0.0})
+        state.report(trial_id, 1, {"score": 0.0}, 1.0)
         state.end(trial_id, failed=False)
     assert searcher.heard == [(trial, what) for trial in ("in", "more") for what in ("register", "report", "end")]
     assert state.outside == {"out": "x: 2.0 is outside uniform [0, 1]"}

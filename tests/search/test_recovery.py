@@ -166,7 +166,7 @@ class Search:
         for step in range(trial.steps + 1, EPOCHS + 1):
             config = trial.segments[-1].config if trial.segments else trial.config
             score = -((config["x"] - 0.3) ** 2) - abs(config["n"] - 4) / 50 + step / 100 * len(config["shape"])
-            decision = self.state.report(trial_id, step, {"epoch": step, "score": score})
+            decision = self.state.report(trial_id, step, {"epoch": step, "score": score}, float(step))
             segment = None
             if isinstance(decision, Exploit):
                 segment = Segment(step, decision.configuration, decision.donor, step)
@@ -375,7 +375,7 @@ def test_a_repeated_report_replaces_and_decides_nothing(tmp_path: Path) -> None:
     history = EventApplier(search.results)
     history.suggested("a", config)
     for step, score in [(1, 0.1), (2, 0.5), (3, 0.4), (2, 0.3), (3, 0.6)]:
-        assert search.state.report("a", step, {"epoch": step, "score": score}) is Decision.CONTINUE
+        assert search.state.report("a", step, {"epoch": step, "score": score}, 1.0) is Decision.CONTINUE
         history.reported(Report("a", step, 0.0, 0.0, {"score": score}))
     (trial,) = search.results.trials
     assert [(r.step, r.metrics["score"]) for r in trial.reports] == [(1, 0.1), (2, 0.3), (3, 0.6)]

@@ -136,7 +136,7 @@ def test_a_search_for_one_number_searches_for_the_weighted_sum(kind: str) -> Non
     state.searcher = told
     state.add("a", {})
     state.add("b", {})
-    assert state.report("a", 1, {"acc": 3.0, "size": 4.0}) is Decision.PAUSE
+    assert state.report("a", 1, {"acc": 3.0, "size": 4.0}, 1.0) is Decision.PAUSE
     state.end("a", failed=False)
     state.end("b", failed=True)
     assert told.news == [("observe", 1, 4.0), ("pause", 1, (4.0,)), ("end", 1, (4.0,)), ("end", 0, None)]

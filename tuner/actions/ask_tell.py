@@ -172,7 +172,7 @@ class AskTell:
             )
         began, before = self._began[ours.id]
         report = Report(ours.id, ours.steps + 1, before + time.monotonic() - began, time.time(), found, checkpoint)
-        decision = self._state.report(ours.id, report.step, found)
+        decision = self._state.report(ours.id, report.step, found, report.seconds)
         if isinstance(decision, Exploit):  # `begin` refuses schedulers that say so
             raise AssertionError(f"{self._plan.spec.scheduler.kind} lets a trial continue from another one")
         self._write("reported", **reported(report, decision, None))

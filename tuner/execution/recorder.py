@@ -157,7 +157,7 @@ class Recorder(Callback):  # type: ignore[misc]
         )
         segment = self._segments.pop(ours.id, None)
         if ours.id not in self._decisions:  # without a scheduler of ours; or the trainable says that it is `done`
-            self.set_decision(ours.id, self.state.report(ours.id, report.step, report.metrics))
+            self.set_decision(ours.id, self.state.report(ours.id, report.step, report.metrics, report.seconds))
         decision = self._decisions.pop(ours.id)
         self._write("reported", **reported(report, decision, segment))
         replaced = next((r for r in ours.reports if r.step == report.step), None) if ours.steps >= report.step else None

@@ -12,7 +12,7 @@ from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
-from ray.tune.result import TRAINING_ITERATION
+from ray.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
 
 from tuner.errors import InputError, TunerError
@@ -56,7 +56,8 @@ class SchedulerAdapter(TrialScheduler):  # type: ignore[misc]
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None: ...
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        decision = self.state.report(trial.trial_id, result[TRAINING_ITERATION], result)
+        number, seconds = result[TRAINING_ITERATION], result[TIME_TOTAL_S]
+        decision = self.state.report(trial.trial_id, number, result, seconds)
         self.recorder.set_decision(trial.trial_id, decision)
         if isinstance(decision, Exploit):
             return self._exploit(trial, decision, result)

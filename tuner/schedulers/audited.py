@@ -33,6 +33,10 @@ class Audited(Scheduler):
         self._running.add(trial_id)
         self._inner.add(trial_id, configuration)
 
+    def on_seconds(self, trial_id: str, seconds: float) -> None:
+        if trial_id not in self.kept:
+            self._inner.on_seconds(trial_id, seconds)
+
     def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
         if trial_id in self.kept:
             return self._of_kept(step)

@@ -64,6 +64,14 @@ class Scheduler(ABC):
             configuration: Its parameters.
         """
 
+    def on_seconds(self, trial_id: str, seconds: float) -> None:  # noqa: B027
+        """A running trial has trained for so long; `report` or `report_all` follows.
+
+        Args:
+            trial_id: The trial.
+            seconds: For which it has run up to that report, those before a pause or a restart included.
+        """
+
     @abstractmethod
     def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
         """What becomes of a trial that has just reported.

@@ -33,6 +33,10 @@ class Checked(Scheduler):
         with self._blaming():
             self._inner.add(trial_id, configuration)
 
+    def on_seconds(self, trial_id: str, seconds: float) -> None:
+        with self._blaming():
+            self._inner.on_seconds(trial_id, seconds)
+
     def report(self, trial_id: str, step: int, value: float) -> Decision | Exploit:
         with self._blaming():
             decision = self._inner.report(trial_id, step, value)

@@ -302,7 +302,7 @@ def _tell(state: SearchState, event: Event, adopt: bool, superseded: Collection[
                 raise ReplayDiverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
             state.add(trial_id, config)
         case "reported" if state.runs(trial_id):
-            state.report(trial_id, event["step"], event["metrics"])
+            state.report(trial_id, event["step"], event["metrics"], event["seconds"])
         case "asked":
             state.next_action(event["more"])
         case "ended" if state.runs(trial_id) and event["n"] not in superseded:

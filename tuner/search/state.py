@@ -112,8 +112,8 @@ class SearchState:
         """The step at which the scheduler would have stopped an open trial that the audit keeps; None for others."""
         return self.scheduler.kept.get(trial_id) if isinstance(self.scheduler, Audited) else None
 
-    def report(self, trial_id: str, number: int, metrics: dict[str, Any]) -> Decision | Exploit:
-        """What the trial said, flat, in its ``number``-th report.
+    def report(self, trial_id: str, number: int, metrics: dict[str, Any], seconds: float) -> Decision | Exploit:
+        """What the trial said, flat, in its ``number``-th report, when it had run for ``seconds``.
 
         One that came before (the trial was taken back to a checkpoint) decides nothing.
         """
@@ -122,12 +122,14 @@ class SearchState:
         self._seen[trial_id] = number
         self._last[trial_id] = step, read = self._reading(number, metrics)
         searcher = self._searcher_of(trial_id)
+        searcher.on_seconds(trial_id, seconds)
         if margins := self._margins(read):
             searcher.on_margins(trial_id, margins)
         searcher.on_report(trial_id, step, compared(self.objectives, self._searched(read)))
         values = self._ranked(read)
         decision: Decision | Exploit = Decision.CONTINUE
         if self.scheduler:
+            self.scheduler.on_seconds(trial_id, seconds)
             if len(values) == 1 or have_weights(self.objectives):
                 decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
             else:

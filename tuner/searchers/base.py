@@ -73,6 +73,14 @@ class Searcher(ABC):
                 limit unless that is 0. Never called if the experiment has none.
         """
 
+    def on_seconds(self, trial_id: str, seconds: float) -> None:  # noqa: B027
+        """A running trial has trained for so long; `on_report` follows. Never called of trials of earlier runs.
+
+        Args:
+            trial_id: The trial.
+            seconds: For which it has run up to that report, those before a pause or a restart included.
+        """
+
     def on_report(self, trial_id: str, step: int, value: float) -> None:  # noqa: B027
         """A running trial reported.
 

@@ -51,6 +51,10 @@ class Checked(Searcher):
         with self._blaming():
             self._inner.on_margins(trial_id, margins)
 
+    def on_seconds(self, trial_id: str, seconds: float) -> None:
+        with self._blaming():
+            self._inner.on_seconds(trial_id, seconds)
+
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         with self._blaming():
             self._inner.on_report(trial_id, step, value)

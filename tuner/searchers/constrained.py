@@ -56,6 +56,9 @@ class ConstrainedSearcher(Searcher):
     def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:
         self._inner.on_margins(self._names.get(trial_id, trial_id), margins)
 
+    def on_seconds(self, trial_id: str, seconds: float) -> None:
+        self._inner.on_seconds(self._names.get(trial_id, trial_id), seconds)
+
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         self._inner.on_report(self._names.get(trial_id, trial_id), step, value)
 

@@ -246,7 +246,10 @@ class _Simulation:
         self.reports += 1
         if not self.incumbents or self.task.sign * value > self.task.sign * self.incumbents[-1][1]:
             self.incumbents.append((self.now, value))
+        seconds = float(trial.seconds[trial.reached - 1])
+        self._searcher.on_seconds(trial_id, seconds)
         self._searcher.on_report(trial_id, step, value)
+        self._scheduler.on_seconds(trial_id, seconds)
         decision = self._scheduler.report(trial_id, step, value)
         assert not isinstance(decision, Exploit), "its specification says that it cannot be simulated"
         if decision is Decision.CONTINUE and trial.reached < len(self.curves.fidelities):
