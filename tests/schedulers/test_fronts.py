@@ -133,7 +133,7 @@ def test_a_search_compares_fronts_unless_the_objectives_have_weights(
     for i, (accuracy, size) in enumerate(points):
         search.add(str(i), {})
         metrics = {"accuracy": accuracy, "size": size, "epoch": 1}
-        if search.report(str(i), 1, metrics) is Decision.CONTINUE:
+        if search.report(str(i), 1, metrics, seconds=1.0) is Decision.CONTINUE:
             continued.append(i)
         if i % 10 == 0:
             search = pickle.loads(pickle.dumps(search))

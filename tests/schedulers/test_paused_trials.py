@@ -48,7 +48,8 @@ def all_paused(spec: SearchSpec, sign: int, objectives: int = 1, trials: int = 6
         suggested.append(configuration)
         state.add(f"t{i}", configuration)
         value = -sign * ((configuration["x"] - 0.7) ** 2 + (configuration["y"] - 0.7) ** 2)
-        assert state.report(f"t{i}", 1, {"epoch": 1, "a": value, "b": -sign * configuration["x"]}) is Decision.PAUSE
+        metrics = {"epoch": 1, "a": value, "b": -sign * configuration["x"]}
+        assert state.report(f"t{i}", 1, metrics, seconds=1.0) is Decision.PAUSE
     return suggested
 
 
