@@ -310,6 +310,16 @@ def sharing(bench: Bench) -> None:
         ratios = [mine[0] / whole[0] for mine, whole in zip(rows[share], rows[1.0], strict=True)]
         rate, use, memory = (spread(column) for column in zip(*rows[share], strict=True))
         print(f"| `gpu: {share:g}` | {rate} | {spread(ratios)} | {use} | {memory} |")
+    measured = bench.run(
+        "trainables.cifar:train",
+        {"lr": {"loguniform": [0.05, 0.5]}},
+        params={"dataset": "shapes10", "epochs": epochs},
+        objective={"metric": "val_accuracy", "mode": "max"},
+        search={"kind": "random", "seed": 0},
+        budget={"trials": 1},
+        resources={"cpu": 1, "gpu": "share"},
+    )
+    print(f"\n{measured.notices[-1]}")
 
 
 def formats(bench: Bench) -> None:

@@ -176,7 +176,7 @@ def _task(results: ResultSet) -> TrialContext:
         params=results.section("params"),
         required=spec.required_metrics,
         seed=provenance["seed"],
-        cpu=spec.resources.cpu,
+        cpu=spec.resources.cpus,
         request=provenance["trial_resources"],
         workers=1,
         objectives=spec.objectives,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tuner.actions.shared_resources import with_measured_shares
 from tuner.errors import (
     EnvironmentFailure,
     InputError,
@@ -107,7 +108,7 @@ def run(
         folder = free_folder(storage, run_name(name, plan.spec.name))
         check_reachable(plan.spec.tracking, folder.parent, loaded.roots, say)
         with folder.created():
-            params, notices = prepare(plan, folder, say)
+            plan, params, notices = prepare(plan, folder, say)
         with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
             return begin(plan, params, folder, lock, say, notices, earlier, [*listeners, *followers])
@@ -217,8 +218,8 @@ def _loaded(
     return experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
 
 
-def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], list[str]]:
-    """The fixed parameters with what the trainable's ``prepare`` replaces, and the warnings that it gave.
+def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[Plan, dict[str, Any], list[str]]:
+    """The plan with its shares measured, its fixed parameters with what ``prepare`` replaces, and what to note of both.
 
     Raises EnvironmentFailure if the data cannot be had, or where not all nodes see ``folder``.
     """
@@ -242,9 +243,11 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[dict[str, Any], li
         except Exception as error:
             raise InputError(f"{plan.spec.trainable}: prepare: {innermost(error)}") from error
     notices = plan.notices + [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
-    for notice in notices:
+    params = merge(params, prepared)
+    plan, shares = with_measured_shares(plan, params, say)
+    for notice in (notices := notices + shares):
         say(f"NOTICE: {notice}")
-    return merge(params, prepared), notices
+    return plan, params, notices
 
 
 def search(

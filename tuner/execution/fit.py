@@ -39,7 +39,7 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         params=params,
         required=plan.required_metrics,
         seed=plan.seed,
-        cpu=plan.spec.resources.cpu,
+        cpu=plan.spec.resources.cpus,
         request=plan.request,
         workers=plan.spec.resources.workers,
         objectives=plan.spec.objectives,

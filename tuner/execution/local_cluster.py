@@ -150,7 +150,7 @@ def _of_workers(plan: Plan) -> dict[str, str]:
     """
     from tuner.execution.process_reset import thread_environment
 
-    environment = thread_environment(plan.spec.resources.cpu) | {"PL_DISABLE_FORK": "1"}  # the latter as Ray Tune does
+    environment = thread_environment(plan.spec.resources.cpus) | {"PL_DISABLE_FORK": "1"}  # the latter as Ray Tune does
     if plan.request.get("GPU") or plan.slots < int(plan.cluster.nodes[0].resources["CPU"]):
         return environment | {PRESTART: "0"}
     modules = ["tuner.execution.preloaded", *(name for name in _SLOW if name in sys.modules)]

@@ -14,6 +14,8 @@ ACCELERATOR = "accelerator_type:"
 ANY_AMOUNT = 0.001
 """How much of a resource Ray's own options ask for that only says where something may run; a node has 1 of it."""
 
+SHARE = "share"
+"""In place of a number: as many trials at once as are measured to be the fastest together."""
 
 Amount = Annotated[float, Field(ge=0.0001, allow_inf_nan=False)]
 """Of a resource: Ray counts in ten-thousandths, and takes less for nothing."""
@@ -28,10 +30,12 @@ class Resources(Model):
         {'CPU': 4.0, 'GPU': 0.25}
     """
 
-    cpu: Amount = 1
-    """CPU cores; a trial's libraries use as many threads (at least one)."""
-    gpu: Amount | Literal[0, "auto"] = "auto"
-    """GPUs: 0.25 lets four trials share one; ``auto`` is 1 where the cluster has a GPU and 0 elsewhere."""
+    cpu: Amount | Literal["share"] = 1.0
+    """CPU cores; a trial's libraries use as many threads (at least one). ``share``: measured before the search begins,
+    so that all trials of a machine together train the fastest."""
+    gpu: Amount | Literal[0, "auto", "share"] = "auto"
+    """GPUs: 0.25 lets four trials share one; ``auto`` is 1 where the cluster has a GPU and 0 elsewhere. ``share``: as
+    ``auto``, and if there is a GPU, its part is measured before the search begins."""
 
     @field_validator("gpu")
     @classmethod
@@ -64,12 +68,23 @@ class Resources(Model):
             raise OptionError("accelerator", f"{self.accelerator} is a kind of GPU, and gpu is 0: ask for gpu above 0")
         if "strategy" in self.model_fields_set and self.workers == 1 and self.strategy == "spread":
             raise OptionError("strategy", "spread places the workers of one trial, and workers is 1")
+        if self.workers > 1 and SHARE in (self.cpu, self.gpu):
+            key = "cpu" if self.cpu == SHARE else "gpu"
+            raise OptionError(key, "share measures trials of one process, and workers is more: give a number")
         return self
 
+    @property
+    def cpus(self) -> float:
+        """Cores of each worker; 1 until ``share`` is measured."""
+        return 1.0 if self.cpu == SHARE else float(self.cpu)
+
     def request(self, has_gpus: bool) -> dict[str, float]:
-        """What one worker needs, by Ray's names; ``has_gpus``: what gpu auto means."""
-        gpu = float(has_gpus) if self.gpu == "auto" else float(self.gpu)
-        request = {"CPU": float(self.cpu), **self.custom}
+        """What one worker needs, by Ray's names; ``has_gpus``: what gpu auto means.
+
+        Until it is measured, ``share`` is 1 CPU, and as ``auto``.
+        """
+        gpu = float(has_gpus) if self.gpu in ("auto", SHARE) else float(self.gpu)
+        request = {"CPU": self.cpus, **self.custom}
         if gpu:
             request["GPU"] = gpu
         if self.accelerator:

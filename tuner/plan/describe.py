@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.errors import shortened
+from tuner.experiment.resources import SHARE
 from tuner.plan.cluster import format_resources
 from tuner.plan.plan import Plan
 from tuner.spec.objective import comparison, have_weights
@@ -134,6 +135,9 @@ def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
 def _takes(plan: Plan) -> str:
     workers, strategy = plan.spec.resources.workers, plan.spec.resources.strategy
     one = format_resources(plan.request)
+    if shared := [key for key in ("cpu", "gpu") if getattr(plan.spec.resources, key) == SHARE]:
+        are = "is" if len(shared) == 1 else "are"
+        return f"{one}, until {' and '.join(shared)} {are} measured when the search begins"
     return one if workers == 1 else f"{workers} workers on {WHERE[strategy]} nodes as can be, each {one}"
 
 

@@ -1,0 +1,231 @@
+"""``resources: {cpu: share}`` and ``{gpu: share}``: the levels, the choice, and real processes that are measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tuner.errors import InputError
+from tuner.execution.sharing import Level, Measured, applied, fastest, levels, measure, rate, since
+from tuner.execution.trial_context import TrialContext
+from tuner.experiment.reader import load_experiment
+from tuner.experiment.resources import Resources
+from tuner.plan.cluster import Cluster, Node, this_machine
+from tuner.plan.describe import description
+from tuner.plan.planner import make_plan
+
+ROOT = Path(__file__).parents[2]
+
+
+def of(trials: int, per_hour: float, problem: str = "") -> Measured:
+    return Measured(Level(trials, 1.0), per_hour, problem=problem)
+
+
+@pytest.mark.parametrize(
+    ("resources", "machine", "expected"),
+    [
+        ({"cpu": "share"}, {"CPU": 6}, [(1, 6, None), (2, 3, None), (4, 1.5, None), (6, 1, None)]),
+        ({"cpu": "share", "max_concurrent_trials": 3}, {"CPU": 6}, [(1, 6, None), (2, 3, None), (3, 2, None)]),
+        ({"cpu": "share"}, {"CPU": 1}, [(1, 1, None)]),
+        ({"gpu": "share"}, {"CPU": 16, "GPU": 1}, [(1, 1, 1), (2, 1, 0.5), (4, 1, 0.25), (8, 1, 0.125)]),
+        ({"gpu": "share", "cpu": 2}, {"CPU": 16, "GPU": 2}, [(1, 2, 1), (2, 2, 0.5), (4, 2, 0.25)]),
+        (
+            {"gpu": "share", "cpu": "share"},
+            {"CPU": 16, "GPU": 2},
+            [(1, 8, 1), (2, 4, 0.5), (4, 2, 0.25), (8, 1, 0.125)],
+        ),
+        ({"gpu": "share", "cpu": "share"}, {"CPU": 1, "GPU": 1}, [(1, 1, 1), (2, 0.5, 0.5), (4, 0.25, 0.25)]),
+        ({"gpu": "share", "cpu": "share"}, {"CPU": 4}, [(1, 4, None), (2, 2, None), (4, 1, None)]),
+    ],
+)
+def test_levels_fill_the_machine(resources: dict[str, Any], machine: dict[str, float], expected: list[Any]) -> None:
+    found = levels(Resources(**resources), machine)
+    assert [(level.trials, level.cpu, level.gpu) for level in found] == expected
+    for level in found:
+        fixed = applied(Resources(**resources), level)
+        assert Cluster((Node("a", machine),)).slots(fixed.request("GPU" in machine)) >= level.trials
+
+
+def test_the_fewest_trials_that_are_about_as_fast_are_taken() -> None:
+    assert fastest([of(1, 100), of(2, 180), of(4, 188), of(8, 150)]) == of(2, 180)
+    assert fastest([of(1, 100), of(2, 104)]) == of(1, 100)
+    assert fastest([of(1, 100), of(2, 0, "out of memory")]) == of(1, 100)
+    assert fastest([of(1, 0, "no report")]) is None
+
+
+def test_rates_of_processes_add_up() -> None:
+    assert since([1.0, 2.0, 3.0], 2.0) == [2.0, 3.0]
+    assert rate([[0.0, 1.0, 2.0], [0.5, 1.0]]) == 3600 * (1 + 2)
+    assert rate([[0.0, 1.0], [3.0]]) is None
+
+
+def test_a_trial_of_several_processes_cannot_be_measured() -> None:
+    with pytest.raises(InputError, match=r"resources\.cpu: share measures trials of one process, .*give a number"):
+        load_experiment(experiment("sleeps.py:train") | {"resources": {"cpu": "share", "workers": 2}})
+
+
+def experiment(trainable: str, **resources: Any) -> dict[str, Any]:
+    return {
+        "trainable": trainable,
+        "search_space": {"x": {"uniform": [0, 1]}},
+        "objective": {"metric": "loss", "mode": "min"},
+        "search": {"kind": "random", "seed": 1},
+        "scheduler": {"kind": "fifo"},
+        "budget": {"trials": 2},
+        "resources": resources,
+    }
+
+
+def test_the_plan_says_that_it_is_not_known_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sleeps.py").write_text(SLEEPS)
+    monkeypatch.chdir(tmp_path)
+    machine = Cluster((Node("a", {"CPU": 4.0, "GPU": 1.0, "memory": 2.0**33}),))
+    plan = make_plan(load_experiment(experiment("sleeps.py:train", cpu="share", gpu="share")), machine)
+    told = dict(description(plan))["a trial takes"]
+    assert told == "1 CPU, 1 GPU, until cpu and gpu are measured when the search begins"
+
+
+# --- real processes --------------------------------------------------------------------------------------------------
+
+SLEEPS = """
+import time
+def train(config):
+    while True:
+        time.sleep(0.05)
+        yield {"loss": config["x"]}
+"""
+
+ALONE = """
+import fcntl, time
+def train(config):
+    with open(config["lock"], "w") as lock:
+        for _ in range(3):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            time.sleep(0.05)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            yield {"loss": 1.0}
+"""
+
+CROWDED = """
+import os
+def train(config):
+    place = os.open(config["lock"], os.O_CREAT | os.O_EXCL)
+    try:
+        while True:
+            yield {"loss": 1.0}
+    finally:
+        os.remove(config["lock"])
+"""
+
+SILENT = """
+def train(config):
+    raise ValueError("no data\\nhere")
+    yield
+"""
+
+
+def context(folder: Path, source: str) -> TrialContext:
+    (folder / "code.py").write_text(source)
+    return TrialContext("code.py:train", (folder,), folder, {"lock": str(folder / "lock")}, (), 0, 1.0, {"CPU": 1.0}, 1)
+
+
+LEVELS = [Level(1, 2.0), Level(2, 1.0)]
+
+
+@pytest.mark.processes
+def test_trials_that_wait_are_faster_together(tmp_path: Path) -> None:
+    found = list(measure(context(tmp_path, SLEEPS), {"x": 0.5}, LEVELS, memory=2.0**40))
+    assert [one.problem for one in found] == ["", ""]
+    assert found[1].rate > 1.5 * found[0].rate
+    assert found[0].memory > 2**20
+    assert fastest(found) == found[1]
+
+
+@pytest.mark.processes
+def test_trials_that_need_one_thing_are_not_and_short_ones_are_repeated(tmp_path: Path) -> None:
+    found = list(measure(context(tmp_path, ALONE), {}, [*LEVELS, Level(4, 0.5)], memory=2.0**40))
+    assert found[1].rate < 1.4 * found[0].rate
+    assert [one.problem for one in found] == [""] * len(found)
+
+
+@pytest.mark.processes
+def test_what_fails_is_told_and_ends_it(tmp_path: Path) -> None:
+    one, two = measure(context(tmp_path, CROWDED), {}, [*LEVELS, Level(4, 0.5)], memory=2.0**40)
+    assert (one.problem, two.problem.startswith("FileExistsError: ")) == ("", True)
+    (failed,) = measure(context(tmp_path, SILENT), {}, LEVELS, memory=2.0**40)
+    assert failed.problem.startswith("ValueError: no data here (")
+
+
+@pytest.mark.processes
+def test_a_level_that_host_memory_cannot_hold_is_not_tried(tmp_path: Path) -> None:
+    one, two = measure(context(tmp_path, SLEEPS), {"x": 0.5}, LEVELS, memory=2.0**20)
+    assert one.problem == ""
+    assert two.problem.startswith("they would need ")
+
+
+@pytest.mark.processes
+def test_the_processes_end_with_who_measures(tmp_path: Path) -> None:
+    """kill -9, and what it has started must not stay."""
+    (tmp_path / "run.py").write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "from tests.execution.test_sharing import SLEEPS, LEVELS, context, measure\n"
+        "print(list(measure(context(Path(sys.argv[1]), SLEEPS), {'x': 0.5}, LEVELS[1:], 2.0**40)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "run.py", str(tmp_path)], cwd=tmp_path, env=environment)
+    try:
+        below = until(lambda: probes(process.pid), 60)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 30)
+
+
+def probes(parent: int) -> list[int]:
+    found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return list(map(int, found)) if len(found) == 2 else []
+
+
+def until(condition: Any, seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.processes
+def test_a_search_measures_once_and_keeps_the_numbers(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(SLEEPS.replace("while True", "for _ in range(3)"))
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(experiment("sleeps.py:train", cpu="share", gpu=0)))
+
+    def tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tuner", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = tuner("run", "x.yaml", "--name", "a")
+    assert done.returncode == 0, done.stderr
+    cores = int(this_machine().nodes[0].resources["CPU"])
+    recorded = yaml.safe_load((tmp_path / "runs/a/experiment.yaml").read_text())["resources"]["cpu"]
+    notice = next(line for line in done.stderr.splitlines() if line.startswith("NOTICE: resources.cpu share: "))
+    if cores > 1:
+        assert recorded == 1.0
+        assert "1 at once" in notice
+        assert f"{cores} at once" in notice
+    more = tuner("extend", "runs/a", "--trials", "+1")
+    assert more.returncode == 0, more.stderr
+    assert "measuring" in done.stderr
+    assert "measuring" not in more.stderr
+    again = tuner("run", "x.yaml", "--name", "b", "--set", "resources.max_concurrent_trials=1")
+    assert again.returncode == 0, again.stderr
+    recorded = yaml.safe_load((tmp_path / "runs/b/experiment.yaml").read_text())["resources"]["cpu"]
+    assert recorded == cores
