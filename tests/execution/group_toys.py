@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -38,6 +39,24 @@ def fail_once(how: str, marks: Path) -> None:
     while how == "hang":
         time.sleep(0.01)
     raise ValueError(how)
+
+
+def late(config: dict) -> None:
+    """The rank `fails` does not come to the reduction in which the others wait, for 3 s at most."""
+    rank = int(os.environ["RANK"])
+    torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=3))
+    try:
+        if rank == config["fails"]:
+            somewhere_else()
+        torch.distributed.all_reduce(torch.ones(1))
+        report({"epoch": 1, "score": 1.0, "begun": 0}, 1)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def somewhere_else() -> None:
+    while True:
+        time.sleep(0.01)
 
 
 def alone(config: dict) -> None:

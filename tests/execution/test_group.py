@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuner import load_run, run
-from tuner.errors import InputError
+from tuner.errors import InputError, NoUsableResult
 from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -94,3 +94,15 @@ def test_of_a_group_that_hangs_every_rank_tells_where(tmp_path: Path) -> None:
     logs = tmp_path / "run/ray" / trial.id
     assert "in fail_once\n" in (logs / "output.1.log").read_text()
     assert "in mean\n" in (logs / "output.log").read_text()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_a_rank_that_does_not_come_its_log_tells_where_it_is(tmp_path: Path, rank: int) -> None:
+    space = {"x": {"grid_search": [0]}}
+    keys = {"params": {"fails": rank}, "failures": {"retries": 0}}
+    with pytest.raises(NoUsableResult, match=r"[Tt]imed out"):
+        search(tmp_path, "late", space, **keys)
+    (trial,) = load_run(tmp_path / "run").trials
+    log = tmp_path / "run/ray" / trial.id / ("output.1.log" if rank else "output.log")
+    assert "in somewhere_else\n" in log.read_text()

@@ -294,7 +294,8 @@ def exploit(search: Search, donors: Path) -> tuple[str, list[str]]:
     trials = {"t1": trial("t1", ""), "t2": trial("t2", f"run/ray/t2/{donors.name}")}
     decisions = SchedulerAdapter()
     decisions.state = SimpleNamespace(  # type: ignore[assignment]
-        report=lambda trial_id, step, result: Exploit("t2", {"x": 0.7}), fidelity=lambda number, metrics: number
+        report=lambda trial_id, step, result, seconds: Exploit("t2", {"x": 0.7}),
+        fidelity=lambda number, metrics: number,
     )
     decisions.recorder = search.recorder
     decisions.controller = SimpleNamespace(  # type: ignore[assignment]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tuner.execution import host_memory
+from tuner.execution import data_wait, host_memory
 from tuner.execution.gpus import use_of
-from tuner.runs.consumption import Consumption, gib, of_ranks
+from tuner.runs.consumption import SECONDS_DIGITS, Consumption, gib, of_ranks
 
 CONSUMED = "tuner/consumed"
 """Key of a report under which a trial's process sends its consumption to the driver."""
@@ -68,6 +68,7 @@ class ConsumptionMeter:
             self._uses: list[float] = []
             self.others = None
             self._has_waited = False
+        data_wait.begin()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -102,8 +103,12 @@ class ConsumptionMeter:
             self._uses += [*own, *uses]
             self._look()
 
-    def read(self) -> Consumption:
-        """What the trial has consumed by now. The use is that since the last call."""
+    def read(self, reporting: float | None = None) -> Consumption:
+        """What the trial has consumed by now. Use and seconds are those since the last call.
+
+        ``reporting``: the seconds for which it stood in its reports.
+        """
+        waited = data_wait.seconds()
         with self._lock:
             if not host_memory.has_children():
                 self._children = 0
@@ -118,6 +123,8 @@ class ConsumptionMeter:
                 peak_gpu_gib=gib(self._gpu_peak) if on_gpu else None,
                 peak_gpu_reserved_gib=gib(self._reserved_peak) if on_gpu else None,
                 gpu_use=use,
+                data_s=None if waited is None else round(waited, SECONDS_DIGITS),
+                report_s=None if reporting is None else round(reporting, SECONDS_DIGITS),
             )
         return self._with_others(found)
 

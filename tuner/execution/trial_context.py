@@ -18,6 +18,7 @@ from typing import Any
 
 from ray.tune.result import DEFAULT_METRIC
 
+from tuner.execution import data_wait
 from tuner.execution.failure_classifier import BadReport, MissingMetric, NotFinite
 from tuner.execution.metrics import flat_metrics
 from tuner.execution.process_reset import ProcessState, seed_all, seed_of
@@ -86,6 +87,7 @@ def run_function(
     with understood(), parameters_released():
         trainable = load_trainable(task.trainable, task.roots, task.pickles)
         process.loaded(task.roots)
+        data_wait.wrap()
         seed_all(seed)
         train = trainable.train
         if isinstance(train, Adapter):

@@ -14,10 +14,12 @@ without checkpoints.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import itertools
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +35,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from tuner.execution.consumption_meter import ConsumptionMeter
 from tuner.execution.failure_classifier import UserError, print_traceback, user_error
 from tuner.execution.process_reset import ProcessState, output_to
-from tuner.execution.stacks import answer_signal
+from tuner.execution.stacks import answer_signal, ask_for_stacks
 from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
 from tuner.execution.storage_check import check_visible_here
 from tuner.execution.trial_context import TrialContext, run_function
@@ -52,6 +54,9 @@ START_S = 600.0
 
 _LOST_THE_OTHERS = re.compile(r"gloo|NCCL|ProcessGroup|DistBackendError|TCPStore|peer|Broken pipe", re.IGNORECASE)
 """Messages of torch in a rank if another one is gone."""
+
+_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
+"""Messages of torch in a rank that has waited for another one for too long."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +134,14 @@ def ranks(
             actor.run.remote(task, config, environment, log and log.with_suffix(f".{rank}{log.suffix}"), session)
             for rank, (actor, environment) in enumerate(zip(actors, others, strict=True), start=1)
         ]
-        threading.Thread(target=_await_calls, args=(calls, over, failed), name="ray_ranks", daemon=True).start()
+        threading.Thread(target=_await_calls, args=(calls, actors, over, failed), name="ray_ranks", daemon=True).start()
         try:
             meter.others = RanksConsumption(actors)
             yield first | interface()
         except Exception as error:
-            reason = _reason(calls) if _LOST_THE_OTHERS.search(f"{type(error).__name__} {error}") else None
+            if _waited_in_vain(error):
+                _write_stacks(actors)
+            reason = _reason(calls) if _LOST_THE_OTHERS.search(_text(error)) else None
             if reason is None:
                 raise
             raise reason from None
@@ -264,15 +271,34 @@ def _start(task: TrialContext, place: PlacementGroup, rank: int) -> Any:
     )
 
 
-def _await_calls(calls: list[Any], over: threading.Event, failed: Callable[[BaseException], None]) -> None:
+def _await_calls(
+    calls: list[Any], actors: Sequence[Any], over: threading.Event, failed: Callable[[BaseException], None]
+) -> None:
     left = calls
     while left and not over.is_set():
         done, left = ray.wait(left, timeout=1.0)
         error = _error(done[0]) if done else None
         if error is not None:
+            if _waited_in_vain(error):
+                faulthandler.dump_traceback(file=2)  # of this process: rank 0
+                _write_stacks(actors)
             if not over.wait(PATIENCE_S):
                 failed(error)
             return
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__} {error}"
+
+
+def _waited_in_vain(error: BaseException) -> bool:
+    """Whether a rank waited for another one for too long, and the cause is where that one is."""
+    return bool(_LOST_THE_OTHERS.search(_text(error)) and _TIMED_OUT.search(_text(error)))
+
+
+def _write_stacks(actors: Sequence[Any]) -> None:
+    """Has the living ranks but the first write into their logs where they are."""
+    time.sleep(max((ask_for_stacks(actor._actor_id.hex()) for actor in actors), default=0.0))
 
 
 def _reason(calls: list[Any]) -> BaseException | None:

@@ -11,6 +11,9 @@ GIB = 2**30
 DIGITS = 3
 """Of a number of GiB, that is about one MiB: what many reports have in common is then kept once."""
 
+SECONDS_DIGITS = 2
+"""Of a number of seconds, for the same reason."""
+
 PREFIX = "system/"
 """Of the names of their columns, so that none is taken for a user's metric. MLflow shows such metrics on a tab."""
 
@@ -37,6 +40,10 @@ class Consumption:
     """Most memory that torch held on one GPU, its cache included, in all attempts so far."""
     gpu_use: float | None = None
     """Mean share of the time since the report before in which its GPUs computed, in per cent, whoever used them."""
+    data_s: float | None = None
+    """Seconds since the report before in which the training waited for a torch DataLoader."""
+    report_s: float | None = None
+    """Seconds since the report before in which it stood in a report: for its checkpoint, and for the driver."""
 
     def named(self) -> dict[str, float]:
         """What was measured, by name."""
@@ -59,6 +66,7 @@ OF_TRIAL = ("peak_host_gib", "peak_gpu_gib", "gpu_use")
 """What trials.csv and the report have of each trial."""
 
 _PEAKS = tuple(name for name in NAMES if name.startswith("peak_"))
+_SECONDS = ("data_s", "report_s")
 
 
 def consumption_of(values: Mapping[str, Any]) -> Consumption:
@@ -73,14 +81,14 @@ def of_ranks(ranks: Sequence[Consumption]) -> Consumption:
     """Of all processes of a trial together, each of which is a rank.
 
     Host memory is the sum, as the ranks of a node share it. GPU memory is that of the rank that has most, as each has
-    its own GPU. The use is the mean.
+    its own GPU. The use is the mean. Seconds are those of the rank that waited for longest: the others wait for it.
     """
     found: dict[str, float | None] = {}
     for name in NAMES:
         values = [value for rank in ranks if (value := getattr(rank, name)) is not None]
         if name == "gpu_use":
             found[name] = round(sum(values) / len(values), 1) if values else None
-        elif "gpu" in name:
+        elif "gpu" in name or name in _SECONDS:
             found[name] = max(values, default=None)
         else:
             found[name] = round(sum(values), DIGITS) if values else None
@@ -90,14 +98,18 @@ def of_ranks(ranks: Sequence[Consumption]) -> Consumption:
 def of_trial(reports: Iterable[tuple[float, Consumption | None]]) -> Consumption:
     """Of a whole trial, from its reports in order, each with the seconds that the trial had run.
 
-    Memory is that at the last report; peaks are over all of them; the use is the mean over the time.
+    Memory is that at the last report; peaks are over all of them; the use is the mean over the time; seconds add up.
     """
     found: list[Consumption] = []
     before, weighted, time = 0.0, 0.0, 0.0
+    spent: dict[str, float] = {}
     for seconds, told in reports:
         if told is not None:
             if not found or told is not found[-1]:
                 found.append(told)
+            for name in _SECONDS:
+                if (value := getattr(told, name)) is not None:
+                    spent[name] = spent.get(name, 0.0) + value
             if told.gpu_use is not None:
                 weighted += told.gpu_use * max(seconds - before, 0.0)
                 time += max(seconds - before, 0.0)
@@ -105,7 +117,8 @@ def of_trial(reports: Iterable[tuple[float, Consumption | None]]) -> Consumption
     if not found:
         return Consumption()
     peaks = {name: _most(getattr(one, name) for one in found) for name in _PEAKS}
-    return replace(found[-1], **peaks, gpu_use=round(weighted / time, 1) if time else None)
+    sums = {name: round(spent[name], SECONDS_DIGITS) if name in spent else None for name in _SECONDS}
+    return replace(found[-1], **peaks, **sums, gpu_use=round(weighted / time, 1) if time else None)
 
 
 def gib(size: float) -> float:

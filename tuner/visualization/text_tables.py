@@ -23,6 +23,9 @@ from tuner.spec.quantities import counted, format_duration
 from tuner.spec.values import format_number
 from tuner.visualization.twins import same_curves
 
+_WORTH_SAVING = 0.15
+"""Of the time of trials: a share from which on the remedy is named."""
+
 FRONT_LINES = 10
 """Trials of a front that a headline shows."""
 
@@ -231,7 +234,21 @@ def consumption_lines(results: ResultSet) -> list[str]:
     uses = [(t.seconds, c.gpu_use) for t, c in told if c.gpu_use is not None]
     if time := sum(seconds for seconds, _ in uses):
         lines.append(f"GPU use: {sum(seconds * use for seconds, use in uses) / time:.0f}% of trial time")
-    return lines
+    return [*lines, *_where_time_went(results)]
+
+
+def _where_time_went(results: ResultSet) -> Iterator[str]:
+    """How much time of trials went elsewhere than into training, with what shortens it."""
+    told = [(trial.seconds, trial.consumption) for trial in results.trials]
+    for name, text, remedy in (
+        ("data_s", "waited for data", "more num_workers of the DataLoader, or data that stay in memory, save it"),
+        ("report_s", "stood in reports", "fewer checkpoints (checkpoints.every), or fewer reports, save it"),
+    ):
+        known = [(seconds, value) for seconds, one in told if (value := getattr(one, name)) is not None]
+        if time := sum(seconds for seconds, _ in known):
+            share = sum(value for _, value in known) / time
+            hint = f": {remedy}" if share >= _WORTH_SAVING else ""
+            yield f"time: {share:.0%} of trial time {text}{hint}"
 
 
 def _reached(results: ResultSet, trial: Trial) -> str:
