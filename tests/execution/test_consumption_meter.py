@@ -181,10 +181,28 @@ def test_the_use_of_a_gpu_is_asked_by_its_uuid(monkeypatch: pytest.MonkeyPatch) 
                 raise self.NVMLError("not supported")
             return SimpleNamespace(gpu=87)
 
+        def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+            if handle == "GPU-mig":
+                raise self.NVMLError("not supported")
+            return 312_500  # milliwatts
+
     monkeypatch.setattr("ray._private.thirdparty.pynvml", Nvml(), raising=False)
     gpus._handle_of.cache_clear()
     assert [gpus.use_of(uuid) for uuid in ("a", "GPU-a", "mig", "none")] == [87, 87, None, None]
+    assert [gpus.power_of(uuid) for uuid in ("a", "mig", "none")] == [312.5, None, None]
     gpus._handle_of.cache_clear()
+
+
+def test_power_is_the_mean_since_the_report_before_and_seconds_are_those_of_the_reports(cuda: FakeCuda) -> None:
+    watts = iter([300.0, None, 200.0, 100.0])
+    meter = ConsumptionMeter(lambda uuid: None, lambda uuid: next(watts))
+    with meter.running():
+        for _ in range(3):
+            meter.sample()
+        assert meter.read(reporting=0.123).named().items() >= {"gpu_watts": 250.0, "report_s": 0.12}.items()
+        assert meter.read().gpu_watts is None
+        meter.sample()
+        assert meter.read().gpu_watts == 100.0
 
 
 class FakeRanks:

@@ -166,3 +166,17 @@ def test_a_table_that_tells_something_else_is_damaged(tmp_path: Path, wrong: obj
     pd.read_parquet(file).assign(**{"system/host_gib": wrong}).to_parquet(file)
     with pytest.raises(Exception, match="host_gib"):
         load_run(tmp_path / "run")
+
+
+def test_seconds_add_up_and_power_is_the_mean_over_the_time() -> None:
+    told = reports(
+        (1.0, Consumption(gpu_watts=100.0, data_s=0.25, report_s=0.0)),
+        (4.0, Consumption(gpu_watts=300.0, report_s=0.5)),
+        (6.0, None),
+    ).consumption
+    assert (told.gpu_watts, told.data_s, told.report_s) == (250.0, 0.25, 0.5)
+
+
+def test_of_ranks_power_is_the_sum_and_the_longest_wait_counts() -> None:
+    ranks = [Consumption(gpu_watts=100.0, data_s=0.25, report_s=0.1), Consumption(gpu_watts=200.0, data_s=0.5)]
+    assert of_ranks(ranks) == Consumption(gpu_watts=300.0, data_s=0.5, report_s=0.1)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.execution import data_wait, host_memory
-from tuner.execution.gpus import use_of
+from tuner.execution.gpus import power_of, use_of
 from tuner.runs.consumption import SECONDS_DIGITS, Consumption, gib, of_ranks
 
 CONSUMED = "tuner/consumed"
@@ -51,8 +51,10 @@ class _Gpu:
 class ConsumptionMeter:
     """Of one process, for one trial after the other."""
 
-    def __init__(self, use: Callable[[str], int | None] = use_of) -> None:
-        self._use = use
+    def __init__(
+        self, use: Callable[[str], int | None] = use_of, power: Callable[[str], float | None] = power_of
+    ) -> None:
+        self._use, self._power = use, power
         self._lock = threading.Lock()
         self.others: OtherRanks | None = None
         """None if the trial has one process."""
@@ -66,6 +68,7 @@ class ConsumptionMeter:
             self._peak = self._gpu_peak = self._reserved_peak = 0
             self._children = 0
             self._uses: list[float] = []
+            self._watts: list[float] = []
             self.others = None
             self._has_waited = False
         data_wait.begin()
@@ -95,12 +98,15 @@ class ConsumptionMeter:
     def sample(self, uses: Sequence[float] = (), over: threading.Event | None = None) -> None:
         """Looks at what nobody keeps, unless the trial is ``over``; ``uses`` of GPUs are those of other ranks."""
         children = host_memory.memory_of_children()
-        own = [use for gpu in _gpus() if (use := self._use(_uuid(gpu.number))) is not None]
+        uuids = [_uuid(gpu.number) for gpu in _gpus()]
+        own = [use for uuid in uuids if (use := self._use(uuid)) is not None]
+        watts = [power for uuid in uuids if (power := self._power(uuid)) is not None]
         with self._lock:
             if over and over.is_set():
                 return
             self._children = children
             self._uses += [*own, *uses]
+            self._watts += [sum(watts)] if watts else []
             self._look()
 
     def read(self, reporting: float | None = None) -> Consumption:
@@ -114,7 +120,8 @@ class ConsumptionMeter:
                 self._children = 0
             own, allocated = self._look()
             use = round(sum(self._uses) / len(self._uses), 1) if self._uses else None
-            self._uses = []
+            watts = round(sum(self._watts) / len(self._watts), 1) if self._watts else None
+            self._uses, self._watts = [], []
             on_gpu = allocated is not None
             found = Consumption(
                 host_gib=gib(own + self._children),
@@ -123,6 +130,7 @@ class ConsumptionMeter:
                 peak_gpu_gib=gib(self._gpu_peak) if on_gpu else None,
                 peak_gpu_reserved_gib=gib(self._reserved_peak) if on_gpu else None,
                 gpu_use=use,
+                gpu_watts=watts,
                 data_s=None if waited is None else round(waited, SECONDS_DIGITS),
                 report_s=None if reporting is None else round(reporting, SECONDS_DIGITS),
             )

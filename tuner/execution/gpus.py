@@ -76,6 +76,19 @@ def use_of(uuid: str) -> int | None:
         return None
 
 
+def power_of(uuid: str) -> float | None:
+    """Watts that the GPU of that UUID takes; None if it does not say."""
+    handle = _handle_of(uuid)
+    if handle is None:
+        return None
+    from ray._private.thirdparty import pynvml
+
+    try:
+        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
+    except pynvml.NVMLError:  # an old one, split with MIG, or lost
+        return None
+
+
 @functools.cache
 def _handle_of(uuid: str) -> Any:
     """None if there is no such GPU, or no driver."""

@@ -40,6 +40,8 @@ class Consumption:
     """Most memory that torch held on one GPU, its cache included, in all attempts so far."""
     gpu_use: float | None = None
     """Mean share of the time since the report before in which its GPUs computed, in per cent, whoever used them."""
+    gpu_watts: float | None = None
+    """Mean power of its GPUs together since the report before, in watts, whoever used them."""
     data_s: float | None = None
     """Seconds since the report before in which the training waited for a torch DataLoader."""
     report_s: float | None = None
@@ -66,7 +68,8 @@ OF_TRIAL = ("peak_host_gib", "peak_gpu_gib", "gpu_use")
 """What trials.csv and the report have of each trial."""
 
 _PEAKS = tuple(name for name in NAMES if name.startswith("peak_"))
-_SECONDS = ("data_s", "report_s")
+_MEANS, _SECONDS = ("gpu_use", "gpu_watts"), ("data_s", "report_s")
+_SUMS_OF_RANKS = ("host_gib", "peak_host_gib", "gpu_watts")
 
 
 def consumption_of(values: Mapping[str, Any]) -> Consumption:
@@ -81,44 +84,48 @@ def of_ranks(ranks: Sequence[Consumption]) -> Consumption:
     """Of all processes of a trial together, each of which is a rank.
 
     Host memory is the sum, as the ranks of a node share it. GPU memory is that of the rank that has most, as each has
-    its own GPU. The use is the mean. Seconds are those of the rank that waited for longest: the others wait for it.
+    its own GPU. Power is the sum, and the use the mean. Seconds are those of the rank that waited for longest: the
+    others wait for it.
     """
     found: dict[str, float | None] = {}
     for name in NAMES:
         values = [value for rank in ranks if (value := getattr(rank, name)) is not None]
-        if name == "gpu_use":
-            found[name] = round(sum(values) / len(values), 1) if values else None
-        elif "gpu" in name or name in _SECONDS:
-            found[name] = max(values, default=None)
+        if not values:
+            found[name] = None
+        elif name == "gpu_use":
+            found[name] = round(sum(values) / len(values), 1)
+        elif name in _SUMS_OF_RANKS:
+            found[name] = round(sum(values), DIGITS)
         else:
-            found[name] = round(sum(values), DIGITS) if values else None
+            found[name] = max(values)
     return Consumption(**found)
 
 
 def of_trial(reports: Iterable[tuple[float, Consumption | None]]) -> Consumption:
     """Of a whole trial, from its reports in order, each with the seconds that the trial had run.
 
-    Memory is that at the last report; peaks are over all of them; the use is the mean over the time; seconds add up.
+    Memory is that at the last report. Peaks are over all of them. Use and power are means over the time. Seconds add
+    up.
     """
     found: list[Consumption] = []
-    before, weighted, time = 0.0, 0.0, 0.0
-    spent: dict[str, float] = {}
+    before = 0.0
+    sums, times = dict.fromkeys((*_MEANS, *_SECONDS), 0.0), dict.fromkeys((*_MEANS, *_SECONDS), 0.0)
     for seconds, told in reports:
         if told is not None:
             if not found or told is not found[-1]:
                 found.append(told)
-            for name in _SECONDS:
+            passed = max(seconds - before, 0.0)
+            for name in sums:
                 if (value := getattr(told, name)) is not None:
-                    spent[name] = spent.get(name, 0.0) + value
-            if told.gpu_use is not None:
-                weighted += told.gpu_use * max(seconds - before, 0.0)
-                time += max(seconds - before, 0.0)
+                    sums[name] += value * passed if name in _MEANS else value
+                    times[name] += passed
         before = seconds
     if not found:
         return Consumption()
     peaks = {name: _most(getattr(one, name) for one in found) for name in _PEAKS}
-    sums = {name: round(spent[name], SECONDS_DIGITS) if name in spent else None for name in _SECONDS}
-    return replace(found[-1], **peaks, **sums, gpu_use=round(weighted / time, 1) if time else None)
+    means = {name: round(sums[name] / times[name], 1) if times[name] else None for name in _MEANS}
+    spent = {name: round(sums[name], SECONDS_DIGITS) if times[name] else None for name in _SECONDS}
+    return replace(found[-1], **peaks, **means, **spent)
 
 
 def gib(size: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from tuner.plan.cluster import format_resources
@@ -15,7 +15,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import format_duration
 from tuner.visualization.axes import Axis, axes_of
-from tuner.visualization.curves import front, incumbent, learning_curves, timeline
+from tuner.visualization.curves import front, incumbent, learning_curves, slots, timeline
 from tuner.visualization.document import Section, bullets, code, document, notices, table
 from tuner.visualization.importance import LEAST_TRIALS, Importance, importance
 from tuner.visualization.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
@@ -35,6 +35,7 @@ from tuner.visualization.text_tables import (
 from tuner.visualization.thinning import MOST_AXES, MOST_CELLS, MOST_TRIALS, cut, left_out, shown, thinned
 from tuner.visualization.timeline import Timeline, chronicle
 from tuner.visualization.twins import same_curves
+from tuner.visualization.use_over_time import Spans, busy_share, spans, use_over_time
 
 SLICES = 12
 """Parameters that have a slice plot at most: those that matter most."""
@@ -57,16 +58,18 @@ def write_report(results: ResultSet) -> None:
 def page(results: ResultSet) -> str:
     """The whole page."""
     told, trials = chronicle(results), ranked(results)
+    used = spans(results, told)
     axes = axes_of(results, trials)
     found = importance(results, trials)
     sections = [
-        _summary(results, told),
+        _summary(results, told, used),
         _configuration(results),
         _progress(results, told),
         _curves(results),
         _importance(results, found, len(trials)),
         *_parameters(results, trials, axes, found),
         _timeline(results, told),
+        *_use(used, told),
         _trials(results),
         _failures(results),
         _provenance(results, told),
@@ -77,12 +80,15 @@ def page(results: ResultSet) -> str:
     return document(results.name, head, sections)
 
 
-def _summary(results: ResultSet, told: Timeline) -> Section:
+def _summary(results: ResultSet, told: Timeline, used: Mapping[str, Spans]) -> Section:
     elapsed = results.provenance.get("elapsed_s") or told.elapsed
     first, *rest = summarize(results)
     learned = [_saved(results), *learned_lines(results)] if told.is_whole else []
     counts = [status_line(results), failed_attempts(results), *learned]
+    busy = busy_share(used, told, slots(results, told))
     lines = [state(results, elapsed), *filter(None, counts), *consumption_lines(results)]
+    if busy is not None:
+        lines.append(f"GPUs were busy {busy:.0f}% of the search")
     return Section("summary", "Result", html=bullets([first, *rest], "verdict") + bullets(lines))
 
 
@@ -218,6 +224,13 @@ def _timeline(results: ResultSet, told: Timeline) -> Section:
         return Section("timeline", title, "No trial has run, or when is not known.")
     drawn, idle = timeline(results, told)
     return Section("timeline", title, f"Which worker ran what, coloured by what became of the trial. {idle}", [drawn])
+
+
+def _use(known: Mapping[str, Spans], told: Timeline) -> Iterator[Section]:
+    drawn = use_over_time(known, told)
+    if drawn is not None:
+        what = "What the trials consumed, as the mean between two of their reports: memory and power of all together."
+        yield Section("use", "Use over time", what, [drawn])
 
 
 def _trials(results: ResultSet) -> Section:
