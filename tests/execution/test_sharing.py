@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from tuner.errors import InputError
-from tuner.execution.sharing import Level, Measured, applied, fastest, levels, measure, rate, since
+from tuner.execution.sharing import Level, Measured, applied, fastest, first_gpu, levels, measure, rate, since
 from tuner.execution.trial_context import TrialContext
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.resources import Resources
 from tuner.plan.cluster import Cluster, Node, this_machine
 from tuner.plan.describe import description
 from tuner.plan.planner import make_plan
+from tuner.runs.loading import load_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,6 +94,16 @@ def test_the_plan_says_that_it_is_not_known_yet(tmp_path: Path, monkeypatch: pyt
     assert told == "1 CPU, 1 GPU, until cpu and gpu are measured when the search begins"
 
 
+def test_all_trials_of_a_level_see_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " 2,3")
+    assert first_gpu() == "2"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("tuner.execution.sharing.mig_slices", lambda: ("MIG-1", "MIG-2"))
+    assert first_gpu() == "MIG-1"
+    monkeypatch.setattr("tuner.execution.sharing.mig_slices", lambda: ())
+    assert first_gpu() == "0"
+
+
 # --- real processes --------------------------------------------------------------------------------------------------
 
 SLEEPS = """
@@ -123,6 +134,16 @@ def train(config):
             yield {"loss": 1.0}
     finally:
         os.remove(config["lock"])
+"""
+
+SEES = """
+import os, time
+def train(config):
+    for _ in range(8):
+        time.sleep(0.1)
+        with open("seen", "a") as file:
+            print(os.environ["CUDA_VISIBLE_DEVICES"], file=file)
+        yield {"loss": config["x"], "slice": int(os.environ["CUDA_VISIBLE_DEVICES"][-1])}
 """
 
 SILENT = """
@@ -200,6 +221,30 @@ def until(condition: Any, seconds: float) -> Any:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return found
+
+
+@pytest.mark.processes
+def test_each_trial_sees_a_slice_of_a_split_gpu_and_share_measures_on_one(tmp_path: Path) -> None:
+    """The driver's program is a script. What Ray and the probes make of its answer is real."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/nvidia-smi"
+    lines = ["GPU 0: NVIDIA A100 (UUID: GPU-a)", *(f"  MIG 3g.20gb Device {n}: (UUID: MIG-{n})" for n in (0, 1))]
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    program.chmod(0o755)
+    (tmp_path / "sees.py").write_text(SEES)
+    given = experiment("sees.py:train", cpu=0.25, gpu="share") | {"budget": {"trials": 8}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(given))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-m", "tuner", "run", "x.yaml", "--name", "a"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "NOTICE: resources.gpu share: " in done.stderr
+    seen = (tmp_path / "seen").read_text().split()
+    assert set(seen[:3]) == {"MIG-0"}  # of the first level
+    results = load_run(tmp_path / "runs/a")
+    assert results.spec["resources"]["gpu"] < 1
+    assert {report.metrics["slice"] for trial in results.trials for report in trial.reports} == {0, 1}
 
 
 @pytest.mark.processes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.plan import cluster as machine
-from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType, format_resources, this_machine
+from tuner.plan.cluster import Autoscaler, Cluster, Node, NodeType, format_resources, mig_slices, this_machine
 
 GIB = 2.0**30
 
@@ -141,7 +141,7 @@ def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int) 
     ("script", "gpus"),
     [
         ("echo 'GPU 0: NVIDIA H100 (UUID: a)'; echo 'GPU 1: NVIDIA H100 (UUID: b)'", 2),
-        ("echo 'GPU 0: H100'; echo '  MIG 1g.10gb Device 0'", 1),
+        ("echo 'GPU 0: NVIDIA A100 (UUID: GPU-a)'; echo '  MIG 3g.20gb  Device 0: (UUID: MIG-b)'", 1),
         ("echo 'NVIDIA-SMI has failed'; exit 9", 0),
     ],
 )
@@ -152,3 +152,27 @@ def test_gpus_that_the_driver_lists(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert this_machine().nodes[0].resources["GPU"] == gpus
+
+
+SPLIT = """
+echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)'
+echo '  MIG 3g.20gb     Device  0: (UUID: MIG-1)'
+echo '  MIG 3g.20gb     Device  1: (UUID: MIG-2)'
+echo 'GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)'
+"""
+
+
+def test_each_slice_of_a_split_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh{SPLIT}")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    resources = this_machine().nodes[0].resources
+    assert (resources["GPU"], "accelerator_type:A100" in resources) == (3, True)
+    assert mig_slices() == ("MIG-1", "MIG-2", "GPU-b")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
+    assert (this_machine().nodes[0].resources["GPU"], mig_slices()) == (1, ())
+    program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA A100 (UUID: GPU-a)'\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert mig_slices() == ()

@@ -20,6 +20,7 @@ from unittest import mock
 from tuner.errors import EnvironmentFailure
 from tuner.execution import agent_placeholder
 from tuner.execution.auth import MODE, core, make_token, require_token
+from tuner.plan.cluster import mig_slices
 from tuner.plan.plan import Plan
 from tuner.trainable.bound_parameters import parameters_kept
 
@@ -55,7 +56,7 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
             _minimal_services(),
             _token_required(),
             _without_hangups(),
-            _environment(_of_workers(plan)),
+            _environment(_of_workers(plan) | _slices()),
         ):
             ray.init(
                 address="local",  # else Ray joins a cluster that RAY_ADDRESS or an earlier `ray start` names
@@ -139,6 +140,12 @@ def _token_required() -> Iterator[None]:
     with _environment({MODE: "token", METRICS: "0"}):
         require_token()
         yield
+
+
+def _slices() -> dict[str, str]:
+    """The slices of split GPUs, as Ray takes them: it gives each worker some of what this variable names."""
+    slices = mig_slices()
+    return {"CUDA_VISIBLE_DEVICES": ",".join(slices)} if slices else {}
 
 
 def _of_workers(plan: Plan) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tuner.execution.trial_context import TrialContext
 from tuner.experiment.resources import SHARE, Resources
+from tuner.plan.cluster import mig_slices
 from tuner.runs.consumption import gib
 from tuner.spec.quantities import counted
 
@@ -156,7 +157,7 @@ def _measured(task: TrialContext, config: dict[str, Any], level: Level) -> Measu
     probes: list[_Probe] = []
     try:
         for _ in range(level.trials):
-            probes.append(_started(sent))
+            probes.append(_started(sent, {"CUDA_VISIBLE_DEVICES": first_gpu()} if level.gpu else {}))
         begun = _watched(probes, lambda: all(probe.times for probe in probes), START_S)
         if not begun:
             return Measured(level, 0, problem=_why(probes, f"no report within {START_S:.0f} s"))
@@ -177,13 +178,20 @@ def _measured(task: TrialContext, config: dict[str, Any], level: Level) -> Measu
             _ended(probe.process)
 
 
-def _started(sent: bytes) -> _Probe:
+def first_gpu() -> str:
+    """The GPU, or the slice of one, on which all trials of a level train: by its UUID or number."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return seen or next(iter(mig_slices()), "0")
+
+
+def _started(sent: bytes, environment: Mapping[str, str]) -> _Probe:
     """Its standard input stays open as long as this process lives."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tuner.execution.sharing_probe"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
         start_new_session=True,
     )
     assert process.stdin is not None

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,8 +138,9 @@ def format_resources(resources: Mapping[str, float]) -> str:
 
 def this_machine() -> Cluster:
     """This machine's resources, read without Ray and without torch; `run` tells Ray the same numbers."""
-    resources = {"CPU": float(_cpus()), "GPU": float(_gpus()), "memory": _memory_bytes()}
-    resources |= {ACCELERATOR + kind: 1.0 for kind in _kinds() if resources["GPU"]}
+    listed = _listed()
+    resources = {"CPU": float(_cpus()), "GPU": float(_gpus(listed)), "memory": _memory_bytes()}
+    resources |= {ACCELERATOR + kind: 1.0 for kind in _kinds(listed) if resources["GPU"]}
     return Cluster((Node(os.uname().nodename if hasattr(os, "uname") else "localhost", resources),))
 
 
@@ -152,17 +153,43 @@ def _cpus() -> int:
     return cores
 
 
-def _gpus() -> int:
-    """NVIDIA GPUs this process may use: what the driver lists, within CUDA_VISIBLE_DEVICES."""
+def _gpus(listed: Sequence[str]) -> int:
+    """NVIDIA GPUs this process may use, MIG slices included: what the driver lists, within CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([part for part in visible.split(",") if part.strip() and part.strip() not in ("-1", "NoDevFiles")])
-    return len(_listed() if shutil.which("nvidia-smi") else list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if shutil.which("nvidia-smi") is None:
+        return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    return sum(len(gpu) for gpu in _devices(listed))
 
 
-def _kinds() -> set[str]:
+def mig_slices() -> tuple[str, ...]:
+    """The UUIDs of MIG slices, and of GPUs that are not split; empty without slices, or if CUDA_VISIBLE_DEVICES is set.
+
+    Ray counts whole GPUs, and CUDA gives a process one slice at most. So that variable has to name the slices to Ray.
+    """
+    gpus = [] if "CUDA_VISIBLE_DEVICES" in os.environ else _devices(_listed())
+    found = tuple(uuid for gpu in gpus for uuid in gpu)
+    return found if any(uuid.startswith("MIG-") for uuid in found) else ()
+
+
+def _devices(listed: Sequence[str]) -> list[list[str]]:
+    """Of each GPU the UUIDs of its slices, or its own if it is not split."""
+    found: list[list[str]] = []
+    of_gpu: list[str] = []
+    for line in listed:
+        uuid = line.rpartition("UUID: ")[2].rstrip(")")
+        if line.startswith("GPU "):
+            of_gpu = [uuid]
+            found.append(of_gpu)
+        elif line.strip().startswith("MIG ") and found:
+            of_gpu[:] = [one for one in of_gpu if one.startswith("MIG-")] + [uuid]
+    return found
+
+
+def _kinds(listed: Sequence[str]) -> set[str]:
     """The kinds of the GPUs, named as Ray will: H100 for "GPU 0: NVIDIA H100 80GB HBM3 (UUID: …)"."""
-    names = [line.partition(": ")[2].rpartition(" (UUID")[0] for line in _listed()]
+    names = [line.partition(": ")[2].rpartition(" (UUID")[0] for line in listed if line.startswith("GPU ")]
     if not names:
         return set()
     from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
@@ -171,12 +198,12 @@ def _kinds() -> set[str]:
 
 
 def _listed() -> list[str]:
-    """What the driver says of each GPU."""
+    """What the driver says of each GPU, and after it of its slices."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
     listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30, check=False)
-    return [line for line in listing.stdout.splitlines() if line.startswith("GPU ")] if listing.returncode == 0 else []
+    return listing.stdout.splitlines() if listing.returncode == 0 else []
 
 
 def _memory_bytes() -> float:
