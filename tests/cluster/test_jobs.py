@@ -94,6 +94,17 @@ def test_a_search_is_submitted_followed_and_fetched(cluster: Cluster, laptop: Ho
     assert (laptop.home / "project/runs/first/best/checkpoint/state.json").exists()
 
 
+def test_a_node_is_measured_before_trials_share_its_gpus(cluster: Cluster, laptop: Host) -> None:
+    run = submit(cluster, laptop, "shared", "resources.gpu=share", "resources.cpu=0.25", "params.seconds=0.2")
+    assert "best: trial" in tuner(laptop, "logs shared -f")
+    results = load_run(run)
+    assert results.spec["resources"]["gpu"] < 1
+    (notice,) = [notice for notice in results.notices if notice.startswith("resources.gpu share: ")]
+    assert "1 at once" in notice
+    assert "2 at once" in notice
+    assert [trial.status for trial in results.trials] == ["completed"] * 8
+
+
 def test_a_driver_that_is_killed_goes_on(cluster: Cluster, laptop: Host) -> None:
     run = submit(cluster, laptop, "killed", "params.epochs=12")
     until(lambda: reports(run) >= 16)

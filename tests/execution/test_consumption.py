@@ -46,7 +46,11 @@ def test_each_trial_has_its_own_peak_and_one_that_keeps_memory_is_named(tmp_path
     assert "use loss.item()" in notice
 
     written = pd.read_parquet(tmp_path / "run/results.parquet")
-    assert [name for name in written if name in COLUMNS] == ["system/host_gib", "system/peak_host_gib"]
+    assert [name for name in written if name in COLUMNS] == [
+        "system/host_gib",
+        "system/peak_host_gib",
+        "system/report_s",
+    ]
     for trial in results.trials:
         peaks = written[written.trial_id == trial.id]["system/peak_host_gib"]
         assert peaks.max() == trial.consumption.peak_host_gib

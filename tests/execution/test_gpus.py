@@ -25,6 +25,19 @@ def test_a_trial_that_failed_waits_for_another_gpu(tmp_path: Path) -> None:
     assert [trial.status for trial in results.trials] == ["completed", "completed"]
 
 
+def test_a_gpu_that_failed_gets_no_other_trial(tmp_path: Path) -> None:
+    """All that follow wait for the GPU that is left, one after the other; another attempt on GPU 0 would fail, too."""
+    given = experiment("on_gpus", {"x": {"uniform": [0, 1]}}, file="gpu_toys.py", params={"seconds": 0.1})
+    given |= {"budget": {"trials": 5}, "resources": {"gpu": 1}, "failures": {"retries": 1}}
+    results = run(given, storage=tmp_path, name="run", say=lambda text: None)
+    assert [trial.status for trial in results.trials] == ["completed"] * 5
+    failures = [failure for trial in results.trials for failure in trial.failures]
+    assert [failure.kind for failure in failures] == ["GPU"]
+    (notice,) = [notice for notice in results.notices if "the GPU of trial" in notice]
+    assert "uncorrectable ECC error" in notice
+    assert notice.endswith("no trial of this search gets it any more")
+
+
 def test_each_rank_of_a_trial_finds_its_gpu_at_its_local_rank(tmp_path: Path) -> None:
     """As Lightning and Accelerate look for it; also in the second trial, whose first rank is in the same process."""
     given = experiment("seen_by_ranks", {"x": {"grid_search": [1, 2]}}, file="gpu_toys.py", search={"kind": "grid"})

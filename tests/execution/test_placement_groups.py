@@ -10,6 +10,8 @@ from ray.air.execution.resources import placement_group
 
 from tuner.execution import placement_groups
 from tuner.execution.placement_groups import KEEP_S, PlacementGroups
+from tuner.execution.slots import without_places
+from tuner.plan.cluster import Cluster, Node
 
 
 @pytest.fixture
@@ -77,3 +79,26 @@ def test_a_place_that_is_kept_while_its_process_runs_is_not_idle(clock: SimpleNa
     made = PlacementGroups()
     made.keep(acquired(made, "a"))
     assert made.kept == 0
+
+
+def test_the_place_of_a_gpu_that_failed_is_never_freed(freed: list[Any], clock: SimpleNamespace) -> None:
+    made = PlacementGroups()
+    place = acquired(made, "a")
+    made.keep_for_good(place)
+    made.keep(place)  # the trial is tried again, too
+    made.free_resources(place)
+    made.let_go(place)
+    clock.now += 10 * KEEP_S
+    made.sweep()
+    assert (freed, made.kept) == ([], 0)
+
+
+def test_what_is_kept_for_good_is_no_room_for_trials() -> None:
+    nodes = {"a": Node("a", {"CPU": 8.0, "GPU": 4.0}), "b": Node("b", {"CPU": 8.0, "GPU": 4.0})}
+    request = {"CPU": 2.0, "GPU": 1.0}
+    left = without_places(nodes, {"a": 3, "gone": 1}, request)
+    assert {node_id: node.resources for node_id, node in left.items()} == {
+        "a": {"CPU": 2.0, "GPU": 1.0},
+        "b": {"CPU": 8.0, "GPU": 4.0},
+    }
+    assert Cluster(tuple(left.values())).slots(request) == 1 + 4

@@ -117,7 +117,7 @@ class Controller(RetryingController):
         super().__init__(callbacks=[*silent, self.recorder], stopper=limits, **options)
         if self.plan.cluster.address is None:
             self._class_cache = SameEnvironment()
-        self._room = SlotTracker(self.plan, self._nodes.aside)
+        self._room = SlotTracker(self.plan, self._nodes.aside, self._gpus_aside)
 
     def setup_experiments(self, experiments: list[Any], total_num_samples: int) -> None:
         super().setup_experiments(experiments, total_num_samples)

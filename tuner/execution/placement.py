@@ -11,6 +11,7 @@ waits.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -22,7 +23,7 @@ from ray.tune.experiment import Trial as RayTrial
 from tuner.execution.actor_hosts import locate_actor
 from tuner.execution.placement_groups import PlacementGroups
 from tuner.execution.recorder import Recorder
-from tuner.execution.slots import nodes_by_id
+from tuner.execution.slots import nodes_by_id, without_places
 from tuner.plan.cluster import Node
 from tuner.plan.plan import Plan
 from tuner.runs.failure import Failure
@@ -55,6 +56,8 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         self._held: dict[RayTrial, float] = {}
         """Trials that are tried again later, and when, on the monotonic clock. To Ray they are paused."""
         self._places = PlacementGroups()
+        self._gpus_aside: Counter[str] = Counter()
+        """Of each node: places whose GPUs failed, and which are kept for good."""
         self._place_of: dict[str, PlacementGroupAcquiredResources] = {}
         """The place of the latest attempt, by trial; of trials that run, and of failed trials that wait."""
         super().__init__(resource_manager_factory=lambda: self._places, **options)
@@ -106,6 +109,24 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
             return
         if self._has_other_gpus(nodes[0]):
             self._places.keep(place)
+
+    def _put_gpu_aside(self, trial: RayTrial, failure: Failure) -> None:
+        """No other trial gets the GPU that failed under ``trial``, if its node has another one for trials."""
+        place, nodes = self._place_of.get(trial.trial_id), self._nodes.failed_on(trial.trial_id)[:1]
+        if failure.kind != "GPU" or self.plan.spec.resources.workers > 1 or place is None or not nodes:
+            return
+        if not self._has_other_gpus(nodes[0]):
+            return
+        self._places.keep_for_good(place)
+        self._gpus_aside[nodes[0]] += 1
+        self._next_look = 0.0
+        host = self.recorder.hosts.of_node(nodes[0]) or nodes[0]
+        label = self.recorder.results.trial(trial.trial_id).label
+        gpus = "the GPU" if self.plan.request["GPU"] == 1 else "the GPUs"
+        self.recorder.notify(
+            f"{gpus} of trial {label} on node {host} failed ({failure.message}): no trial of this search gets "
+            f"{'it' if gpus == 'the GPU' else 'them'} any more"
+        )
 
     def _has_other_gpus(self, node: str) -> bool:
         """Whether a trial takes whole GPUs, and ``node`` has as many again. Of a part of one, Ray gives the same."""
@@ -173,7 +194,8 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     def _nodes_alive(self) -> dict[str, Node]:
         """By Ray's id, as of a moment ago."""
         if time.monotonic() >= self._next_look:
-            self._alive, self._next_look = nodes_by_id(), time.monotonic() + LOOK_EVERY_S
+            self._alive = without_places(nodes_by_id(), self._gpus_aside, self.plan.request)
+            self._next_look = time.monotonic() + LOOK_EVERY_S
         return self._alive
 
     def _ask_again(self, trial: RayTrial) -> None:

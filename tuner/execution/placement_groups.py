@@ -1,11 +1,14 @@
 """The placement groups of trials; that of an attempt that failed is kept until the next attempt has its own.
 
+That of a GPU that failed is kept for good: so no other trial gets that GPU.
+
 Ray gives a placement group those GPUs of a node that are free, the lowest first, and lets a driver neither choose nor
 see which. The GPU on which a trial failed is free at once, and so it would be the next one of the same trial too.
 """
 
 from __future__ import annotations
 
+import math
 import time
 
 from ray.air.execution import PlacementGroupResourceManager
@@ -28,11 +31,16 @@ class PlacementGroups(PlacementGroupResourceManager):  # type: ignore[misc]
 
     def keep(self, place: PlacementGroupAcquiredResources) -> None:
         """Does not free it for `KEEP_S`, whether its process has ended or is about to."""
-        self._kept[place.placement_group] = time.monotonic() + KEEP_S
+        self._kept.setdefault(place.placement_group, time.monotonic() + KEEP_S)
+
+    def keep_for_good(self, place: PlacementGroupAcquiredResources) -> None:
+        """Does not free it while the search runs, as its GPU has failed."""
+        self._kept[place.placement_group] = math.inf
 
     def let_go(self, place: PlacementGroupAcquiredResources) -> None:
-        """It is kept no longer."""
-        self._kept.pop(place.placement_group, None)
+        """It is kept no longer, unless it is kept for good."""
+        if self._kept.get(place.placement_group) != math.inf:
+            self._kept.pop(place.placement_group, None)
 
     def free_resources(self, acquired_resource: PlacementGroupAcquiredResources) -> None:
         """Its process has ended. Ray's actor manager calls it before it tells the reason."""
@@ -47,5 +55,5 @@ class PlacementGroups(PlacementGroupResourceManager):  # type: ignore[misc]
 
     @property
     def kept(self) -> int:
-        """How many are kept though their processes have ended."""
-        return len(self._left.keys() & self._kept.keys())
+        """How many are kept for a trial though their processes have ended."""
+        return sum(self._kept.get(group, math.inf) != math.inf for group in self._left)

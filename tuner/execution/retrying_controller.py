@@ -189,6 +189,7 @@ class RetryingController(PlacedTrials):
         rules = self.plan.spec.failures
         reducible = self._micro_batch(trial) if failure.kind in MEMORY else None
         alone = self._note_failure(trial, exception, failure)
+        self._put_gpu_aside(trial, failure)
         found = decide_retry(rules, failure, ours.failures, reducible, alone, self._is_common(ours, failure))
         if alone and found.action == "fail":
             failure = replace(failure, message=f"{failure.message}; the latest {LOSSES} that were lost had this trial")

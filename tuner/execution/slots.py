@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from tuner.plan.cluster import Node
 from tuner.plan.plan import Plan
@@ -38,13 +39,28 @@ def nodes_by_id() -> dict[str, Node]:
     }
 
 
+def without_places(
+    nodes: Mapping[str, Node], places: Mapping[str, int], request: Mapping[str, float]
+) -> dict[str, Node]:
+    """``nodes`` without what is kept for good: of each node so many ``places`` that hold ``request``."""
+    left = dict(nodes)
+    for node_id in places.keys() & nodes.keys():
+        has = nodes[node_id].resources
+        taken = {name: max(0.0, has.get(name, 0.0) - places[node_id] * amount) for name, amount in request.items()}
+        left[node_id] = replace(nodes[node_id], resources={**has, **taken})
+    return left
+
+
 class SlotTracker:
     """The slots of a plan on the nodes that are there now. The Ray that a search starts for itself has one node."""
 
-    def __init__(self, plan: Plan, aside: Collection[str]) -> None:
-        """``aside``: the nodes that are put aside, by Ray's ids; it may grow."""
+    def __init__(self, plan: Plan, aside: Collection[str], gpus_aside: Mapping[str, int]) -> None:
+        """What both hold may grow.
+
+        ``aside``: the nodes that are put aside, by Ray's ids; ``gpus_aside``: the places of `without_places`.
+        """
         self._plan = plan
-        self._aside = aside
+        self._aside, self._gpus_aside = aside, gpus_aside
         self._slots = plan.slots
         self._next_look = 0.0
 
@@ -52,8 +68,10 @@ class SlotTracker:
     def slots(self) -> int:
         """At least 1: while no node can take a trial one waits, and says so (`why`). More than fit where an autoscaler
         starts nodes for what waits."""
-        if self._plan.cluster.address is not None and time.monotonic() >= self._next_look:
+        changes = self._plan.cluster.address is not None or self._gpus_aside
+        if changes and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_EVERY_S
-            there = tuple(node for node_id, node in nodes_by_id().items() if node_id not in self._aside)
+            alive = without_places(nodes_by_id(), self._gpus_aside, self._plan.request)
+            there = tuple(node for node_id, node in alive.items() if node_id not in self._aside)
             self._slots = max(1, self._plan.slots_on(there))
         return self._slots
