@@ -48,7 +48,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     machine = this_machine().nodes[0].resources
     cores = int(machine["CPU"])
-    shared = levels(Resources(cpu="share", gpu=0), machine)
+    shared = levels(Resources(cpu="share", gpu=0), machine, trials=cores)
     crowded = Level(cores, float(cores))
     print("| trainable | at once | threads each | reports an hour | ratio | taken |\n|---|---|---|---|---|---|")
     for name in TRAINABLES:

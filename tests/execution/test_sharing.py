@@ -31,24 +31,36 @@ def of(trials: int, per_hour: float, problem: str = "") -> Measured:
 
 
 @pytest.mark.parametrize(
-    ("resources", "machine", "expected"),
+    ("resources", "machine", "trials", "expected"),
     [
-        ({"cpu": "share"}, {"CPU": 6}, [(1, 6, None), (2, 3, None), (4, 1.5, None), (6, 1, None)]),
-        ({"cpu": "share", "max_concurrent_trials": 3}, {"CPU": 6}, [(1, 6, None), (2, 3, None), (3, 2, None)]),
-        ({"cpu": "share"}, {"CPU": 1}, [(1, 1, None)]),
-        ({"gpu": "share"}, {"CPU": 16, "GPU": 1}, [(1, 1, 1), (2, 1, 0.5), (4, 1, 0.25), (8, 1, 0.125)]),
-        ({"gpu": "share", "cpu": 2}, {"CPU": 16, "GPU": 2}, [(1, 2, 1), (2, 2, 0.5), (4, 2, 0.25)]),
+        ({"cpu": "share"}, {"CPU": 6}, 20, [(1, 6, None), (2, 3, None), (4, 1.5, None), (6, 1, None)]),
+        ({"cpu": "share", "max_concurrent_trials": 3}, {"CPU": 6}, 20, [(1, 6, None), (2, 3, None), (3, 2, None)]),
+        ({"cpu": "share"}, {"CPU": 1}, 20, [(1, 1, None)]),
+        ({"gpu": "share"}, {"CPU": 16, "GPU": 1}, 20, [(1, 1, 1), (2, 1, 0.5), (4, 1, 0.25), (8, 1, 0.125)]),
+        ({"gpu": "share", "cpu": 2}, {"CPU": 16, "GPU": 2}, 20, [(1, 2, 1), (2, 2, 0.5), (4, 2, 0.25)]),
         (
             {"gpu": "share", "cpu": "share"},
             {"CPU": 16, "GPU": 2},
+            20,
             [(1, 8, 1), (2, 4, 0.5), (4, 2, 0.25), (8, 1, 0.125)],
         ),
-        ({"gpu": "share", "cpu": "share"}, {"CPU": 1, "GPU": 1}, [(1, 1, 1), (2, 0.5, 0.5), (4, 0.25, 0.25)]),
-        ({"gpu": "share", "cpu": "share"}, {"CPU": 4}, [(1, 4, None), (2, 2, None), (4, 1, None)]),
+        ({"gpu": "share", "cpu": "share"}, {"CPU": 1, "GPU": 1}, 20, [(1, 1, 1), (2, 0.5, 0.5), (4, 0.25, 0.25)]),
+        ({"gpu": "share", "cpu": "share"}, {"CPU": 4}, 20, [(1, 4, None), (2, 2, None), (4, 1, None)]),
+        ({"cpu": "share"}, {"CPU": 2}, 3, [(1, 2, None), (2, 1, None)]),
+        ({"cpu": "share"}, {"CPU": 64}, 3, [(1, 64, None), (2, 32, None), (3, 21.3333, None)]),
+        (
+            {"cpu": "share", "max_concurrent_trials": 3},
+            {"CPU": 7},
+            20,
+            [(1, 7, None), (2, 3.5, None), (3, 2.3333, None)],
+        ),
+        ({"gpu": "share"}, {"CPU": 16, "GPU": 2}, 5, [(1, 1, 1), (2, 1, 0.5), (3, 1, 0.3333)]),
     ],
 )
-def test_levels_fill_the_machine(resources: dict[str, Any], machine: dict[str, float], expected: list[Any]) -> None:
-    found = levels(Resources(**resources), machine)
+def test_levels_fill_the_machine(
+    resources: dict[str, Any], machine: dict[str, float], trials: int, expected: list[Any]
+) -> None:
+    found = levels(Resources(**resources), machine, trials)
     assert [(level.trials, level.cpu, level.gpu) for level in found] == expected
     for level in found:
         fixed = applied(Resources(**resources), level)

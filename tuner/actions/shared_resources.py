@@ -31,7 +31,7 @@ def with_measured_shares(plan: Plan, params: dict[str, Any], say: Callable[[str]
     if not shared:
         return plan, []
     node = max(plan.cluster.nodes, key=lambda node: (node.resources.get("GPU", 0), node.resources.get("CPU", 0)))
-    to_measure = levels(resources, node.resources)
+    to_measure = levels(resources, node.resources, plan.trials)
     names = " and ".join(f"resources.{key}" for key in shared)
     if len(to_measure) > 1:
         say(f"{names}: measuring up to {to_measure[-1].trials} trials at once, before the search begins")

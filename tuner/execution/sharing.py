@@ -8,6 +8,7 @@ reports are thrown away.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import signal
@@ -66,20 +67,25 @@ class Measured:
     """Why there is no rate."""
 
 
-def levels(resources: Resources, machine: Mapping[str, float]) -> list[Level]:
-    """The levels to measure on a ``machine`` with these resources, from one trial on."""
+def levels(resources: Resources, machine: Mapping[str, float], trials: int) -> list[Level]:
+    """The levels to measure on a ``machine`` with these resources, from one trial on; the search has ``trials``."""
     cores, gpus = int(machine.get("CPU", 1)), int(machine.get("GPU", 0))
     shares_gpu = resources.gpu == SHARE and gpus > 0
-    most = MOST_ON_GPU if shares_gpu else cores
+    most = min(MOST_ON_GPU, -(-trials // gpus)) if shares_gpu else min(cores, trials)
     if resources.max_concurrent_trials:
         most = min(most, resources.max_concurrent_trials)
     found = []
-    for trials in sorted({most, *(2**k for k in range(most.bit_length()) if 2**k <= most)}):
-        on_machine = trials * gpus if shares_gpu else trials
-        cpu = cores / on_machine if resources.cpu == SHARE else resources.cpus
+    for at_once in sorted({most, *(2**k for k in range(most.bit_length()) if 2**k <= most)}):
+        on_machine = at_once * gpus if shares_gpu else at_once
+        cpu = _part(cores, on_machine) if resources.cpu == SHARE else resources.cpus
         if on_machine * cpu <= cores and cpu >= _LEAST:
-            found.append(Level(trials, round(cpu, 4), 1 / trials if shares_gpu else None))
+            found.append(Level(at_once, cpu, _part(1, at_once) if shares_gpu else None))
     return found
+
+
+def _part(whole: int, parts: int) -> float:
+    """So that all parts fit, as Ray counts in ten-thousandths."""
+    return math.floor(10_000 * whole / parts) / 10_000
 
 
 _LEAST = 0.25
