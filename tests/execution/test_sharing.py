@@ -120,9 +120,11 @@ def test_all_trials_of_a_level_see_the_first_gpu(monkeypatch: pytest.MonkeyPatch
 
 SLEEPS = """
 import time
+print("imported")
 def train(config):
     while True:
         time.sleep(0.05)
+        print("a step")
         yield {"loss": config["x"]}
 """
 

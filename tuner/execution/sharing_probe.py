@@ -20,10 +20,11 @@ def main() -> None:
     """Until it is killed, its parent is gone, or a training fails."""
     from ray import cloudpickle
 
-    source = sys.stdin.buffer
+    source, place = sys.stdin.buffer, os.dup(1)
+    os.dup2(2, 1)  # whatever else is printed, at an import too
     task, config = cloudpickle.loads(source.read(int.from_bytes(source.read(8), "big")))
     threading.Thread(target=_end_with, args=(source,), daemon=True).start()
-    with os.fdopen(os.dup(1), "w", buffering=1) as told:  # the trial's own output goes elsewhere
+    with os.fdopen(place, "w", buffering=1) as told:
 
         def take(number: int, metrics: dict[str, Any]) -> bool:
             print(time.monotonic(), own_memory().resident + memory_of_children(), file=told)
