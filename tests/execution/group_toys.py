@@ -44,11 +44,13 @@ def fail_once(how: str, marks: Path) -> None:
 def late(config: dict) -> None:
     """The rank `fails` does not come to the reduction in which the others wait, for 3 s at most."""
     rank = int(os.environ["RANK"])
-    torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=3))
+    torch.distributed.init_process_group("gloo")  # a process may need long until it is there
     try:
+        impatient = torch.distributed.new_group(timeout=timedelta(seconds=3))
+        torch.distributed.barrier()
         if rank == config["fails"]:
             somewhere_else()
-        torch.distributed.all_reduce(torch.ones(1))
+        torch.distributed.all_reduce(torch.ones(1), group=impatient)
         report({"epoch": 1, "score": 1.0, "begun": 0}, 1)
     finally:
         torch.distributed.destroy_process_group()
