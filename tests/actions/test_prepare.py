@@ -28,7 +28,7 @@ def prepared(folder: Path, code: str, **extra: Any) -> dict[str, Any]:
     head = "from tuner.training.trial_cpus import trial_cpus\ndef train(config): ...\n"
     (folder / "t_prepare.py").write_text(f"{head}def prepare(config): return {code}\n")
     plan = make_plan(load_experiment(EXPERIMENT | extra, []), MACHINE)
-    _, params, notices = prepare(plan, RunFolder.at(folder / "run"), lambda text: None)
+    _, params, notices = prepare(plan, RunFolder.at(folder / "run"), folder, lambda text: None)
     assert notices == plan.notices
     return params
 

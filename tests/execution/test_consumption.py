@@ -49,7 +49,7 @@ def test_each_trial_has_its_own_peak_and_one_that_keeps_memory_is_named(tmp_path
     assert [name for name in written if name in COLUMNS] == [
         "system/host_gib",
         "system/peak_host_gib",
-        "system/report_s",
+        "system/checkpoint_s",
     ]
     for trial in results.trials:
         peaks = written[written.trial_id == trial.id]["system/peak_host_gib"]

@@ -199,7 +199,7 @@ def test_power_is_the_mean_since_the_report_before_and_seconds_are_those_of_the_
     with meter.running():
         for _ in range(3):
             meter.sample()
-        assert meter.read(reporting=0.123).named().items() >= {"gpu_watts": 250.0, "report_s": 0.12}.items()
+        assert meter.read(writing=0.123).named().items() >= {"gpu_watts": 250.0, "checkpoint_s": 0.12}.items()
         assert meter.read().gpu_watts is None
         meter.sample()
         assert meter.read().gpu_watts == 100.0

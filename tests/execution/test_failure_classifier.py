@@ -28,6 +28,7 @@ from tuner.execution.failure_classifier import (
     ProcessLost,
     Unreachable,
     classify,
+    is_of_broken_gpu,
     user_error,
 )
 from tuner.execution.hang_detector import FACTOR, FIRST_TRIALS_S, LEAST_BEFORE_S, LEAST_S, LONGEST_TICK_S, HangDetector
@@ -500,3 +501,18 @@ def test_a_full_disk_of_a_node_is_a_failure_that_names_the_node(error: Exception
     found = user_error(error)
     assert found.kind == "data"
     assert found.message.endswith(f"(on node {platform.node()}: a disk there is full)")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "broken"),
+    [
+        ("CUDA error: uncorrectable ECC error encountered", "GPU", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus", "GPU", True),
+        ("CUDA error: unknown error", "GPU", False),
+        ("column taxid not found", "exception", False),
+    ],
+)
+def test_only_a_gpu_that_is_broken_is_put_aside(message: str, kind: Any, broken: bool) -> None:
+    told = user_error(RuntimeError(message))
+    assert told.kind == kind  # type: ignore[union-attr]
+    assert is_of_broken_gpu(Failure(kind, message, 0)) == broken

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tuner.errors import InputError
-from tuner.execution.sharing import Level, Measured, applied, fastest, first_gpu, levels, measure, rate, since
+from tuner.execution.sharing import Level, Measured, applied, fastest, gpus_of, levels, measure, rate, since
 from tuner.execution.trial_context import TrialContext
 from tuner.experiment.reader import load_experiment
 from tuner.experiment.resources import Resources
@@ -55,6 +55,12 @@ def of(trials: int, per_hour: float, problem: str = "") -> Measured:
             [(1, 7, None), (2, 3.5, None), (3, 2.3333, None)],
         ),
         ({"gpu": "share"}, {"CPU": 16, "GPU": 2}, 5, [(1, 1, 1), (2, 1, 0.5), (3, 1, 0.3333)]),
+        ({"gpu": "share", "cpu": 4}, {"CPU": 16, "GPU": 8}, 99, [(1, 4, 1)]),
+        ({"gpu": "share", "cpu": 0.1}, {"CPU": 1, "GPU": 1}, 99, [(k, 0.1, 1 / k) for k in (1, 2, 4, 8)]),
+        ({"gpu": "share", "max_concurrent_trials": 8}, {"CPU": 64, "GPU": 8}, 99, [(1, 1, 1)]),
+        ({"gpu": "share", "cpu": 2}, {"CPU": 4}, 99, [(1, 2, None)]),
+        ({"cpu": "share"}, {"CPU": 16, "GPU": 1}, 99, [(1, 16, None)]),
+        ({"cpu": "share", "memory_gib": 4}, {"CPU": 16, "memory": 8 * 2.0**30}, 99, [(1, 16, None), (2, 8, None)]),
     ],
 )
 def test_levels_fill_the_machine(
@@ -106,14 +112,17 @@ def test_the_plan_says_that_it_is_not_known_yet(tmp_path: Path, monkeypatch: pyt
     assert told == "1 CPU, 1 GPU, until cpu and gpu are measured when the search begins"
 
 
-def test_all_trials_of_a_level_see_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " 2,3")
-    assert first_gpu() == "2"
+def test_processes_see_the_gpus_that_they_would_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " 2,3,GPU-a")
+    assert [gpus_of(number, 0.3333) for number in range(3)] == ["2"] * 3
+    assert [gpus_of(number, 0.5) for number in range(4)] == ["2", "2", "3", "3"]
+    assert [gpus_of(number, 1) for number in range(3)] == ["2", "3", "GPU-a"]
+    assert gpus_of(0, 2) == "2,3"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr("tuner.execution.sharing.mig_slices", lambda: ("MIG-1", "MIG-2"))
-    assert first_gpu() == "MIG-1"
+    assert [gpus_of(number, 1) for number in range(2)] == ["MIG-1", "MIG-2"]
     monkeypatch.setattr("tuner.execution.sharing.mig_slices", lambda: ())
-    assert first_gpu() == "0"
+    assert [gpus_of(number, 0.5) for number in range(3)] == ["0", "0", "1"]
 
 
 # --- real processes --------------------------------------------------------------------------------------------------

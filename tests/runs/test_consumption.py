@@ -170,13 +170,13 @@ def test_a_table_that_tells_something_else_is_damaged(tmp_path: Path, wrong: obj
 
 def test_seconds_add_up_and_power_is_the_mean_over_the_time() -> None:
     told = reports(
-        (1.0, Consumption(gpu_watts=100.0, data_s=0.25, report_s=0.0)),
-        (4.0, Consumption(gpu_watts=300.0, report_s=0.5)),
+        (1.0, Consumption(gpu_watts=100.0, data_s=0.25, checkpoint_s=0.0)),
+        (4.0, Consumption(gpu_watts=300.0, checkpoint_s=0.5)),
         (6.0, None),
     ).consumption
-    assert (told.gpu_watts, told.data_s, told.report_s) == (250.0, 0.25, 0.5)
+    assert (told.gpu_watts, told.data_s, told.checkpoint_s) == (250.0, 0.25, 0.5)
 
 
 def test_of_ranks_power_is_the_sum_and_the_longest_wait_counts() -> None:
-    ranks = [Consumption(gpu_watts=100.0, data_s=0.25, report_s=0.1), Consumption(gpu_watts=200.0, data_s=0.5)]
-    assert of_ranks(ranks) == Consumption(gpu_watts=300.0, data_s=0.5, report_s=0.1)
+    ranks = [Consumption(gpu_watts=100.0, data_s=0.25, checkpoint_s=0.1), Consumption(gpu_watts=200.0, data_s=0.5)]
+    assert of_ranks(ranks) == Consumption(gpu_watts=300.0, data_s=0.5, checkpoint_s=0.1)

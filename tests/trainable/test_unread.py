@@ -284,7 +284,7 @@ def test_the_plan_says_so(user_folder: Path) -> None:
     assert description(plan)[-1] == ("NOTICE", told)
     assert plan.as_json()["notices"] == [told]
     said: list[str] = []
-    _, _, notices = prepare(plan, RunFolder.at(user_folder / "run"), said.append)
+    _, _, notices = prepare(plan, RunFolder.at(user_folder / "run"), user_folder, said.append)
     assert (said, notices) == ([f"NOTICE: {told}"], [told])
 
 

@@ -100,12 +100,12 @@ def test_what_trials_consumed_is_in_the_summary_and_in_the_table_of_trials(tmp_p
 
 def test_the_page_tells_what_time_was_no_training(tmp_path: Path) -> None:
     results = new_run(tmp_path / "r")
-    for i, consumed in enumerate((Consumption(data_s=0.3, report_s=0.02), Consumption(report_s=0.0), None)):
+    for i, consumed in enumerate((Consumption(data_s=0.3, checkpoint_s=0.02), Consumption(checkpoint_s=0.0), None)):
         made = add(results, 0.5 + 0.1 * i)
         made.reports[0] = replace(made.reports[0], seconds=1.0, consumption=consumed)
     summary = section(page(results), "summary")
     assert "time: 30% of trial time waited for data: more num_workers of the DataLoader" in summary
-    assert "time: 1% of trial time stood in reports<" in summary.replace("\n", "<")
+    assert "time: 1% of trial time went into writing checkpoints<" in summary.replace("\n", "<")
 
 
 def test_what_was_not_measured_is_not_in_the_page(tmp_path: Path) -> None:

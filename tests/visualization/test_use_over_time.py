@@ -51,7 +51,19 @@ def test_a_report_tells_of_the_time_since_the_one_before_or_the_stay_began() -> 
         (2, 4, 20),
         (8, 9, 30),
     ]
-    assert busy_share(known, told, lanes=2) == pytest.approx((10 + 40 + 2 * 20 + 30) / (2 * 10))
+    results.provenance |= {"trial_resources": {"GPU": 1.0}, "cluster": [{"name": "n", "GPU": 4.0}]}
+    assert busy_share(results, known, told) == pytest.approx((10 + 40 + 2 * 20 + 30) / (4 * 10))
+    results.provenance["trial_resources"] = {"GPU": 0.5}  # of a GPU that trials share the use is not one trial's
+    assert busy_share(results, known, told) is None
+
+
+def test_trials_that_share_a_gpu_share_its_power() -> None:
+    stays = [TrialSpan(name, 0.0, 1.0, lane) for lane, name in enumerate("ab")]
+    watts = Consumption(gpu_watts=300.0)
+    results, told = search(("a", 1, 1.0, watts), ("b", 1, 1.0, watts), elapsed=1.0, stays=stays)
+    assert spans(results, told)["gpu_watts"].value.sum() == 600
+    results.provenance["trial_resources"] = {"GPU": 0.5}
+    assert spans(results, told)["gpu_watts"].value.sum() == 300
 
 
 @given(
@@ -86,4 +98,4 @@ def test_without_anything_measured_there_is_none() -> None:
     results, told = search(("a", 1, 1.0, None), elapsed=2.0, stays=[TrialSpan("a", 0.0, 1.0)])
     assert spans(results, told) == {}
     assert use_over_time({}, told) is None
-    assert busy_share({}, told, lanes=1) is None
+    assert busy_share(results, {}, told) is None

@@ -273,7 +273,8 @@ def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
 def _resumed(run: _ReopenedRun) -> ResultSet:
     """Continues the run with its own experiment."""
     plan = make_plan(run.experiment(), run.cluster)
-    plan, params, _ = prepare(plan, run.known.folder, run.say)
+    directory = Path(run.known.provenance["working_directory"])
+    plan, params, _ = prepare(plan, run.known.folder, directory, run.say)
     return _continued(run, plan, params)
 
 
@@ -294,7 +295,8 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
         message = "cannot change in a search that has begun; start a new one, which may learn from this one too"
         raise InputError([experiment.problem(("search", "from_runs"), message)])
     plan = make_plan(experiment, run.cluster)
-    plan, params, _ = prepare(plan, known.folder, run.say)
+    directory = Path(known.provenance["working_directory"])
+    plan, params, _ = prepare(plan, known.folder, directory, run.say)
     spec = resolved_spec(plan, params)
     _check_change(known, plan, spec)
     known.spec = spec

@@ -108,7 +108,7 @@ def run(
         folder = free_folder(storage, run_name(name, plan.spec.name))
         check_reachable(plan.spec.tracking, folder.parent, loaded.roots, say)
         with folder.created():
-            plan, params, notices = prepare(plan, folder, say)
+            plan, params, notices = prepare(plan, folder, Path.cwd(), say)
         with locked(folder) as lock, in_one_line(folder, lock):
             followers = [tracking] if loaded.spec.tracking.anywhere else []
             return begin(plan, params, folder, lock, say, notices, earlier, [*listeners, *followers])
@@ -218,8 +218,10 @@ def _loaded(
     return experiment if isinstance(experiment, Experiment) else load_experiment(experiment, overrides)
 
 
-def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[Plan, dict[str, Any], list[str]]:
+def prepare(plan: Plan, folder: RunFolder, working_directory: Path, say: Say) -> tuple[Plan, dict[str, Any], list[str]]:
     """The plan with its shares measured, its fixed parameters with what ``prepare`` replaces, and what to note of both.
+
+    ``working_directory``: that of the trials.
 
     Raises EnvironmentFailure if the data cannot be had, or where not all nodes see ``folder``.
     """
@@ -244,7 +246,7 @@ def prepare(plan: Plan, folder: RunFolder, say: Say) -> tuple[Plan, dict[str, An
             raise InputError(f"{plan.spec.trainable}: prepare: {innermost(error)}") from error
     notices = plan.notices + [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     params = merge(params, prepared)
-    plan, shares = with_measured_shares(plan, params, say)
+    plan, shares = with_measured_shares(plan, params, working_directory, say)
     for notice in (notices := notices + shares):
         say(f"NOTICE: {notice}")
     return plan, params, notices

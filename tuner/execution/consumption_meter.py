@@ -109,10 +109,10 @@ class ConsumptionMeter:
             self._watts += [sum(watts)] if watts else []
             self._look()
 
-    def read(self, reporting: float | None = None) -> Consumption:
+    def read(self, writing: float | None = None) -> Consumption:
         """What the trial has consumed by now. Use and seconds are those since the last call.
 
-        ``reporting``: the seconds for which it stood in its reports.
+        ``writing``: the seconds for which it wrote checkpoints.
         """
         waited = data_wait.seconds()
         with self._lock:
@@ -132,7 +132,7 @@ class ConsumptionMeter:
                 gpu_use=use,
                 gpu_watts=watts,
                 data_s=None if waited is None else round(waited, SECONDS_DIGITS),
-                report_s=None if reporting is None else round(reporting, SECONDS_DIGITS),
+                checkpoint_s=None if writing is None else round(writing, SECONDS_DIGITS),
             )
         return self._with_others(found)
 

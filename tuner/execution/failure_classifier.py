@@ -79,9 +79,14 @@ _GPU_WORDS = re.compile(
     r"|RESOURCE_EXHAUSTED: Out of memory",
     re.IGNORECASE,
 )
+_BROKEN_GPU = (
+    r"GPU is lost|fallen off the bus|uncorrectable (NVLink|ECC)|unrecoverable error|(?-i:\bXid\b)|hardware stack error"
+    r"|nvml.*Lost"
+)
+"""Messages of CUDA and NVML after which a GPU is of no use until somebody looks at it."""
 _LOST_GPU = re.compile(
-    r"GPU is lost|fallen off the bus|uncorrectable (NVLink|ECC)|unrecoverable error|Xid|CUDA error: (unknown error|"
-    r"no CUDA-capable device|device\(s\) is/are busy|hardware stack error|system not yet initialized)|nvml.*Lost",
+    _BROKEN_GPU
+    + r"|CUDA error: (unknown error|no CUDA-capable device|device\(s\) is/are busy|system not yet initialized)",
     re.IGNORECASE,
 )
 """Messages of CUDA, cuDNN and NVML of which the device or its driver is the cause, and no code."""
@@ -99,6 +104,11 @@ _HOST_WORDS = re.compile(
 )
 PREEMPTED = "its node was taken back (preempted)"
 _DIED = "its process died (killed by a signal, out of memory, or os._exit)"
+
+
+def is_of_broken_gpu(failure: Failure) -> bool:
+    """Whether no other trial should get the GPU on which a trial failed so."""
+    return failure.kind == "GPU" and re.search(_BROKEN_GPU, failure.message, re.IGNORECASE) is not None
 
 
 def raised_in_trial(error: BaseException, *kinds: type[Exception]) -> BaseException | None:

@@ -21,6 +21,7 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.execution.actor_hosts import locate_actor
+from tuner.execution.failure_classifier import is_of_broken_gpu
 from tuner.execution.placement_groups import PlacementGroups
 from tuner.execution.recorder import Recorder
 from tuner.execution.slots import nodes_by_id, without_places
@@ -113,7 +114,7 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
     def _put_gpu_aside(self, trial: RayTrial, failure: Failure) -> None:
         """No other trial gets the GPU that failed under ``trial``, if its node has another one for trials."""
         place, nodes = self._place_of.get(trial.trial_id), self._nodes.failed_on(trial.trial_id)[:1]
-        if failure.kind != "GPU" or self.plan.spec.resources.workers > 1 or place is None or not nodes:
+        if not is_of_broken_gpu(failure) or self.plan.spec.resources.workers > 1 or place is None or not nodes:
             return
         if not self._has_other_gpus(nodes[0]):
             return

@@ -53,7 +53,7 @@ class ReportInterceptor:
         self._number = int(metrics.get(TRAINING_ITERATION, 0))
         self._step = float(metrics.get(GOES_ON_FROM, self._read(metrics, 0.0)))
         self._skipped = 0
-        self._reporting = 0.0
+        self._begun = self._writing = 0.0
         self._may_halt = False
         """Whether the trial may be paused or ended at the report that came last."""
         self._syncing: Future[None] | None = None
@@ -74,13 +74,12 @@ class ReportInterceptor:
             checkpoint = None
         if checkpoint is not None:
             self._files = contents(_folder(checkpoint))
-        begun = time.monotonic()
+        self._begun = time.monotonic()
         self._pass_on(metrics, checkpoint=checkpoint)
-        self._reporting += time.monotonic() - begun
 
-    def seconds_of_reports(self) -> float:
-        """For how long the trial stood in ``report`` since the last call, for checkpoints and for the driver."""
-        spent, self._reporting = self._reporting, 0.0
+    def seconds_of_checkpoints(self) -> float:
+        """For how long the trial wrote checkpoints since the last call; its waits for the driver do not count."""
+        spent, self._writing = self._writing, 0.0
         return spent
 
     def _on_handed_over(self, result: Any) -> None:
@@ -92,6 +91,8 @@ class ReportInterceptor:
             if self._may_halt:
                 self.settle()
         self.at = time.monotonic()
+        if result.checkpoint is not None:
+            self._writing += self.at - self._begun
         self._original_report(result)
 
     def settle(self) -> None:

@@ -14,14 +14,18 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+from ray import cloudpickle
 
 from tuner.execution.trial_context import TrialContext
 from tuner.experiment.resources import SHARE, Resources
-from tuner.plan.cluster import mig_slices
+from tuner.plan.cluster import Cluster, Node, mig_slices
 from tuner.runs.consumption import gib
 from tuner.spec.quantities import counted
 
@@ -47,6 +51,8 @@ class Level:
     """Cores of each."""
     gpu: float | None = None
     """Of each, the part of a GPU; None if no GPU is shared."""
+    gpus: int = 1
+    """How many GPUs of the machine are shared at once."""
 
     def __str__(self) -> str:
         on = " on a GPU" if self.gpu else ""
@@ -68,18 +74,26 @@ class Measured:
 
 
 def levels(resources: Resources, machine: Mapping[str, float], trials: int) -> list[Level]:
-    """The levels to measure on a ``machine`` with these resources, from one trial on; the search has ``trials``."""
+    """The levels to measure on a ``machine`` with these resources, from one trial on; the search has ``trials``.
+
+    One level, if nothing can be chosen. On the machine is room for a trial at least.
+    """
     cores, gpus = int(machine.get("CPU", 1)), int(machine.get("GPU", 0))
-    shares_gpu = resources.gpu == SHARE and gpus > 0
-    most = min(MOST_ON_GPU, -(-trials // gpus)) if shares_gpu else min(cores, trials)
-    if resources.max_concurrent_trials:
-        most = min(most, resources.max_concurrent_trials)
+    shares_gpu, shares_cpu = resources.gpu == SHARE and gpus > 0, resources.cpu == SHARE
+    if not (shares_gpu or shares_cpu):
+        return [Level(1, resources.cpus)]
+    shared = [name for name, is_shared in (("CPU", shares_cpu), ("GPU", shares_gpu)) if is_shared]
+    fixed = {name: amount for name, amount in resources.request(gpus > 0).items() if name not in shared}
+    room = Cluster((Node("", machine),)).slots(fixed) if fixed else cores * 4
+    most = min(room, trials, resources.max_concurrent_trials or trials)
+    used = min(gpus, most) if shares_gpu else 1
+    most = min(MOST_ON_GPU, -(-most // used)) if shares_gpu else min(cores, most)
     found = []
     for at_once in sorted({most, *(2**k for k in range(most.bit_length()) if 2**k <= most)}):
-        on_machine = at_once * gpus if shares_gpu else at_once
-        cpu = _part(cores, on_machine) if resources.cpu == SHARE else resources.cpus
-        if on_machine * cpu <= cores and cpu >= _LEAST:
-            found.append(Level(at_once, cpu, _part(1, at_once) if shares_gpu else None))
+        on_machine = at_once * used
+        cpu = _part(cores, on_machine) if shares_cpu else resources.cpus
+        if at_once == 1 or (on_machine <= room and not (shares_cpu and cpu < _LEAST)):
+            found.append(Level(at_once, cpu, _part(1, at_once) if shares_gpu else None, used))
     return found
 
 
@@ -89,7 +103,7 @@ def _part(whole: int, parts: int) -> float:
 
 
 _LEAST = 0.25
-"""Of a core, for each trial."""
+"""Of a core, for each trial of ``cpu: share``."""
 
 
 def measure(
@@ -102,8 +116,9 @@ def measure(
     best = 0.0
     largest = 0
     for level in to_measure:
-        if largest * level.trials > memory:
-            need = f"{gib(largest * level.trials):g} GiB of host memory, and there are {gib(int(memory)):g} for trials"
+        needed = largest * level.trials * level.gpus
+        if needed > memory:
+            need = f"{gib(needed):g} GiB of host memory, and there are {gib(int(memory)):g} for trials"
             yield Measured(level, 0, problem=f"they would need {need}")
             return
         found = _measured(task, config, level)
@@ -156,54 +171,58 @@ class _Probe:
 
 
 def _measured(task: TrialContext, config: dict[str, Any], level: Level) -> Measured:
-    from ray import cloudpickle
-
     request = {**task.request, "CPU": level.cpu} | ({"GPU": level.gpu} if level.gpu else {})
-    sent = cloudpickle.dumps((replace(task, cpu=level.cpu, request=request), config))
     probes: list[_Probe] = []
-    try:
-        for _ in range(level.trials):
-            probes.append(_started(sent, {"CUDA_VISIBLE_DEVICES": first_gpu()} if level.gpu else {}))
-        begun = _watched(probes, lambda: all(probe.times for probe in probes), START_S)
-        if not begun:
-            return Measured(level, 0, problem=_why(probes, f"no report within {START_S:.0f} s"))
-        start = max(probe.times[0] for probe in probes)
-
-        def settled() -> bool:
-            enough = all(len(since(probe.times, start)) >= SETTLED_REPORTS for probe in probes)
-            return enough and time.monotonic() > start + SETTLED_S
-
-        _watched(probes, settled, MEASURE_S)
-        memory = max(probe.memory for probe in probes)
-        found = rate([since(probe.times, start) for probe in probes])
-        if found is None or any(probe.error for probe in probes):
-            return Measured(level, 0, memory, _why(probes, f"no two reports within {MEASURE_S:.0f} s"))
-        return Measured(level, found, memory)
-    finally:
-        for probe in probes:
-            _ended(probe.process)
+    # all their files lie there: processes that are killed remove none
+    with tempfile.TemporaryDirectory(prefix="tuner-share-", ignore_cleanup_errors=True) as folder:
+        trial = Path(folder, "trial.pickle")
+        trial.write_bytes(cloudpickle.dumps((replace(task, cpu=level.cpu, request=request), config)))
+        try:
+            for number in range(level.trials):
+                gpus = {"CUDA_VISIBLE_DEVICES": gpus_of(number, request["GPU"])} if request.get("GPU") else {}
+                probes.append(_started(trial, {"TMPDIR": folder, **gpus}))
+            return _watched_level(probes, level)
+        finally:
+            for probe in probes:
+                _ended(probe.process)
 
 
-def first_gpu() -> str:
-    """The GPU, or the slice of one, on which all trials of a level train: by its UUID or number."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    return seen or next(iter(mig_slices()), "0")
+def _watched_level(probes: Sequence[_Probe], level: Level) -> Measured:
+    begun = _watched(probes, lambda: all(probe.times for probe in probes), START_S)
+    if not begun:
+        return Measured(level, 0, problem=_why(probes, f"no report within {START_S:.0f} s"))
+    start = max(probe.times[0] for probe in probes)
+
+    def settled() -> bool:
+        enough = all(len(since(probe.times, start)) >= SETTLED_REPORTS for probe in probes)
+        return enough and time.monotonic() > start + SETTLED_S
+
+    _watched(probes, settled, MEASURE_S)
+    memory = max(probe.memory for probe in probes)
+    found = rate([since(probe.times, start) for probe in probes])
+    if found is None or any(probe.error for probe in probes):
+        return Measured(level, 0, memory, _why(probes, f"no two reports within {MEASURE_S:.0f} s"))
+    return Measured(level, found, memory)
 
 
-def _started(sent: bytes, environment: Mapping[str, str]) -> _Probe:
+def gpus_of(number: int, amount: float) -> str:
+    """The GPUs, or slices of GPUs, of the process ``number`` of a level, by UUIDs or numbers; each has ``amount``."""
+    seen = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
+    first = int(number * amount + 1e-6)
+    known = seen or mig_slices() or tuple(map(str, range(first + math.ceil(amount))))
+    return ",".join(known[first : first + math.ceil(amount)] or known[:1])
+
+
+def _started(trial: Path, environment: Mapping[str, str]) -> _Probe:
     """Its standard input stays open as long as this process lives."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tuner.execution.sharing_probe"],
+        [sys.executable, "-m", "tuner.execution.sharing_probe", str(trial)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, **environment},
         start_new_session=True,
     )
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # what it says of that is read later
-        process.stdin.write(len(sent).to_bytes(8, "big") + sent)
-        process.stdin.flush()
     return _Probe(process)
 
 

@@ -1,6 +1,6 @@
 """A process that trains one configuration again and again, and writes when it reports: see `tuner.execution.sharing`.
 
-It reads a pickled trial from its standard input, and ends when that is closed: when its parent is gone.
+Its argument is the file of a pickled trial. It ends when its standard input is closed: when its parent is gone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from tuner.execution.host_memory import memory_of_children, own_memory
@@ -20,10 +21,10 @@ def main() -> None:
     """Until it is killed, its parent is gone, or a training fails."""
     from ray import cloudpickle
 
-    source, place = sys.stdin.buffer, os.dup(1)
+    place = os.dup(1)
     os.dup2(2, 1)  # whatever else is printed, at an import too
-    task, config = cloudpickle.loads(source.read(int.from_bytes(source.read(8), "big")))
-    threading.Thread(target=_end_with, args=(source,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
+    task, config = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
     with os.fdopen(place, "w", buffering=1) as told:
 
         def take(number: int, metrics: dict[str, Any]) -> bool:

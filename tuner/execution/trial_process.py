@@ -190,7 +190,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
             if self._reports == 1 and self.task.workers > 1 and self.task.repeat is None:
                 check_formed(self.task.workers)
             metrics.update(checked(self.task, self._reports, metrics))  # in place: Ray ranks checkpoints by them
-            metrics[CONSUMED] = self._meter.read(self._saving.seconds_of_reports())
+            metrics[CONSUMED] = self._meter.read(self._saving.seconds_of_checkpoints())
         elif not self._reports and get_session().loaded_checkpoint is None:
             raise BadReport(NO_REPORT)
         if notice := news():

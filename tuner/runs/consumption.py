@@ -44,8 +44,8 @@ class Consumption:
     """Mean power of its GPUs together since the report before, in watts, whoever used them."""
     data_s: float | None = None
     """Seconds since the report before in which the training waited for a torch DataLoader."""
-    report_s: float | None = None
-    """Seconds since the report before in which it stood in a report: for its checkpoint, and for the driver."""
+    checkpoint_s: float | None = None
+    """Seconds since the report before in which it wrote its checkpoint to the run folder."""
 
     def named(self) -> dict[str, float]:
         """What was measured, by name."""
@@ -68,7 +68,7 @@ OF_TRIAL = ("peak_host_gib", "peak_gpu_gib", "gpu_use")
 """What trials.csv and the report have of each trial."""
 
 _PEAKS = tuple(name for name in NAMES if name.startswith("peak_"))
-_MEANS, _SECONDS = ("gpu_use", "gpu_watts"), ("data_s", "report_s")
+_MEANS, _SECONDS = ("gpu_use", "gpu_watts"), ("data_s", "checkpoint_s")
 _SUMS_OF_RANKS = ("host_gib", "peak_host_gib", "gpu_watts")
 
 
@@ -84,8 +84,7 @@ def of_ranks(ranks: Sequence[Consumption]) -> Consumption:
     """Of all processes of a trial together, each of which is a rank.
 
     Host memory is the sum, as the ranks of a node share it. GPU memory is that of the rank that has most, as each has
-    its own GPU. Power is the sum, and the use the mean. Seconds are those of the rank that waited for longest: the
-    others wait for it.
+    its own GPU. Power is the sum, and the use the mean. Seconds are those of the first rank.
     """
     found: dict[str, float | None] = {}
     for name in NAMES:

@@ -253,7 +253,7 @@ def timeline(results: ResultSet, told: Timeline) -> tuple[go.Figure, str]:
         )
         for status, shown in sorted(by_status.items(), key=lambda item: list(STATUS_COLOURS).index(item[0]))
     ]
-    lanes = slots(results, told)
+    lanes = _slots(results, told)
     drawn = figure(
         traces,
         {"title": {"text": f"time of the search ({unit_name})"}, "range": [0, told.elapsed / unit]},
@@ -288,8 +288,7 @@ def merged(stretches: Sequence[TrialSpan]) -> list[tuple[TrialSpan, int]]:
     ]
 
 
-def slots(results: ResultSet, told: Timeline) -> int:
-    """Workers, those included that had no trial."""
+def _slots(results: ResultSet, told: Timeline) -> int:
     slots = results.provenance.get("slots")
     return max(slots if isinstance(slots, int) else 0, told.lanes)
 

@@ -15,7 +15,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import format_duration
 from tuner.visualization.axes import Axis, axes_of
-from tuner.visualization.curves import front, incumbent, learning_curves, slots, timeline
+from tuner.visualization.curves import front, incumbent, learning_curves, timeline
 from tuner.visualization.document import Section, bullets, code, document, notices, table
 from tuner.visualization.importance import LEAST_TRIALS, Importance, importance
 from tuner.visualization.parameters import LEAST_CONTOUR, contour, dotted, importance_bars, pair, parallel, slice_of
@@ -85,7 +85,7 @@ def _summary(results: ResultSet, told: Timeline, used: Mapping[str, Spans]) -> S
     first, *rest = summarize(results)
     learned = [_saved(results), *learned_lines(results)] if told.is_whole else []
     counts = [status_line(results), failed_attempts(results), *learned]
-    busy = busy_share(used, told, slots(results, told))
+    busy = busy_share(results, used, told)
     lines = [state(results, elapsed), *filter(None, counts), *consumption_lines(results)]
     if busy is not None:
         lines.append(f"GPUs were busy {busy:.0f}% of the search")

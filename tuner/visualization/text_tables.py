@@ -242,7 +242,7 @@ def _where_time_went(results: ResultSet) -> Iterator[str]:
     told = [(trial.seconds, trial.consumption) for trial in results.trials]
     for name, text, remedy in (
         ("data_s", "waited for data", "more num_workers of the DataLoader, or data that stay in memory, save it"),
-        ("report_s", "stood in reports", "fewer checkpoints (checkpoints.every), or fewer reports, save it"),
+        ("checkpoint_s", "went into writing checkpoints", "fewer of them (checkpoints.every) save it"),
     ):
         known = [(seconds, value) for seconds, one in told if (value := getattr(one, name)) is not None]
         if time := sum(seconds for seconds, _ in known):

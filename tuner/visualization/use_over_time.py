@@ -71,6 +71,7 @@ def spans(results: ResultSet, told: Timeline) -> dict[str, Spans]:
         trial.id: {report.step: report.consumption for report in trial.reports if report.consumption}
         for trial in results.trials
     }
+    share = min(1.0, _gpus_of_a_trial(results) or 1.0)  # of the power of a GPU that trials share
     before: dict[str, float] = {}
     rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SHOWN}
     for moment in told.moments:
@@ -83,16 +84,27 @@ def spans(results: ResultSet, told: Timeline) -> dict[str, Spans]:
             continue
         for name, found in rows.items():
             if (value := getattr(known, name)) is not None:
-                found.append((begin, moment.seconds, value))
+                found.append((begin, moment.seconds, value * share if name == "gpu_watts" else value))
     return {name: Spans(*np.array(found).T) for name, found in rows.items() if found}
 
 
-def busy_share(known: Mapping[str, Spans], told: Timeline, lanes: int) -> float | None:
-    """The mean use of the GPUs over the whole search, in per cent: 0 where a worker had no trial; None if unknown."""
-    found = known.get("gpu_use")
-    if found is None or told.elapsed <= 0:
+def busy_share(results: ResultSet, known: Mapping[str, Spans], told: Timeline) -> float | None:
+    """The mean use of all GPUs over the whole search, in per cent, 0 while one has no trial.
+
+    None if it is not known: the use is that of a GPU, whoever uses it, and not of a trial that shares one.
+    """
+    found, each = known.get("gpu_use"), _gpus_of_a_trial(results)
+    total: float = sum(node.get("GPU", 0.0) for node in results.provenance.get("cluster", []))
+    if found is None or told.elapsed <= 0 or each < 1 or total < each:
         return None
-    return float((found.value * (found.end - found.begin)).sum()) / (lanes * told.elapsed)
+    return float((found.value * (found.end - found.begin)).sum()) * each / (total * told.elapsed)
+
+
+def _gpus_of_a_trial(results: ResultSet) -> float:
+    """As `run` asked Ray for it."""
+    of_worker: float = results.provenance.get("trial_resources", {}).get("GPU", 0.0)
+    workers: int = results.section("resources").get("workers", 1)
+    return of_worker * workers
 
 
 def use_over_time(known: Mapping[str, Spans], told: Timeline) -> go.Figure | None:
