@@ -288,19 +288,23 @@ def start(bench: Bench) -> None:
 def sharing(bench: Bench) -> None:
     """1, 2, 4 and 8 trials at a time."""
     trials, epochs = (2, 1) if bench.rehearsed else (16, 6)
+
+    def searched(trials: int, gpu: float | str) -> ResultSet:
+        return bench.run(
+            "trainables.cifar:train",
+            {"lr": {"loguniform": [0.05, 0.5]}},
+            params={"dataset": "shapes10", "epochs": epochs},
+            objective={"metric": "val_accuracy", "mode": "max"},
+            search={"kind": "random", "seed": 0},
+            budget={"trials": trials},
+            resources={"cpu": 1, "gpu": gpu},
+        )
+
     rows: dict[float, list[tuple[float, float, float]]] = {share: [] for share in SHARES}
     for number in range(bench.rounds):
         for share in SHARES if number % 2 == 0 else reversed(SHARES):
             with Watched() as gpu:
-                results = bench.run(
-                    "trainables.cifar:train",
-                    {"lr": {"loguniform": [0.05, 0.5]}},
-                    params={"dataset": "shapes10", "epochs": epochs},
-                    objective={"metric": "val_accuracy", "mode": "max"},
-                    search={"kind": "random", "seed": 0},
-                    budget={"trials": trials},
-                    resources={"cpu": 1, "gpu": share},
-                )
+                results = searched(trials, share)
             assert results.count("completed") == trials
             use = statistics.mean(gpu.use) if gpu.use else float("nan")
             rows[share].append((trials / results.provenance["elapsed_s"] * 3600, use, gpu.most_gib))
@@ -310,16 +314,7 @@ def sharing(bench: Bench) -> None:
         ratios = [mine[0] / whole[0] for mine, whole in zip(rows[share], rows[1.0], strict=True)]
         rate, use, memory = (spread(column) for column in zip(*rows[share], strict=True))
         print(f"| `gpu: {share:g}` | {rate} | {spread(ratios)} | {use} | {memory} |")
-    measured = bench.run(
-        "trainables.cifar:train",
-        {"lr": {"loguniform": [0.05, 0.5]}},
-        params={"dataset": "shapes10", "epochs": epochs},
-        objective={"metric": "val_accuracy", "mode": "max"},
-        search={"kind": "random", "seed": 0},
-        budget={"trials": 1},
-        resources={"cpu": 1, "gpu": "share"},
-    )
-    print(f"\n{measured.notices[-1]}")
+    print(f"\n{searched(1, 'share').notices[-1]}")
 
 
 def formats(bench: Bench) -> None:

@@ -233,6 +233,11 @@ class _ReopenedRun:
         """What is known of the run."""
         return self.stock.results
 
+    @property
+    def working_directory(self) -> Path:
+        """That of its trials."""
+        return Path(self.known.provenance["working_directory"])
+
     def experiment(self, changes: Sequence[str] = ()) -> Experiment:
         """Its own experiment, with ``changes``."""
         return load_experiment(self.known.spec, changes, roots(self.known), self.pickles)
@@ -273,8 +278,7 @@ def replace_pickled(results: ResultSet, trainable: Callable[..., Any]) -> None:
 def _resumed(run: _ReopenedRun) -> ResultSet:
     """Continues the run with its own experiment."""
     plan = make_plan(run.experiment(), run.cluster)
-    directory = Path(run.known.provenance["working_directory"])
-    plan, params, _ = prepare(plan, run.known.folder, directory, run.say)
+    plan, params, _ = prepare(plan, run.known.folder, run.working_directory, run.say)
     return _continued(run, plan, params)
 
 
@@ -295,8 +299,7 @@ def _changed(run: _ReopenedRun, request: str, trials: Sequence[str], experiment:
         message = "cannot change in a search that has begun; start a new one, which may learn from this one too"
         raise InputError([experiment.problem(("search", "from_runs"), message)])
     plan = make_plan(experiment, run.cluster)
-    directory = Path(known.provenance["working_directory"])
-    plan, params, _ = prepare(plan, known.folder, directory, run.say)
+    plan, params, _ = prepare(plan, known.folder, run.working_directory, run.say)
     spec = resolved_spec(plan, params)
     _check_change(known, plan, spec)
     known.spec = spec
@@ -341,6 +344,6 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
     for notice in recovered.notices:
         run.say(f"NOTICE: {notice}")
     control = SearchControl(elapsed_before=recovered.elapsed)
-    task = task_of(plan, params, Path(known.provenance["working_directory"]))
+    task = task_of(plan, params, run.working_directory)
     followers = [TrackingProcess(run.say)] if plan.spec.tracking.anywhere else []
     return search(plan, task, recovered, control, [*run.listeners, *followers], run.say, run.lock)

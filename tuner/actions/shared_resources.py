@@ -13,7 +13,6 @@ from tuner.plan.plan import Plan
 
 if TYPE_CHECKING:
     from tuner.execution.sharing import Level, Measured
-    from tuner.execution.trial_context import TrialContext
 
 FREE_S = 60.0
 """How long a cluster may take to give a whole node for it."""
@@ -46,13 +45,9 @@ def _chosen(
     from tuner.execution.sharing import applied, fastest, levels
 
     resources = plan.spec.resources
-    default = resources.model_copy(
-        update={
-            "cpu": resources.cpus,
-            "gpu": "auto" if resources.gpu == SHARE else resources.gpu,
-        }
-    )
-    usual = f"{resources.cpus:g} CPU and gpu {default.gpu}"
+    gpu = "auto" if resources.gpu == SHARE else resources.gpu
+    default = resources.model_copy(update={"cpu": resources.cpus, "gpu": gpu})
+    usual = f"{resources.cpus:g} CPU and gpu {gpu}"
     fitting = [node for node in plan.cluster.nodes if Cluster((node,)).slots(plan.request)]
     if not fitting:
         return default, f"{usual}: not measured, as no node that is there has room for a trial"
@@ -92,7 +87,7 @@ def _measured(
         return []
     task, memory = task_of(plan, params, working_directory), machine.get("memory", 0)
     if plan.cluster.address is None:
-        return list(measure(task, config, to_measure, memory))
+        return measure(task, config, to_measure, memory)
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -103,7 +98,7 @@ def _measured(
     try:
         if not group.wait(FREE_S):
             return [Measured(to_measure[0], 0, problem=f"no node had {format_resources(whole)} free in {FREE_S:.0f} s")]
-        there = ray.remote(_all).options(
+        there = ray.remote(measure).options(
             num_cpus=whole["CPU"],
             num_gpus=whole.get("GPU", 0),
             max_retries=0,
@@ -115,10 +110,3 @@ def _measured(
     finally:
         remove_placement_group(group)
     return found
-
-
-def _all(task: TrialContext, config: dict[str, Any], to_measure: Sequence[Level], memory: float) -> list[Measured]:
-    """Run on a node."""
-    from tuner.execution.sharing import measure
-
-    return list(measure(task, config, to_measure, memory))

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from tuner.spec.quantities import counted
 
 MOST_ON_GPU = 8
 """Trials on one GPU at most."""
+LEAST_CPU = 0.25
+"""Of a core, for each trial of ``cpu: share``."""
 START_S = 180.0
 """How long the processes of a level may take to their first reports, imports and the reading of data included."""
 MEASURE_S = 60.0
@@ -84,7 +86,7 @@ def levels(resources: Resources, machine: Mapping[str, float], trials: int) -> l
         return [Level(1, resources.cpus)]
     shared = [name for name, is_shared in (("CPU", shares_cpu), ("GPU", shares_gpu)) if is_shared]
     fixed = {name: amount for name, amount in resources.request(gpus > 0).items() if name not in shared}
-    room = Cluster((Node("", machine),)).slots(fixed) if fixed else cores * 4
+    room = Cluster((Node("", machine),)).slots(fixed) if fixed else int(cores / LEAST_CPU)
     most = min(room, trials, resources.max_concurrent_trials or trials)
     used = min(gpus, most) if shares_gpu else 1
     most = min(MOST_ON_GPU, -(-most // used)) if shares_gpu else min(cores, most)
@@ -92,7 +94,7 @@ def levels(resources: Resources, machine: Mapping[str, float], trials: int) -> l
     for at_once in sorted({most, *(2**k for k in range(most.bit_length()) if 2**k <= most)}):
         on_machine = at_once * used
         cpu = _part(cores, on_machine) if shares_cpu else resources.cpus
-        if at_once == 1 or (on_machine <= room and not (shares_cpu and cpu < _LEAST)):
+        if at_once == 1 or (on_machine <= room and not (shares_cpu and cpu < LEAST_CPU)):
             found.append(Level(at_once, cpu, _part(1, at_once) if shares_gpu else None, used))
     return found
 
@@ -102,31 +104,21 @@ def _part(whole: int, parts: int) -> float:
     return math.floor(10_000 * whole / parts) / 10_000
 
 
-_LEAST = 0.25
-"""Of a core, for each trial of ``cpu: share``."""
-
-
-def measure(
-    task: TrialContext, config: dict[str, Any], to_measure: Sequence[Level], memory: float
-) -> Iterator[Measured]:
+def measure(task: TrialContext, config: dict[str, Any], to_measure: Sequence[Level], memory: float) -> list[Measured]:
     """Measures one level after the other, until more trials at once are slower.
 
     ``memory``: bytes of host memory for trials; a level that would need more is not tried.
     """
-    best = 0.0
-    largest = 0
+    known: list[Measured] = []
     for level in to_measure:
-        needed = largest * level.trials * level.gpus
+        needed = max((one.memory for one in known), default=0) * level.trials * level.gpus
         if needed > memory:
             need = f"{gib(needed):g} GiB of host memory, and there are {gib(int(memory)):g} for trials"
-            yield Measured(level, 0, problem=f"they would need {need}")
-            return
-        found = _measured(task, config, level)
-        yield found
-        largest = max(largest, found.memory)
-        if found.problem or found.rate < best * (1 - CLOSE):
-            return
-        best = max(best, found.rate)
+            return [*known, Measured(level, 0, problem=f"they would need {need}")]
+        known.append(_measure_level(task, config, level))
+        if known[-1].problem or known[-1].rate < max(one.rate for one in known) * (1 - CLOSE):
+            break
+    return known
 
 
 def fastest(measured: Iterable[Measured]) -> Measured | None:
@@ -170,7 +162,7 @@ class _Probe:
                 self.memory = max(self.memory, int(rest))
 
 
-def _measured(task: TrialContext, config: dict[str, Any], level: Level) -> Measured:
+def _measure_level(task: TrialContext, config: dict[str, Any], level: Level) -> Measured:
     request = {**task.request, "CPU": level.cpu} | ({"GPU": level.gpu} if level.gpu else {})
     probes: list[_Probe] = []
     # all their files lie there: processes that are killed remove none
@@ -181,15 +173,14 @@ def _measured(task: TrialContext, config: dict[str, Any], level: Level) -> Measu
             for number in range(level.trials):
                 gpus = {"CUDA_VISIBLE_DEVICES": gpus_of(number, request["GPU"])} if request.get("GPU") else {}
                 probes.append(_started(trial, {"TMPDIR": folder, **gpus}))
-            return _watched_level(probes, level)
+            return _watch_level(probes, level)
         finally:
             for probe in probes:
                 _ended(probe.process)
 
 
-def _watched_level(probes: Sequence[_Probe], level: Level) -> Measured:
-    begun = _watched(probes, lambda: all(probe.times for probe in probes), START_S)
-    if not begun:
+def _watch_level(probes: Sequence[_Probe], level: Level) -> Measured:
+    if not _watched(probes, lambda: all(probe.times for probe in probes), START_S):
         return Measured(level, 0, problem=_why(probes, f"no report within {START_S:.0f} s"))
     start = max(probe.times[0] for probe in probes)
 
