@@ -1,4 +1,4 @@
-"""A small residual network on 32x32 colour images: CIFAR-10, your own .npz, or generated shapes.
+"""A small network on 32x32 colour images: CIFAR-10, your own .npz, or generated shapes.
 
 Through tuner:          python -m tuner run experiments/cifar_asha.yaml
 Through plain Ray Tune: python -m trainables.cifar            (see the end of this file)
@@ -6,9 +6,10 @@ Through plain Ray Tune: python -m trainables.cifar            (see the end of th
 Fast by construction: the images stay uint8, are read once (memory-mapped, so that all trials of a
 node share one copy; on a GPU one copy a process, which its trials share), and are cropped, flipped
 and normalised there in whole batches. Nothing is handed to Python during an epoch. See
-`fastest_precision` for bf16.
+`fastest_precision` for bf16. experiments/cifar_gpu.yaml has the values for a fast GPU.
 """
 
+import contextlib
 import dataclasses
 import math
 import tempfile
@@ -22,7 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables import image_data
-from trainables.image_batches import augment, draw_moves, normalise, split_ids
+from trainables.image_batches import alternate_flips, augment, draw_moves, normalise, split_ids, views
+from trainables.image_networks import WHITENING_IMAGES, Whitened, resnet
+from trainables.image_optimizers import Muon, OneCycle
 from tuner.training import checkpointing, keep
 from tuner.training.device import device_name, fastest_device, fastest_precision
 
@@ -40,25 +43,32 @@ class Config:
     batch_size: int = 128
     micro_batch: int | None = None  # images on the device at once; None: the batch. Batch norm sees these only
     lr: float = 0.3  # peak learning rate of the one-cycle schedule
-    optimizer: Literal["sgd", "adamw", "adam"] = "sgd"
-    momentum: float = 0.9  # Nesterov momentum; used by sgd only
-    weight_decay: float = 5e-4  # on convolution and linear weights, not on biases and norms
+    optimizer: Literal["sgd", "adamw", "adam", "muon"] = "sgd"
+    momentum: float = 0.9  # Nesterov momentum; used by sgd and muon
+    weight_decay: float = 5e-4  # on convolution and linear weights; muon: the share of the others that a step removes
+    bias_lr: float = 0.4  # muon only: peak learning rate of the biases, for each channel of the last stage
+    head_lr: float = 5.0  # muon only: that of the last layer, likewise
     label_smoothing: float = 0.1
-    width: int = 32  # channels of the first stage; the later ones have 2x and 4x as many
+    network: Literal["resnet", "whitened"] = "resnet"
+    width: int = 32  # channels of the first stage; the later ones have up to 4x as many
     pct_start: float = 0.3  # share of all steps in which the learning rate rises
     crop_padding: int = 2  # random crop: shift by up to this many pixels, mirrored at the border
-    flip: bool = True  # mirror every second image (at random) left to right
+    flip: bool = True  # mirror half of the images left to right
+    alternate: bool = False  # mirror in each epoch those images that were not mirrored in the one before
+    views: Literal[1, 2, 6] = 1  # in scoring: the image; its mirror image too; both shifted by a pixel, too
+    compile: bool = False  # the network by torch.compile, and cuDNN's kernels by trial: worth its start on a GPU
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    report_every: int = 1  # epochs between two reports; the last epoch is always reported
     seed: int = 0  # initial weights, order of images, augmentation
     val_fraction: float = 0.1  # share of the training images held out for validation
     split_seed: int = 0  # chooses the held-out images: the same for every trial of a run
 
 
 def train(config: Config) -> None:
-    """Train one configuration; one report (with a checkpoint) an epoch.
+    """Train one configuration; one report (with a checkpoint) every `report_every` epochs.
 
     Reported: epoch (from 1), val_accuracy and val_loss (on the held-out images), train_loss
-    (with augmentation and label smoothing), lr (of the epoch's last step), images_per_second
+    (of the last epoch, with augmentation and label smoothing), lr (of the epoch's last step), images_per_second
     (training only), device, precision. Raises `ValueError` for an impossible configuration and
     `image_data.DataUnavailable` where the data cannot be had.
     """
@@ -75,11 +85,14 @@ def train(config: Config) -> None:
 
     torch.manual_seed(config.seed)
     model = build(config, classes).to(device, memory_format=torch.channels_last)
+    if isinstance(model, Whitened):
+        model.whiten(normalise(x[train_ids[:WHITENING_IMAGES].to(device)]))
     optimizer = build_optimizer(config, model)
-    schedule = OneCycle(optimizer, config.lr, config.epochs * steps, config.pct_start)
+    schedule = OneCycle(optimizer, config.epochs * steps, config.pct_start)
     order = torch.Generator().manual_seed(config.seed)  # order of the images and augmentation
     state = {"model": model, "optimizer": optimizer, "schedule": schedule}
     state["generators"] = {"order": order}
+    logits_of = keep("cifar compiled", lambda: torch.compile(_logits, dynamic=False)) if config.compile else _logits
 
     finished = 0
     if (checkpoint := tune.get_checkpoint()) is not None:
@@ -89,25 +102,31 @@ def train(config: Config) -> None:
     for epoch in range(finished + 1, config.epochs + 1):
         started = time.perf_counter()
         model.train()
+        if isinstance(model, Whitened) and epoch > 3 / 8 * config.epochs:
+            model.whitening.bias.requires_grad_(False)  # type: ignore[union-attr]  # ends the way back one layer earlier
         # Drawn on the CPU, so that order and augmentation are the same on every device.
-        ids = train_ids[torch.randperm(len(train_ids), generator=order)].to(device)
-        moves = draw_moves(len(ids), config.crop_padding, config.flip, order).to(device)
+        shuffled = torch.randperm(len(train_ids), generator=order)
+        moves = draw_moves(len(shuffled), config.crop_padding, config.flip, order)
+        if config.flip and config.alternate:
+            moves[:, 2] = alternate_flips(len(train_ids), epoch, config.seed)[shuffled]
+        ids, moves = train_ids[shuffled].to(device), moves.to(device)
         total = torch.zeros((), device=device)
         for step in range(steps):
             optimizer.zero_grad(set_to_none=True)
             lr = schedule.set_next()
             for part in pieces(step, config.batch_size, config.micro_batch):
-                batch = normalise(augment(x, ids[part], moves[part]))
-                with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                    logits = model(batch)
-                loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
-                loss = loss * ((part.stop - part.start) / config.batch_size)
-                loss.backward()  # gradients add up to those of the batch's mean
+                with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"), kernels(config):
+                    logits = logits_of(model, x, ids[part], moves[part])
+                    loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
+                    loss = loss * ((part.stop - part.start) / config.batch_size)
+                    loss.backward()  # gradients add up to those of the batch's mean
                 total += loss.detach()
             optimizer.step()
+        if epoch % config.report_every and epoch < config.epochs:
+            continue
         train_loss = total.item() / steps  # waits for the device, so the time below is whole
         seconds = time.perf_counter() - started
-        accuracy, val_loss = score(model, x, y, val_ids.to(device), precision)
+        accuracy, val_loss = score(model, x, y, val_ids.to(device), precision, config.views)
         metrics = {
             "epoch": epoch,
             "val_accuracy": accuracy,
@@ -143,7 +162,7 @@ def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str,
         x, y = _on_device(images.x_train, images.y_train, device)
         ids = split_ids(len(x), config.val_fraction, config.split_seed)[1]
     precision = fastest_precision(device, config.precision)
-    accuracy, loss = score(model, x, y, ids.to(device), precision)
+    accuracy, loss = score(model, x, y, ids.to(device), precision, config.views)
     return {f"{split}_accuracy": accuracy, f"{split}_loss": loss}
 
 
@@ -176,7 +195,7 @@ def checkpoint_bytes(config: Config) -> int:
     check(config)
     with torch.device("meta"):
         model = build(config, classes=10)
-    return checkpointing.size_in_bytes(model, config.optimizer)
+    return checkpointing.size_in_bytes(model, "sgd" if config.optimizer == "muon" else config.optimizer)
 
 
 def check(config: Config) -> None:
@@ -187,12 +206,17 @@ def check(config: Config) -> None:
         "micro_batch": (config.micro_batch is None or config.micro_batch >= 1, "at least 1, or None"),
         "width": (config.width >= 1, "at least 1"),
         "lr": (0 < config.lr < math.inf, "above 0"),
-        "optimizer": (config.optimizer in ("sgd", "adamw", "adam"), "sgd, adamw or adam"),
+        "optimizer": (config.optimizer in ("sgd", "adamw", "adam", "muon"), "sgd, adamw, adam or muon"),
+        "network": (config.network in ("resnet", "whitened"), "resnet or whitened"),
         "momentum": (0 <= config.momentum < 1, "in [0, 1)"),
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),
+        "bias_lr": (0 < config.bias_lr < math.inf, "above 0"),
+        "head_lr": (0 < config.head_lr < math.inf, "above 0"),
         "label_smoothing": (0 <= config.label_smoothing < 1, "in [0, 1)"),
         "pct_start": (0 <= config.pct_start <= 1, "in [0, 1]"),
         "crop_padding": (0 <= config.crop_padding <= 16, "from 0 to 16 pixels"),
+        "views": (config.views in (1, 2, 6), "1, 2 or 6"),
+        "report_every": (config.report_every >= 1, "at least 1"),
         "precision": (config.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         "val_fraction": (0 < config.val_fraction < 1, "between 0 and 1"),
     }
@@ -201,65 +225,25 @@ def check(config: Config) -> None:
         raise ValueError("; ".join(wrong))
 
 
-# ---------------------------------------------------------------------------------- the network
-
-
-class Residual(nn.Module):
-    """x + two convolutions of x."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(convolution(channels, channels), convolution(channels, channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x)
-
-
-class Head(nn.Module):
-    """Largest value of each channel, then a linear layer with logits scaled by 1/8."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(channels, classes, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.amax((2, 3))) / 8
-
-
-def convolution(channels_in: int, channels_out: int, pool: bool = False) -> nn.Sequential:
-    """3x3 convolution, batch norm, SiLU; pooling comes first where asked: a quarter of the work."""
-    layers: list[nn.Module] = [nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False)]
-    if pool:
-        layers.append(nn.MaxPool2d(2))
-    # Momentum 0.2, twice PyTorch's: trials of a few hundred steps need young statistics.
-    layers += [nn.BatchNorm2d(channels_out, momentum=0.2), nn.SiLU(inplace=True)]
-    return nn.Sequential(*layers)
-
-
-def build(config: Config, classes: int) -> nn.Sequential:
-    """ResNet-9's plan (D. Page's DAWNBench entry, 2018) without its full-resolution stage.
-
-    Input: float N x 3 x 32 x 32, normalised; output: logits N x classes.
-    """
-    w = config.width
-    return nn.Sequential(
-        convolution(3, w, pool=True),
-        Residual(w),
-        convolution(w, 2 * w, pool=True),
-        convolution(2 * w, 4 * w, pool=True),
-        Residual(4 * w),
-        Head(4 * w, classes),
-    )
-
-
-# ------------------------------------------------------------------------ optimizer and schedule
+def build(config: Config, classes: int) -> nn.Module:
+    """The network, on the CPU. Input: float N x 3 x 32 x 32, normalised; output: logits N x classes."""
+    return Whitened(config.width, classes) if config.network == "whitened" else resnet(config.width, classes)
 
 
 def build_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
-    """The chosen optimizer; weight decay acts on matrices and kernels only."""
+    """The chosen optimizer; weight decay acts on matrices and kernels only, with muon on all that it does not scale."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if config.optimizer == "muon":
+        channels = 4 * config.width  # the logits are their mean, so that the gradients are smaller the more there are
+        rates = {1: config.bias_lr * channels, 2: config.head_lr * channels}
+        rest = [
+            {"params": [p for p in trained if p.ndim == ndim], "lr": lr, "weight_decay": config.weight_decay / lr}
+            for ndim, lr in rates.items()
+        ]
+        return Muon([p for p in trained if p.ndim > 2], rest, config.lr, config.momentum)
     groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1]},
-        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in trained if p.ndim > 1]},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
     common: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
@@ -269,46 +253,24 @@ def build_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     return kind(groups, betas=(0.9, 0.99), **common)
 
 
-class OneCycle:
-    """Learning rate linear from peak/5 up to the peak, then linear down to peak/100.
-
-    A function of the step's number alone; L. Smith and N. Topin, "Super-convergence" (2018).
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, peak: float, steps: int, pct_start: float) -> None:
-        self.optimizer, self.peak, self.steps = optimizer, peak, steps
-        self.rise = pct_start * steps
-        self.done = 0
-
-    def set_next(self) -> float:
-        """Set and return the learning rate of the step that is about to be taken."""
-        if self.done < self.rise:
-            factor = 0.2 + 0.8 * self.done / self.rise
-        else:
-            factor = 1 - 0.99 * (self.done - self.rise) / max(1.0, self.steps - 1 - self.rise)
-        self.done += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.peak * max(factor, 0.01)
-        return self.peak * max(factor, 0.01)
-
-    def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.done = int(state["done"])
+def kernels(config: Config) -> contextlib.AbstractContextManager[None]:
+    """Within: cuDNN tries its kernels for each new shape, if the configuration asks for that."""
+    return torch.backends.cudnn.flags(benchmark=True) if config.compile else contextlib.nullcontext()
 
 
-# --------------------------------------------------------------------------------------- scoring
+def _logits(model: nn.Module, images: Tensor, ids: Tensor, moves: Tensor) -> Tensor:
+    """Of the images `ids`, moved; one function, so that all of it is compiled together."""
+    return model(normalise(augment(images, ids, moves)))  # type: ignore[no-any-return]
 
 
 @torch.inference_mode()
-def score(model: nn.Module, x: Tensor, y: Tensor, ids: Tensor, precision: str) -> tuple[float, float]:
-    """Accuracy (0..1) and mean cross-entropy (nats) on the images `ids`, not augmented."""
+def score(model: nn.Module, x: Tensor, y: Tensor, ids: Tensor, precision: str, count: int = 1) -> tuple[float, float]:
+    """Accuracy (0..1) and mean cross-entropy (nats) on the images `ids`, by the mean of `count` views."""
     model.eval()
     totals = torch.zeros(2, device=x.device)
     for part in ids.split(EVAL_BATCH):
         with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
-            logits = model(normalise(x[part]))
+            logits = sum(weight * model(view) for weight, view in views(normalise(x[part]), count))
         loss = F.cross_entropy(logits.float(), y[part], reduction="sum")
         totals += torch.stack([(logits.argmax(1) == y[part]).sum(), loss])
     right, loss_sum = totals.tolist()

@@ -9,6 +9,8 @@
 - ``sharing``: `trainables.cifar` on generated images, 1, 2, 4 and 8 trials at a time on the GPU. The ways take turns,
   in the other order in each second round. Trials an hour are those from the first one's start to the last one's end.
   Use and memory of the GPU are NVML's, every 2 s; median (lowest to highest).
+- ``mps``: 8 trials at a time with NVIDIA's Multi-Process Service and without; a kernel that fails there.
+- ``record``: trials of experiments/cifar_gpu.yaml on CIFAR-10 beside tests/benchmarks/cifar_alone.py.
 - ``formats``: images a second of `trainables.cifar` by number format, width and batch.
 - ``cifar10``: `trainables.cifar` on CIFAR-10 from a file of arrays: test accuracy and seconds.
 
@@ -25,12 +27,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +130,7 @@ def shipped(bench: Bench) -> None:
                 found, is_so = _trained(bench, document)
             except TunerError as error:  # a library that it needs is not installed
                 found, is_so = str(error).splitlines()[0], False
-            bench.holds(f"`{file.stem}`", "completed on the GPU; the best one again", found, is_so)
+            bench.holds(f"`{file.stem}`", "completed, on the GPU if one is enough; the best one again", found, is_so)
 
 
 def _trained(bench: Bench, document: dict[str, Any]) -> tuple[str, bool]:
@@ -141,7 +145,8 @@ def _trained(bench: Bench, document: dict[str, Any]) -> tuple[str, bool]:
         "scheduler": {"kind": "fifo"},
         "budget": {"trials": 1 if bench.rehearsed else 2},
         "tracking": {},
-        "resources": document["resources"] | {"gpu": 1 / document["resources"].get("workers", 1)},
+        # what divides a model needs a GPU for each process, as NCCL refuses to share one
+        "resources": document["resources"] | {"gpu": int("workers" not in document["resources"])},
     }
     begun = time.perf_counter()
     results = run(document, storage=bench.storage, name=f"{name}-{time.time_ns()}", say=_quiet)
@@ -149,7 +154,8 @@ def _trained(bench: Bench, document: dict[str, Any]) -> tuple[str, bool]:
     peaks = [trial.consumption.peak_gpu_gib for trial in results.trials]
     words.append("GPU memory " + ", ".join("none" if peak is None else f"{peak:.2f} GiB" for peak in peaks))
     words += [str(failure) for trial in results.trials for failure in trial.failures[:1]]
-    is_so = results.count("completed") == len(results.trials) and (bench.rehearsed or all(peaks))
+    on_cpu = bench.rehearsed or not document["resources"]["gpu"]
+    is_so = results.count("completed") == len(results.trials) and (on_cpu or all(peaks))
     if results.best is not None:
         best = restore_best(results)
         apart = max(
@@ -289,22 +295,11 @@ def sharing(bench: Bench) -> None:
     """1, 2, 4 and 8 trials at a time."""
     trials, epochs = (2, 1) if bench.rehearsed else (16, 6)
 
-    def searched(trials: int, gpu: float | str) -> ResultSet:
-        return bench.run(
-            "trainables.cifar:train",
-            {"lr": {"loguniform": [0.05, 0.5]}},
-            params={"dataset": "shapes10", "epochs": epochs},
-            objective={"metric": "val_accuracy", "mode": "max"},
-            search={"kind": "random", "seed": 0},
-            budget={"trials": trials},
-            resources={"cpu": 1, "gpu": gpu},
-        )
-
     rows: dict[float, list[tuple[float, float, float]]] = {share: [] for share in SHARES}
     for number in range(bench.rounds):
         for share in SHARES if number % 2 == 0 else reversed(SHARES):
             with Watched() as gpu:
-                results = searched(trials, share)
+                results = _shapes(bench, trials, epochs, gpu=share)
             assert results.count("completed") == trials
             use = statistics.mean(gpu.use) if gpu.use else float("nan")
             rows[share].append((trials / results.provenance["elapsed_s"] * 3600, use, gpu.most_gib))
@@ -314,7 +309,116 @@ def sharing(bench: Bench) -> None:
         ratios = [mine[0] / whole[0] for mine, whole in zip(rows[share], rows[1.0], strict=True)]
         rate, use, memory = (spread(column) for column in zip(*rows[share], strict=True))
         print(f"| `gpu: {share:g}` | {rate} | {spread(ratios)} | {use} | {memory} |")
-    print(f"\n{searched(1, 'share').notices[-1]}")
+
+
+def share(bench: Bench) -> None:
+    """What `gpu: share` measures and chooses."""
+    print(_shapes(bench, 8, 1 if bench.rehearsed else 6, gpu="share").notices[-1])
+
+
+def _shapes(bench: Bench, trials: int, epochs: int, **resources: Any) -> ResultSet:
+    """A random search of `trainables.cifar` on generated images."""
+    return bench.run(
+        "trainables.cifar:train",
+        {"lr": {"loguniform": [0.05, 0.5]}},
+        params={"dataset": "shapes10", "epochs": epochs},
+        objective={"metric": "val_accuracy", "mode": "max"},
+        search={"kind": "random", "seed": 0},
+        budget={"trials": trials},
+        resources={"cpu": 1, **resources},
+    )
+
+
+def mps(bench: Bench) -> None:
+    """Eight trials at a time with MPS and without, in turn; then what a failing kernel does to the trials beside it."""
+    trials, epochs = (2, 1) if bench.rehearsed else (16, 6)
+    parts = [0.125]
+    rates: dict[tuple[float, bool], list[float]] = {(part, used): [] for part in parts for used in (False, True)}
+    for number in range(bench.rounds):
+        for part, used in sorted(rates, reverse=number % 2 == 1):
+            results = _shapes(bench, trials, epochs, gpu=part, mps=used and not bench.rehearsed)
+            assert results.count("completed") == trials, [str(one.failures) for one in results.trials]
+            rates[part, used].append(trials / results.provenance["elapsed_s"] * 3600)
+            print(part, used, rates[part, used][-1], file=sys.stderr, flush=True)
+    print("| resources | trials an hour | with `mps: true` | ratio |\n|---|---|---|---|")
+    for part in parts:
+        ratios = [a / b for a, b in zip(rates[part, True], rates[part, False], strict=True)]
+        print(f"| `gpu: {part:g}` | {spread(rates[part, False])} | {spread(rates[part, True])} | {spread(ratios)} |")
+    if bench.rehearsed:
+        return
+    results = bench.run(
+        f"{TRIALS}:breaks_beside",
+        {"x": {"grid_search": [0, 1, 2]}},
+        failures={"retries": 2},
+        resources={"cpu": 1, "gpu": 0.25, "mps": True},
+    )
+    print("\n| trial | status | failures |\n|---|---|---|")
+    for trial in results.trials:
+        print(f"| {trial.config['x']} | {trial.status} | {'; '.join(f'{f.kind}: {f}' for f in trial.failures)} |")
+
+
+def record(bench: Bench) -> None:
+    """Trials of experiments/cifar_gpu.yaml beside the stand-alone script, then two and four at a time."""
+    if bench.cifar10 is None:
+        print("not measured: no --cifar10")
+        return
+    from trainables import cifar
+
+    document = yaml.safe_load((ROOT / "experiments/cifar_gpu.yaml").read_text())
+    params = document["params"] | {"dataset": f"npz:{bench.cifar10}"}
+    params |= {"epochs": 2, "width": 4, "compile": False, "report_every": 1} if bench.rehearsed else {}
+    params.pop("offline_dataset")
+    count = 2 if bench.rehearsed else 6
+    alone: list[tuple[float, float]] = []
+    mine: list[tuple[float, float]] = []
+    gaps: list[float] = []
+    for number in range(bench.rounds):
+        if not bench.rehearsed:
+            alone += _alone(bench.cifar10, params["epochs"], count - 1)
+        results = bench.run(
+            "trainables.cifar:train",
+            {"seed": {"grid_search": [count * number + one for one in range(count)]}},
+            params=params,
+            objective={"metric": "val_accuracy", "mode": "max"},
+            resources={"cpu": 1, "gpu": 1, "max_concurrent_trials": 1},
+            checkpoints={"keep_trials": count},
+        )
+        ends = sorted(trial.reports[-1].timestamp for trial in results.trials)
+        gaps += [b - a for a, b in pairwise(ends)]
+        for trial in results.trials[1:]:  # the first one compiles
+            config = cifar.Config(**results.full_config(trial))
+            last = trial.reports[-1]
+            score = cifar.evaluate(config, Path(results.folder.path, last.checkpoint or ""))
+            mine.append((last.seconds, score["test_accuracy"]))
+    print("| | seconds | test accuracy | with the time between two | trials an hour |\n|---|---|---|---|---|")
+    if alone:
+        print(f"| stand-alone script | {spread([a for a, _ in alone])} | {spread([b for _, b in alone])} | | |")
+    rate = spread([3600 / gap for gap in gaps])
+    print(f"| trial | {spread([a for a, _ in mine])} | {spread([b for _, b in mine])} | {spread(gaps)} | {rate} |")
+    for part in (0.5, 0.25):
+        trials = 2 if bench.rehearsed else round(3 / part)
+        results = bench.run(
+            "trainables.cifar:train",
+            {"seed": {"grid_search": list(range(trials))}},
+            params=params,
+            objective={"metric": "val_accuracy", "mode": "max"},
+            resources={"cpu": 1, "gpu": part},
+        )
+        at_once = round(1 / part)
+        ends = sorted(trial.reports[-1].timestamp for trial in results.trials)[at_once - 1 :]  # the first ones compile
+        rate = (len(ends) - 1) / max(ends[-1] - ends[0], 1e-9) * 3600 if len(ends) > 1 else float("nan")
+        print(f"| {at_once} trials at a time | | | | {rate:.4g} |", flush=True)
+
+
+def _alone(file: Path, epochs: int, runs: int) -> list[tuple[float, float]]:
+    """Seconds and test accuracy of each run of the stand-alone script but the first, which compiles."""
+    command = [sys.executable, str(ROOT / "tests/benchmarks/cifar_alone.py"), str(file)]
+    done = subprocess.run([*command, "--runs", str(runs), "--epochs", str(epochs)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    print(done.stdout, file=sys.stderr, flush=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return [(float(seconds), float(accuracy)) for name, seconds, accuracy in rows if name != "compiled"]
 
 
 def formats(bench: Bench) -> None:
@@ -366,7 +470,10 @@ def cifar10(bench: Bench) -> None:
 PARTS: dict[str, Callable[[Bench], None]] = {
     "formats": formats,
     "cifar10": cifar10,
+    "record": record,
     "sharing": sharing,
+    "mps": mps,
+    "share": share,
     "start": start,
     "works": works,
     "shipped": shipped,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,22 @@ def needs_memory(config: dict[str, Any]) -> None:
     """Allocates `gib` for each example of a micro-batch; its peak is known to the byte."""
     held = [torch.ones(int(config["gib"] * 2**28), device=fastest_device()) for _ in range(config["micro_batch"])]
     tune.report({"score": float(sum(part[-1] for part in held)), "micro_batch": config["micro_batch"]})
+
+
+def breaks_beside(config: dict[str, Any]) -> None:
+    """Computes for 20 s; after five the trial with x = 1 reads where nothing is, the first time."""
+    device = fastest_device()
+    values = torch.ones(1024, 1024, device=device)
+    table = torch.ones(4, 2, device=device)
+    begun = time.perf_counter()
+    broken = Path(tempfile.gettempdir(), f"broken-{tune.get_context().get_trial_id()}")
+    while (passed := time.perf_counter() - begun) < 20:
+        values = values @ values / 1024
+        torch.cuda.synchronize()
+        if config["x"] == 1 and passed > 5 and not broken.exists():
+            broken.touch()
+            torch.nn.functional.embedding(torch.tensor([9], device=device), table).sum().item()
+    tune.report({"score": float(values.mean())})
 
 
 def breaks(config: dict[str, Any]) -> None:

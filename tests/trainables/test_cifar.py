@@ -1,14 +1,17 @@
 """The image trainable: augmentation, schedule, reports, evaluation, and what it refuses."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from trainables import cifar
-from trainables.image_batches import augment, draw_moves, normalise, split_ids
+from trainables import cifar, image_networks
+from trainables.image_batches import alternate_flips, augment, draw_moves, normalise, split_ids, views
+from trainables.image_optimizers import Muon, orthogonal
 from tuner.training.device import fastest_precision
 
 
@@ -65,6 +68,98 @@ def test_the_split_depends_on_its_own_seed_only() -> None:
     assert not torch.equal(split_ids(100, 0.1, seed=1)[1], held_out)
 
 
+def test_alternating_flips_show_each_image_from_both_sides_in_two_epochs() -> None:
+    first, second, third = (alternate_flips(200, epoch, seed=0) for epoch in (1, 2, 3))
+    assert torch.equal(first, 1 - second)
+    assert torch.equal(first, third)
+    assert 60 < first.sum() < 140
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_views_have_weights_that_add_up_to_one(count: int) -> None:
+    images = normalise(IMAGES)
+    found = views(images, count)
+    assert len(found) == count
+    assert sum(weight for weight, _ in found) == pytest.approx(1)
+    assert all(view.shape == images.shape for _, view in found)
+    assert torch.equal(found[0][1], images)
+    if count > 1:
+        assert torch.equal(found[1][1], images.flip(3))
+    if count == 6:
+        assert torch.equal(found[2][1][:, :, :-1, :-1], images[:, :, 1:, 1:])
+        assert torch.equal(found[4][1][:, :, 1:, 1:], images[:, :, :-1, :-1])
+
+
+# ---------------------------------------------------------------------- the network for fast GPUs
+
+
+@pytest.fixture
+def fast(config: cifar.Config) -> cifar.Config:
+    return dataclasses.replace(
+        config, network="whitened", optimizer="muon", lr=0.2, momentum=0.6, weight_decay=4e-3, alternate=True, views=6
+    )
+
+
+def test_the_first_layer_decorrelates_the_pixels_of_a_patch(shapes: dict[str, Any]) -> None:
+    images = normalise(torch.from_numpy(shapes["x_train"][:2_000]))
+    network = image_networks.Whitened(8, 10)
+    network.whiten(images)
+    responses = network.whitening(images)[:, :12].transpose(0, 1).flatten(1)  # then come the same with the other sign
+    assert torch.equal(network.whitening.weight[:12], -network.whitening.weight[12:])
+    covariance = responses @ responses.T / responses.shape[1]
+    assert (covariance - torch.diag(covariance.diag())).abs().max() < 0.02
+    assert covariance.diag().max() < 1.01
+    assert (covariance.diag() > 0.9).sum() > 6  # smaller variances than the regulariser stay small
+
+
+def test_muons_moves_are_nearly_orthogonal() -> None:
+    for shape in [(8, 40), (40, 8)]:
+        values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0)), 5))
+        assert 0.6 < values.min() < values.max() < 1.3
+
+
+def test_muon_steps_kernels_by_their_direction_and_the_rest_as_sgd() -> None:
+    start, gradient = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.25])
+    rest, expected = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    kernel = torch.nn.Parameter(torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(0)))
+    muon = Muon([kernel], [{"params": [rest], "lr": 0.1, "weight_decay": 0.01}], lr=0.0, momentum=0.6)
+    sgd = torch.optim.SGD([expected], lr=0.1, momentum=0.85, nesterov=True, weight_decay=0.01)
+    for _ in range(3):
+        rest.grad, expected.grad = gradient.clone(), gradient.clone()
+        kernel.grad = torch.ones_like(kernel)
+        muon.step()
+        sgd.step()
+    assert torch.allclose(rest, expected)
+    assert kernel.norm().item() == pytest.approx(2)  # the square root of its 4 output channels
+
+
+def test_the_fast_recipe_learns(trial: Any, shapes: dict[str, Any], fast: cifar.Config, tmp_path: Path) -> None:
+    path = tmp_path / "shapes.npz"
+    np.savez(path, **{name: values[:2_000] for name, values in shapes.items()})
+    reports = trial(cifar, dataclasses.replace(fast, dataset=f"npz:{path}", epochs=4))
+    assert reports[-1]["val_accuracy"] > 0.5
+    got = cifar.evaluate(dataclasses.replace(fast, dataset=f"npz:{path}"), reports[-1]["folder"], "val")
+    assert got["val_accuracy"] == pytest.approx(reports[-1]["val_accuracy"], abs=1e-6)
+
+
+def test_reports_every_few_epochs_and_at_the_end(trial: Any, fast: cifar.Config) -> None:
+    reports = trial(cifar, dataclasses.replace(fast, epochs=5, report_every=2))
+    assert [one["epoch"] for one in reports] == [2, 4, 5]
+
+
+@pytest.mark.parametrize("network", ["resnet", "whitened"])
+def test_a_compiled_network_is_the_same_network(
+    trial: Any, fast: cifar.Config, network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = dataclasses.replace(fast, network=network, precision="fp32", epochs=1)
+    (plain,) = trial(cifar, fast)
+    # All of it but the last stage, which writes C++ or Triton and takes half a minute.
+    compiled = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", compiled)
+    (found,) = trial(cifar, dataclasses.replace(fast, compile=True))
+    assert found["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-3)
+
+
 # ------------------------------------------------------------------------------------- training
 
 
@@ -100,7 +195,7 @@ def test_the_seed_matters_and_the_split_does_not_follow_it(trial: Any, config: c
 def test_without_batch_norm_a_micro_batch_changes_nothing_but_the_memory(
     trial: Any, config: cifar.Config, micro_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cifar.nn, "BatchNorm2d", lambda channels, momentum: torch.nn.Identity())  # type: ignore[attr-defined]
+    monkeypatch.setattr(image_networks.nn, "BatchNorm2d", lambda channels, momentum: torch.nn.Identity())  # type: ignore[attr-defined]
     config = dataclasses.replace(config, lr=0.01, precision="fp32", epochs=1)
     (whole,) = trial(cifar, config)
     (parts,) = trial(cifar, dataclasses.replace(config, micro_batch=micro_batch))
@@ -114,7 +209,7 @@ def test_a_step_is_cut_into_pieces_that_cover_it() -> None:
     assert cifar.pieces(1, 10, 4) == [slice(10, 14), slice(14, 18), slice(18, 20)]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam", "muon"])
 def test_the_estimated_size_of_a_checkpoint(trial: Any, config: cifar.Config, optimizer: Any) -> None:
     config = dataclasses.replace(config, epochs=1, optimizer=optimizer, width=16)
     actual = (trial(cifar, config)[0]["folder"] / "checkpoint.pt").stat().st_size
@@ -132,8 +227,8 @@ def test_weight_decay_spares_biases_and_norms() -> None:
 
 @pytest.mark.parametrize("pct_start", [0.0, 0.3, 1.0])
 def test_the_schedule_rises_to_the_peak_and_falls_to_a_hundredth(pct_start: float) -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    schedule = cifar.OneCycle(optimizer, peak=2.0, steps=101, pct_start=pct_start)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    schedule = cifar.OneCycle(optimizer, steps=101, pct_start=pct_start)
     rates = [schedule.set_next() for _ in range(101)]
     top = rates.index(max(rates))
     assert top == pytest.approx(100 * pct_start, abs=1)
@@ -149,7 +244,17 @@ def test_the_schedule_rises_to_the_peak_and_falls_to_a_hundredth(pct_start: floa
 
 
 def test_every_impossible_value_is_named() -> None:
-    bad = {"epochs": 0, "lr": -1.0, "optimizer": "adamq", "val_fraction": 1.0, "precision": "fp8"}
+    bad = {
+        "network": "vgg",
+        "views": 3,
+        "report_every": 0,
+        "head_lr": 0,
+        "epochs": 0,
+        "lr": -1.0,
+        "optimizer": "adamq",
+        "val_fraction": 1.0,
+        "precision": "fp8",
+    }
     with pytest.raises(ValueError, match="must be") as caught:
         cifar.prepare(cifar.Config(**bad))
     assert all(f"{name}: {value!r}, must be" in str(caught.value) for name, value in bad.items())

@@ -64,6 +64,23 @@ def test_cifar(trial: Any, small_npz: Path, tmp_path: Path, optimizer: Any, lr: 
     assert_resumes_identically(trial, cifar, config)
 
 
+def test_cifar_with_the_recipe_of_fast_gpus(trial: Any, small_npz: Path, tmp_path: Path) -> None:
+    config = cifar.Config(
+        dataset=f"npz:{small_npz}",
+        data_dir=str(tmp_path / "data"),
+        epochs=EPOCHS,
+        batch_size=50,
+        width=4,
+        network="whitened",
+        optimizer="muon",
+        lr=0.2,
+        momentum=0.6,
+        alternate=True,
+        views=6,
+    )
+    assert_resumes_identically(trial, cifar, config)
+
+
 @pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.1), ("adam", 0.003)])
 def test_digits(trial: Any, optimizer: Any, lr: float) -> None:
     config = digits.Config(epochs=EPOCHS, optimizer=optimizer, lr=lr, dropout=0.3)

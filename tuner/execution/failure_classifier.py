@@ -86,7 +86,8 @@ _BROKEN_GPU = (
 """Messages of CUDA and NVML after which a GPU is of no use until somebody looks at it."""
 _LOST_GPU = re.compile(
     _BROKEN_GPU
-    + r"|CUDA error: (unknown error|no CUDA-capable device|device\(s\) is/are busy|system not yet initialized)",
+    + r"|CUDA error: (unknown error|no CUDA-capable device|device\(s\) is/are busy|system not yet initialized)"
+    + r"|\bMPS (client|server|control daemon)\b",
     re.IGNORECASE,
 )
 """Messages of CUDA, cuDNN and NVML of which the device or its driver is the cause, and no code."""

@@ -42,6 +42,7 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         cpu=plan.spec.resources.cpus,
         request=plan.request,
         workers=plan.spec.resources.workers,
+        mps=plan.spec.resources.mps,
         objectives=plan.spec.objectives,
         repeat=plan.spec.repeat,
         # this process has opened them: the node of a trial may have another key

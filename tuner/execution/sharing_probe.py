@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tuner.execution import mps
 from tuner.execution.host_memory import memory_of_children, own_memory
 from tuner.execution.in_process import run_in_process
 from tuner.spec.user_imports import innermost
@@ -25,6 +26,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever else is printed, at an import too
     threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
     task, config = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
+    mps.join(task)
     with os.fdopen(place, "w", buffering=1) as told:
 
         def take(number: int, metrics: dict[str, Any]) -> bool:

@@ -52,6 +52,8 @@ class TrialContext:
     request: Mapping[str, float]
     """Resources of each of its workers, by Ray's names."""
     workers: int
+    mps: bool = False
+    """Whether its processes are clients of NVIDIA's Multi-Process Service."""
     repeat: Repeat | None = None
     objectives: tuple[Objective, ...] = ()
     """By the first one the best report of a repetition is chosen."""

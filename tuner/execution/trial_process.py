@@ -18,6 +18,7 @@ from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
+from tuner.execution import mps
 from tuner.execution.attempt_storage import AttemptStorage
 from tuner.execution.consumption_meter import CONSUMED, ConsumptionMeter
 from tuner.execution.failure_classifier import (
@@ -67,6 +68,7 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
 
     def setup(self, config: dict[str, Any]) -> None:
         answer_signal()
+        mps.join(self.task)  # before CUDA starts
         self._process = ProcessState()
         self._meter = ConsumptionMeter()
         self._place = get_current_placement_group()

@@ -61,6 +61,9 @@ class Resources(Model):
     """Trials that run at once at most; absent: as many as fit."""
     fresh_process: bool = False
     """Start a new process for every trial instead of handing a cleaned one over (slower: torch is imported again)."""
+    mps: bool = False
+    """Start NVIDIA's Multi-Process Service on each node: trials that share a GPU compute on it at the same time, and
+    not in turn. Each may use its part of the GPU's memory. A kernel that fails ends all trials on its GPU."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Resources:
@@ -71,6 +74,11 @@ class Resources(Model):
         if self.workers > 1 and SHARE in (self.cpu, self.gpu):
             key = "cpu" if self.cpu == SHARE else "gpu"
             raise OptionError(key, "share measures trials of one process, and workers is more: give a number")
+        if self.mps and self.gpu != SHARE and not (isinstance(self.gpu, float) and self.gpu < 1):
+            given = self.gpu if self.gpu == "auto" else f"{self.gpu:g}"
+            raise OptionError("mps", f"it serves trials that share a GPU, and gpu is {given}: give a part, or share")
+        if self.mps and self.workers > 1:
+            raise OptionError("mps", f"it serves trials of one process, and workers is {self.workers}")
         return self
 
     @property
