@@ -17,9 +17,10 @@
 ``--rehearse`` runs the parts on the CPU with a GPU that Ray believes in, and the smallest sizes. It tells that the
 script runs, and its numbers mean nothing.
 
-docs/how-to/use-your-gpu-fully.md has what it found. On an H200, ``formats`` takes 115 s, ``cifar10`` 76 s, ``works``
-148 s, and ``start`` 82 s with one round. ``sharing`` and ``shipped`` have not run to their end on a GPU. On a machine
-that has just been started, the first import of each framework takes most of a minute.
+docs/how-to/use-your-gpu-fully.md has what it found. On an H100 or H200, ``formats`` takes 115 s, ``cifar10`` 76 s,
+``works`` 148 s, and with one round ``sharing`` 169 s and ``start`` 82 s. ``shipped``, ``record`` (over 215 s), ``mps``
+(over 105 s) and ``share`` have not run to their end on a GPU. On a machine that has just been started, the first import
+of each framework takes most of a minute.
 """
 
 from __future__ import annotations

@@ -94,6 +94,12 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
             "that was freed: run with CUDA_LAUNCH_BLOCKING=1)",
         ),
         (
+            torch.distributed.DistBackendError("NCCL error in: a.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for)"),
+            "exception",
+            "DistBackendError: NCCL error in: a.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for) (NCCL refuses two "
+            "ranks on one GPU: give each worker a GPU of its own, or none)",
+        ),
+        (
             RuntimeError("CUDA error: uncorrectable ECC error encountered"),
             "GPU",
             "RuntimeError: CUDA error: uncorrectable ECC error encountered",

@@ -11,7 +11,7 @@ import torch
 
 from trainables import cifar, image_networks
 from trainables.image_batches import alternate_flips, augment, draw_moves, normalise, split_ids, views
-from trainables.image_optimizers import Muon, orthogonal
+from trainables.image_optimizers import Muon, OneCycle, orthogonal
 from tuner.training.device import fastest_precision
 
 
@@ -228,7 +228,7 @@ def test_weight_decay_spares_biases_and_norms() -> None:
 @pytest.mark.parametrize("pct_start", [0.0, 0.3, 1.0])
 def test_the_schedule_rises_to_the_peak_and_falls_to_a_hundredth(pct_start: float) -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
-    schedule = cifar.OneCycle(optimizer, steps=101, pct_start=pct_start)
+    schedule = OneCycle(optimizer, steps=101, pct_start=pct_start)
     rates = [schedule.set_next() for _ in range(101)]
     top = rates.index(max(rates))
     assert top == pytest.approx(100 * pct_start, abs=1)

@@ -96,6 +96,7 @@ _HINTS = (
     ("illegal memory access", "a kernel's own mistake, or a tensor that was freed: run with CUDA_LAUNCH_BLOCKING=1"),
     ("misaligned address", "a kernel's own mistake: run with CUDA_LAUNCH_BLOCKING=1"),
     ("unspecified launch failure", "a kernel crashed: run with CUDA_LAUNCH_BLOCKING=1"),
+    ("invalid usage (run with NCCL", "NCCL refuses two ranks on one GPU: give each worker a GPU of its own, or none"),
     ("no kernel image", "the package was not built for this GPU: install the build of its CUDA version"),
     ("Watchdog caught collective operation timeout", "a rank did not come to it: see the stacks in each rank's log"),
 )
