@@ -4,12 +4,13 @@ Through tuner:          python -m tuner run experiments/quickstart.yaml
 Through plain Ray Tune: python -m trainables.digits           (see the end of this file)
 
 Real data that ships with scikit-learn: nothing is downloaded. The work horse of first steps and
-of tests.
+of tests. `train_many` trains several configurations of one shape as one model.
 """
 
 import dataclasses
 import math
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from ray import tune
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tuner.training import checkpointing, distributed
+from tuner.training import checkpointing, distributed, stacked
 
 TEST_SIZE, VAL_SIZE = 360, 360  # of the 1,797 images; the rest, 1,077, is for training
 
@@ -99,6 +100,97 @@ def _saved() -> dict[str, Any] | None:
         return None
     with checkpoint.as_directory() as directory:
         return checkpointing.read(directory)
+
+
+def train_many(
+    configs: Sequence[Config], report: Callable[..., bool], checkpoints: Sequence[Path | None] | None = None
+) -> None:
+    """Train configurations of one shape as one model, on the CPU; each gets the numbers that `train` gives it.
+
+    `report(number, metrics, checkpoint=folder)` takes a report of configuration `number`, and says whether that one
+    continues. `checkpoints`: where each continues from. Raises `ValueError` if the shapes or the epochs differ.
+    """
+    shapes = {(c.epochs, c.hidden, c.optimizer, c.batch_size, c.micro_batch, c.split_seed) for c in configs}
+    if len(shapes) > 1:
+        names = "epochs, hidden, optimizer, batch_size, micro_batch and split_seed"
+        raise ValueError(
+            f"configurations that train as one have the same {names}; these have {sorted(shapes, key=str)}"
+        )
+    members = [_Member(number, config) for number, config in enumerate(configs)]
+    finished = {
+        member.restore(folder) for member, folder in zip(members, checkpoints or [None] * len(configs), strict=True)
+    }
+    if len(finished) > 1:
+        raise ValueError(f"configurations that train as one continue after the same epoch; these after {finished}")
+    data = load(configs[0].split_seed)
+    x, y = data["train"]
+    both = stacked.Stacked([m.model for m in members], [m.optimizer for m in members])
+
+    def logits(x: Tensor, training: bool) -> Tensor:
+        hidden = stacked.linear(x, both["0.weight"], both["0.bias"]).relu()
+        if training:
+            hidden = stacked.dropout(hidden, [m.config.dropout for m in members], [m.noise for m in members])
+        return stacked.linear(hidden, both["3.weight"], both["3.bias"])
+
+    for epoch in range(finished.pop() + 1, configs[0].epochs + 1):
+        total = torch.zeros(len(members))
+        orders = torch.stack([torch.randperm(len(x), generator=m.order) for m in members])
+        for batch in orders.split(configs[0].batch_size, dim=1):
+            # in parts, as `train` does, so that dropout draws the same numbers
+            parts = batch.split(configs[0].micro_batch or configs[0].batch_size, dim=1)
+            losses = [stacked.cross_entropy(logits(F.embedding(p, x), True), y[p]) * p.shape[1] for p in parts]
+            loss = torch.stack(losses).sum(0)
+            both.step(loss / batch.shape[1])
+            total += loss.detach()
+        with torch.inference_mode():
+            found = logits(data["val"][0].expand(len(members), -1, -1), False)
+            val_loss = stacked.cross_entropy(found, data["val"][1])
+            accuracy = (found.argmax(2) == data["val"][1]).float().mean(1)
+        both.write_back()
+        going = []
+        for place, member in enumerate(members):
+            metrics = {
+                "epoch": epoch,
+                "val_accuracy": accuracy[place].item(),
+                "val_loss": val_loss[place].item(),
+                "train_loss": total[place].item() / len(x),
+            }
+            with tempfile.TemporaryDirectory() as directory:
+                member.save(directory, epoch, metrics)
+                if report(member.number, metrics, checkpoint=tune.Checkpoint.from_directory(directory)):
+                    going.append(place)
+        if not going:
+            return
+        if len(going) < len(members):
+            both.keep(going)
+            members = [members[place] for place in going]
+
+
+class _Member:
+    """One of the configurations that train as one: its model, its optimizer, its random numbers."""
+
+    def __init__(self, number: int, config: Config) -> None:
+        check(config)
+        self.number, self.config = number, config
+        torch.manual_seed(config.seed)
+        self.model = build(config)
+        self.optimizer = build_optimizer(config, self.model)
+        self.noise = torch.Generator()  # of dropout: continues where the initial weights ended, as torch's own does
+        self.noise.set_state(torch.get_rng_state())
+        self.order = torch.Generator().manual_seed(config.seed)
+
+    def save(self, directory: str, epoch: int, metrics: dict[str, Any]) -> None:
+        torch.set_rng_state(self.noise.get_state())
+        state: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "generators": {"order": self.order}}
+        checkpointing.save(directory, epoch=epoch, metrics=metrics, **state)
+
+    def restore(self, folder: Path | None) -> int:
+        if folder is None:
+            return 0
+        state: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "generators": {"order": self.order}}
+        finished = checkpointing.restore(folder, **state)
+        self.noise.set_state(torch.get_rng_state())
+        return finished
 
 
 def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str, float]:

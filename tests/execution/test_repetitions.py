@@ -64,8 +64,7 @@ def trained(function: str, config: dict[str, Any], **keys: Any) -> tuple[list[di
         request={"CPU": 1},
         workers=1,
         objectives=(Objective(metric="score", mode="max"),),
-        repeat=Repeat(over="fold", times=4),
-        **keys,
+        **{"repeat": Repeat(over="fold", times=4), **keys},
     )
     error = run_in_process(task, config, take, trial_id="t")
     return reports, error
@@ -100,6 +99,39 @@ def test_a_repetition_without_a_report_is_a_failure() -> None:
     assert str(error) == "repetition 1 ended without a report: report at least once in each"
 
 
+def trained_at_once(**keys: Any) -> tuple[list[dict[str, Any]], BaseException | None]:
+    return trained("folds", {"x": 0.4, **keys}, repeat=Repeat(over="fold", times=4, at_once=True))
+
+
+def expected_at_once(x: float) -> list[dict[str, float]]:
+    """The means over the folds after each epoch."""
+    found = []
+    for epoch in range(3):
+        scores = [repeat_toys.value({"x": x, "fold": fold}, epoch) for fold in range(4)]
+        found.append({"score": fmean(scores), "epoch": epoch, "repetition": 4, "score_std": stdev(scores)})
+    return found
+
+
+def test_repetitions_at_once_report_their_means_whenever_all_have_reported() -> None:
+    reports, error = trained_at_once()
+    assert error is None
+    assert reports == [pytest.approx(report) for report in expected_at_once(0.4)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("twice", "train_many reported number 0 again before number 1: report each in turn"),
+        ("number", "train_many reported number 7, and there are 4 configurations"),
+        ("leaves one out", "train_many ended without the last report of number 1: report each in turn"),
+        ("one checkpoint", "train_many gave a checkpoint for 1 of 4 configurations: give all"),
+    ],
+)
+def test_what_train_many_does_wrong_is_named(wrong: str, message: str) -> None:
+    _, error = trained_at_once(wrong=wrong)
+    assert str(error) == message
+
+
 def test_the_parameter_may_be_nested() -> None:
     assert Repeat(over="data.split.fold", times=2).values(1) == {"data": {"split": {"fold": 1}}}
 
@@ -116,6 +148,14 @@ def test_the_parameter_may_be_nested() -> None:
         ({"repeat": {"over": "a b", "times": 4}}, r"repeat.over"),
         ({"scheduler": ASHA | {"time_attr": "epoch"}}, r"scheduler.time_attr: epoch is not known .*: write repetition"),
         ({"scheduler": ASHA | {"max_t": 27}}, r"scheduler.max_t: is 27, and a complete trial has 4 .*: write max_t: 4"),
+        (
+            {"repeat": {"over": "fold", "times": 4, "at_once": True}, "resources": {"workers": 2, "gpu": 0}},
+            r"repeat.at_once: is for trials of one process, and resources.workers is 2: leave out one",
+        ),
+        (
+            {"repeat": {"over": "seed", "times": 4, "at_once": True}, "trainable": f"{HERE}/group_toys.py:adds"},
+            r"repeat.at_once: needs a function train_many\(configs, report, checkpoints\) in the module of .*:adds",
+        ),
         (
             {"scheduler": {"kind": "pbt", "max_t": 4, "perturbation_interval": 1}},
             r"repeat: is for trials that train once: pbt changes .*; use asha, or leave out repeat",
@@ -192,6 +232,30 @@ class TestOnRay:
             ("2", "0"),  # and then it died
             *[(fold, epoch) for fold in "23" for epoch in "012"],
         ]
+
+    def test_repetitions_at_once_are_stopped_by_their_epochs_and_restored(self, tmp_path: Path) -> None:
+        asha = {"kind": "asha", "time_attr": "epoch", "max_t": 2, "grace_period": 1, "reduction_factor": 2}
+        results = search(tmp_path, repeat={"over": "fold", "times": 4, "at_once": True}, scheduler=asha)
+        assert {trial.status for trial in results.trials} == {"completed", "stopped"}
+        for trial in results.trials:
+            found = [report.metrics for report in trial.reports]
+            assert found == [pytest.approx(report) for report in expected_at_once(trial.config["x"])[: trial.steps]]
+        loaded = load_run(tmp_path / "run")
+        best = loaded.best
+        assert best is not None
+        assert (best.best and best.best.step) == 2
+        restored = restore_best(loaded, test=True)
+        last = expected_at_once(best.config["x"])[1]
+        assert restored.test == pytest.approx({"score": last["score"], "score_std": last["score_std"]})
+        assert replay(loaded, loaded.trial(best.id)).agrees
+
+    def test_repetitions_at_once_continue_after_a_kill(self, tmp_path: Path) -> None:
+        at_once = {"over": "fold", "times": 4, "at_once": True}
+        results = search(tmp_path, repeat=at_once, params={"marks": str(tmp_path)}, budget={"trials": 1})
+        (trial,) = results.trials
+        assert [failure.kind for failure in trial.failures] == ["process died"]
+        found = [report.metrics for report in trial.reports]
+        assert found == [pytest.approx(report) for report in expected_at_once(trial.config["x"])]
 
     def test_workers_repeat_together(self, tmp_path: Path) -> None:
         results = search(tmp_path, "together", budget={"trials": 1}, resources={"gpu": 0, "workers": 2})

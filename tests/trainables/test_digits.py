@@ -1,6 +1,7 @@
 """The quick trainable."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from ray import tune
 
 from trainables import cifar, digits
 
@@ -89,6 +91,79 @@ def test_imports_only_what_it_must() -> None:
         "print(*(m for m in sys.modules if m in ('sklearn', 'torchvision') or m.partition('.')[0] == 'tuner'))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    helpers = ("checkpointing", "data_errors", "device", "distributed", "fetching", "keeping")
+    helpers = ("checkpointing", "data_errors", "device", "distributed", "fetching", "keeping", "stacked")
     assert set(done.stdout.split()) == {"tuner", "tuner.training", *(f"tuner.training.{name}" for name in helpers)}
     assert cifar.Config().dataset == "cifar10"
+
+
+def alone(trial: Any, configs: list[digits.Config]) -> list[list[dict[str, Any]]]:
+    return [trial(digits, config) for config in configs]
+
+
+def together(
+    folder: Path, configs: list[digits.Config], starts: list[Path] | None = None, stops: tuple[int, int] = (-1, -1)
+) -> list[list[dict[str, Any]]]:
+    """The reports of each, with copies of their checkpoints; ``stops``: that one stops after that epoch."""
+    reports: list[list[dict[str, Any]]] = [[] for _ in configs]
+
+    def report(number: int, metrics: dict[str, Any], checkpoint: tune.Checkpoint) -> bool:
+        copy = folder / f"{number}-{metrics['epoch']}"
+        shutil.copytree(checkpoint.path, copy)
+        reports[number].append({**metrics, "folder": copy})
+        return (number, metrics["epoch"]) != stops
+
+    digits.train_many(configs, report, starts)
+    return reports
+
+
+def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]], within: float = 1e-5) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name, value in one.items():
+            assert name == "folder" or value == pytest.approx(other[name], abs=within), name
+
+
+SEVERAL = {
+    "sgd": [
+        digits.Config(epochs=5, lr=0.02 * (i + 1), momentum=0.1 * i, weight_decay=1e-3 * i, dropout=0.1 * i, seed=i)
+        for i in range(8)
+    ],
+    "adam": [digits.Config(epochs=5, optimizer="adam", lr=1e-3 * (i + 1), dropout=0.1 * i, seed=i) for i in range(8)],
+}
+
+
+@pytest.mark.parametrize("optimizer", SEVERAL)
+def test_trained_as_one_each_gets_its_own_numbers(trial: Any, tmp_path: Path, optimizer: str) -> None:
+    configs = SEVERAL[optimizer]
+    for found, expected in zip(together(tmp_path, configs), alone(trial, configs), strict=True):
+        assert_close(found, expected)
+
+
+def test_one_leaves_and_the_others_continue(trial: Any, tmp_path: Path) -> None:
+    configs = SEVERAL["sgd"][:3]
+    reports = together(tmp_path, configs, stops=(1, 2))
+    assert [len(one) for one in reports] == [5, 2, 5]
+    for found, expected in zip(reports, alone(trial, configs), strict=True):
+        assert_close(found, expected[: len(found)])
+
+
+@pytest.mark.parametrize("optimizer", SEVERAL)
+def test_either_way_continues_from_the_checkpoints_of_the_other(trial: Any, tmp_path: Path, optimizer: str) -> None:
+    configs = SEVERAL[optimizer][:3]
+    through = alone(trial, configs)
+    starts = [reports[1]["folder"] for reports in through]
+    for found, expected in zip(together(tmp_path / "a", configs, starts), through, strict=True):
+        assert_close(found, expected[2:])
+    for config, reports, expected in zip(configs, together(tmp_path / "b", configs), through, strict=True):
+        assert_close(trial(digits, config, resume=reports[1]["folder"]), expected[2:])
+
+
+def test_a_micro_batch_draws_the_same_numbers(trial: Any, tmp_path: Path) -> None:
+    configs = [digits.Config(epochs=2, micro_batch=24, seed=seed) for seed in (0, 1)]
+    for found, expected in zip(together(tmp_path, configs), alone(trial, configs), strict=True):
+        assert_close(found, expected)
+
+
+def test_other_shapes_do_not_train_as_one() -> None:
+    with pytest.raises(ValueError, match="the same epochs, hidden, optimizer, batch_size, micro_batch and split_seed"):
+        digits.train_many([digits.Config(hidden=8), digits.Config(hidden=9)], lambda *_: True)

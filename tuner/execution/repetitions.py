@@ -4,6 +4,9 @@ While a repetition runs, its function finds no checkpoint, and its reports go no
 best report counts, as of a trial without repetitions, and its checkpoint. After each repetition the trial reports. The
 checkpoint of that report holds those of all repetitions so far, each in a folder with the repetition's number. So a
 trial that was paused or has died continues with the next repetition.
+
+With ``at_once`` the trainable trains all repetitions as one model. Once all of them have made a report, the trial makes
+one: the means, with a checkpoint that holds all of theirs.
 """
 
 from __future__ import annotations
@@ -100,6 +103,73 @@ def run_repeated(
             done.append(repetition.metrics)
             (folder / DONE).write_text(json.dumps(done))
             session.report(summary(done, objectives), checkpoint=Checkpoint.from_directory(str(folder)))
+
+
+@dataclass
+class _Round:
+    """Takes one report of each repetition after the other, and then reports for the trial."""
+
+    repeat: Repeat
+    objectives: tuple[Objective, ...]
+    folder: Path
+    """Of the checkpoints of a round."""
+    _taken: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def report(self, number: int, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> bool:
+        """As ``ray.tune.report`` for repetition ``number``, from 0, which continues."""
+        if not 0 <= number < self.repeat.times:
+            raise BadReport(f"train_many reported number {number}, and there are {self.repeat.times} configurations")
+        if number in self._taken:
+            missing = next(k for k in range(self.repeat.times) if k not in self._taken)
+            raise BadReport(f"train_many reported number {number} again before number {missing}: report each in turn")
+        self._taken[number] = {k: v for k, v in flat_metrics(dict(metrics)).items() if _is_number(v)}
+        if checkpoint is not None:
+            checkpoint.to_directory(str(self.folder / str(number)))
+        if len(self._taken) == self.repeat.times:
+            self._pass_on()
+        return True
+
+    def _pass_on(self) -> None:
+        done = [self._taken[number] for number in range(self.repeat.times)]
+        self._taken = {}
+        saved = sum((self.folder / str(number)).is_dir() for number in range(self.repeat.times))
+        if saved not in (0, self.repeat.times):
+            raise BadReport(f"train_many gave a checkpoint for {saved} of {self.repeat.times} configurations: give all")
+        checkpoint = None
+        if saved:
+            (self.folder / DONE).write_text(json.dumps(done))
+            checkpoint = Checkpoint.from_directory(str(self.folder))
+        get_session().report(summary(done, self.objectives), checkpoint=checkpoint)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self) -> None:
+        """Raises BadReport if some repetitions made more reports than others."""
+        if self._taken:
+            missing = next(k for k in range(self.repeat.times) if k not in self._taken)
+            raise BadReport(f"train_many ended without the last report of number {missing}: report each in turn")
+
+
+def run_at_once(
+    repeat: Repeat,
+    objectives: tuple[Objective, ...],
+    train_many: Callable[[Callable[..., bool], list[Path] | None], None],
+) -> None:
+    """Trains all repetitions as one model, and reports when all have reported.
+
+    Args:
+        repeat: How many there are.
+        objectives: Of the search; their standard deviations are reported too.
+        train_many: Gets where each repetition reports, and the folders from which they continue, if any.
+    """
+    session = get_session()
+    with tempfile.TemporaryDirectory(prefix="tuner-repetitions-") as scratch:
+        starts = None
+        if session.loaded_checkpoint is not None:
+            session.loaded_checkpoint.to_directory(f"{scratch}/start")
+            starts = [Path(scratch, "start", str(number)) for number in range(repeat.times)]
+        reports = _Round(repeat, objectives, Path(scratch, "reported"))
+        train_many(reports.report, starts)
+        reports.end()
 
 
 def summary(done: list[dict[str, float]], objectives: tuple[Objective, ...]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ function that never reports counts as completed.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
@@ -22,7 +23,7 @@ from tuner.execution import data_wait
 from tuner.execution.failure_classifier import BadReport, MissingMetric, NotFinite
 from tuner.execution.metrics import flat_metrics
 from tuner.execution.process_reset import ProcessState, seed_all, seed_of
-from tuner.execution.repetitions import run_repeated
+from tuner.execution.repetitions import run_at_once, run_repeated
 from tuner.execution.retry_policy import MICRO_BATCH
 from tuner.experiment.repeat import REPETITION, Repeat
 from tuner.spec.configuration import merge
@@ -105,6 +106,10 @@ def run_function(
             call(config, report)
             return
         repeat = task.repeat
+        if repeat.at_once:
+            configs = [merge(task.params, merge(config, repeat.values(number))) for number in range(repeat.times)]
+            run_at_once(repeat, task.objectives, functools.partial(trainable.train_many, configs))
+            return
 
         def repetition(number: int, report: Callable[[dict[str, Any]], None]) -> None:
             repeated = merge(config, repeat.values(number))

@@ -27,6 +27,9 @@ class Repeat(Model):
     All trials get the same values, so that they are compared on the same folds."""
     times: Annotated[int, Field(ge=2, le=1000)]
     """How many repetitions a complete trial has."""
+    at_once: bool = False
+    """Train all repetitions as one model, by the trainable's ``train_many``. The trial reports the means at each of
+    their reports, so that a scheduler may stop it at any epoch."""
 
     def values(self, number: int) -> Configuration:
         """The parameter ``over`` in repetition ``number``, from 0, as nested as its name says."""

@@ -53,7 +53,8 @@ def description(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("trials", f"{plan.trials}, {note}" if note else f"{plan.trials}"))
     lines += list(_rung_lines(plan))
     if spec.repeat:
-        told = f"{spec.repeat.over} from 0 to {spec.repeat.times - 1}; a trial reports the means after each repetition"
+        when = "at each report of all, which train as one model" if spec.repeat.at_once else "after each repetition"
+        told = f"{spec.repeat.over} from 0 to {spec.repeat.times - 1}; a trial reports the means {when}"
         lines.append(("repeated", f"{spec.repeat.times} times, {told}"))
     words = list(spec.budget.limits(holds_gpus=bool(plan.request.get("GPU"))))
     unlimited = "ends early", "no: the budget has no limit but the number of trials"

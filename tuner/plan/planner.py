@@ -59,7 +59,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         message = f"cannot be sampled: {type(error).__name__}: {text_of(error)}"
         problems.append(experiment.problem(("search_space",), message))
     problems += _tracker_problems(experiment)
-    problems += _repeat_problems(experiment)
+    problems += _repeat_problems(experiment, trainable)
     if trainable is not None:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
@@ -106,7 +106,7 @@ def _registry_problems(experiment: Experiment, trainable: Trainable) -> Iterator
         yield experiment.problem(path, "needs one objective: several leave a front, and no single best model")
 
 
-def _repeat_problems(experiment: Experiment) -> Iterator[Problem]:
+def _repeat_problems(experiment: Experiment, trainable: Trainable | None) -> Iterator[Problem]:
     """Why the repetitions cannot be told apart, or its scheduler cannot compare trials after each."""
     spec, repeat = experiment.spec, experiment.spec.repeat
     if repeat is None:
@@ -115,11 +115,17 @@ def _repeat_problems(experiment: Experiment) -> Iterator[Problem]:
     where = "search_space" if repeat.path in taken else "params" if _holds(spec.params, repeat.path) else None
     if where:
         yield experiment.problem(("repeat", "over"), f"{repeat.over} is also in {where}: take it out there")
+    if repeat.at_once and trainable and not trainable.can_train_many:
+        missing = f"needs a function train_many(configs, report, checkpoints) in the module of {trainable.reference}"
+        yield experiment.problem(("repeat", "at_once"), f"{missing}: write it, or leave out at_once")
+    if repeat.at_once and spec.resources.workers > 1:
+        message = f"is for trials of one process, and resources.workers is {spec.resources.workers}: leave out one"
+        yield experiment.problem(("repeat", "at_once"), message)
     scheduler = spec.scheduler
     if scheduler.changes_configurations:
         message = f"is for trials that train once: {scheduler.kind} changes their configurations on the way"
         yield experiment.problem(("repeat",), f"{message}; use asha, or leave out repeat")
-    elif scheduler.fidelity:
+    elif scheduler.fidelity and not repeat.at_once:
         name, max_t = scheduler.fidelity
         if name not in (REPETITION, "training_iteration"):
             message = f"{name} is not known to a scheduler while a repetition runs: write {REPETITION}"

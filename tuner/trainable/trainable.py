@@ -86,6 +86,21 @@ class Trainable:
         with user_code(self.roots):
             return function(self.make_config(config), checkpoint)
 
+    @property
+    def can_train_many(self) -> bool:
+        return self._optional("train_many") is not None
+
+    def train_many(
+        self, configs: Sequence[Configuration], report: Callable[..., bool], checkpoints: Sequence[Path] | None
+    ) -> None:
+        """Trains configurations that differ in numbers only as one model.
+
+        ``report(number, metrics, checkpoint=...)`` is called for each, and says whether that one continues.
+        """
+        function = self._optional("train_many")
+        assert function is not None, "ask can_train_many first"
+        function([self.make_config(config) for config in configs], report, checkpoints)
+
     def prepare(self, config: Configuration) -> Configuration:
         """Runs the module's ``prepare``; the parameters that it replaces for every trial (none without it)."""
         function = self._optional("prepare")

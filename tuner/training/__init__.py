@@ -5,6 +5,7 @@
 - `tuner.training.device`: the fastest device and number format of this machine
 - `tuner.training.precision`: fp32, tf32, bf16 and fp16 behind one class
 - `tuner.training.trial_cpus`: the CPUs that a trial may use
+- `tuner.training.stacked`: several models of one shape that train as one
 - `tuner.training.accumulation`: a batch in parts that fit into the memory
 - `tuner.training.loading`: a DataLoader that finds its number of workers, and whose batches do not depend on it
 - `tuner.training.sampling`, `tuner.training.metrics`: for classes that are not equally frequent

@@ -1,0 +1,154 @@
+"""Eight trainings of `trainables.digits` as one model, beside the same eight in turn. One core.
+
+    python tests/benchmarks/fused.py [--rounds 3]
+
+- ``functions``: `train` eight times, and `train_many` once, in this process; reports are thrown away. With checkpoints, as
+  they are, and without.
+- ``searches``: eight trials one after the other, and one trial with `repeat: {over: seed, times: 8, at_once: true}`, with a
+  report and a checkpoint an epoch. From the first report to the last one, so that no start counts. The reports of the
+  one trial are the means of those of the eight.
+
+The ways take turns, in the other order in each second round. Median (lowest to highest).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+os.environ["OMP_NUM_THREADS"] = "1"
+
+COUNT, EPOCHS = 8, 30
+
+
+def functions(rounds: int) -> None:
+    import torch
+    from ray import tune
+
+    from trainables import digits
+    from tuner.training import checkpointing
+
+    torch.set_num_threads(1)
+    configs = [digits.Config(epochs=EPOCHS, seed=seed) for seed in range(COUNT)]
+    losses: dict[str, list[float]] = {}
+
+    def in_turn() -> None:
+        losses["in turn"] = []
+        for config in configs:
+            with mock.patch.object(tune, "report", lambda metrics, checkpoint: losses["in turn"].append(loss(metrics))):
+                digits.train(config)
+
+    def as_one() -> None:
+        found: list[list[float]] = [[] for _ in configs]
+
+        def report(number: int, metrics: dict[str, Any], checkpoint: Any) -> bool:
+            found[number].append(loss(metrics))
+            return True
+
+        digits.train_many(configs, report)
+        losses["as one"] = [value for one in found for value in one]
+
+    def loss(metrics: dict[str, Any]) -> float:
+        return float(metrics["val_loss"])
+
+    with mock.patch.object(tune, "get_checkpoint", lambda: None):
+        for name, nothing in (("with checkpoints", False), ("without", True)):
+            with mock.patch.object(checkpointing, "save", lambda *_, **__: None) if nothing else mock.MagicMock():
+                row(f"functions, {name}", rounds, in_turn, as_one)
+    apart = max(abs(a - b) for a, b in zip(losses["in turn"], losses["as one"], strict=True))
+    print(f"\nlargest difference of a val_loss: {apart:.1e}\n", flush=True)
+
+
+def searches(rounds: int) -> None:
+    import ray
+
+    from tuner import run
+    from tuner.execution.auth import make_token
+
+    make_token()
+    os.environ["PYTHONPATH"] = str(ROOT)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+
+    def searched(storage: str, **blocks: Any) -> Any:
+        experiment = {
+            "trainable": "trainables.digits:train",
+            "params": {"epochs": EPOCHS, "lr": 0.1},
+            "objective": {"metric": "val_loss", "mode": "min"},
+            "search": {"kind": "grid"},
+            "scheduler": {"kind": "fifo"},
+            "resources": {"cpu": 1, "gpu": 0, "max_concurrent_trials": 1},
+            **blocks,
+        }
+        name = f"run-{time.time_ns()}"
+        return run(experiment, storage=storage, name=name, say=lambda text: None)
+
+    def seconds(results: Any) -> float:
+        times = [report.timestamp for trial in results.trials for report in trial.reports]
+        return max(times) - min(times)
+
+    with tempfile.TemporaryDirectory() as storage:
+        rates: dict[str, list[float]] = {"in turn": [], "as one": []}
+        apart = 0.0
+        for number in range(rounds):
+            found: dict[str, Any] = {}
+            for way in ("in turn", "as one")[:: 1 if number % 2 == 0 else -1]:
+                if way == "in turn":
+                    found[way] = searched(storage, search_space={"seed": {"grid_search": list(range(COUNT))}})
+                else:
+                    space = {"dropout": {"grid_search": [0.1]}}
+                    found[way] = searched(storage, search_space=space, repeat=repeated())
+                rates[way].append(COUNT / seconds(found[way]))
+            (one,) = found["as one"].trials
+            for step, report in enumerate(one.reports):
+                mean = statistics.fmean(t.reports[step].metrics["val_loss"] for t in found["in turn"].trials)
+                apart = max(apart, abs(mean - report.metrics["val_loss"]))
+        line("searches, a checkpoint an epoch", rates["in turn"], rates["as one"])
+        print(f"\nlargest difference of a mean val_loss: {apart:.1e}", flush=True)
+
+
+def repeated() -> dict[str, Any]:
+    return {"over": "seed", "times": COUNT, "at_once": True}
+
+
+def row(name: str, rounds: int, in_turn: Callable[[], None], as_one: Callable[[], None]) -> None:
+    rates: dict[Callable[[], None], list[float]] = {in_turn: [], as_one: []}
+    for way in (in_turn, as_one):
+        way()  # imports and first calls are not measured
+    for number in range(rounds):
+        for way in (in_turn, as_one)[:: 1 if number % 2 == 0 else -1]:
+            begun = time.perf_counter()
+            way()
+            rates[way].append(COUNT / (time.perf_counter() - begun))
+    line(name, rates[in_turn], rates[as_one])
+
+
+def line(name: str, in_turn: Sequence[float], as_one: Sequence[float]) -> None:
+    ratios = [a / b for a, b in zip(as_one, in_turn, strict=True)]
+    print(f"| {name} | {spread(in_turn)} | {spread(as_one)} | **{spread(ratios)}** |", flush=True)
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    print("| | in turn, trainings a second | as one | ratio |\n|---|---|---|---|", flush=True)
+    functions(given.rounds)
+    searches(given.rounds)
+
+
+if __name__ == "__main__":
+    main()
