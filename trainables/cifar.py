@@ -138,7 +138,7 @@ def train(config: Config) -> None:
             "precision": f"{precision} channels_last",
         }
         with tempfile.TemporaryDirectory() as directory:
-            checkpointing.save(directory, epoch=epoch, metrics=metrics, **state)
+            checkpointing.save(directory, epoch=epoch, metrics=metrics, durable=False, **state)
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
 
 

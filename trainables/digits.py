@@ -8,6 +8,7 @@ of tests. `train_many` trains several configurations of one shape as one model.
 """
 
 import dataclasses
+import functools
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ def _train(config: Config, group: distributed.Group) -> None:
             "train_loss": total.item() / len(x),
         }
         with tempfile.TemporaryDirectory() as directory:
-            checkpointing.save(directory, epoch=epoch, metrics=metrics, **state)
+            checkpointing.save(directory, epoch=epoch, metrics=metrics, durable=False, **state)
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
@@ -103,12 +104,13 @@ def _saved() -> dict[str, Any] | None:
 
 
 def train_many(
-    configs: Sequence[Config], report: Callable[..., bool], checkpoints: Sequence[Path | None] | None = None
+    configs: Sequence[Config], report: Callable[..., bool], checkpoints: Sequence[Path] | None = None
 ) -> None:
     """Train configurations of one shape as one model, on the CPU; each gets the numbers that `train` gives it.
 
-    `report(number, metrics, checkpoint=folder)` takes a report of configuration `number`, and says whether that one
-    continues. `checkpoints`: where each continues from. Raises `ValueError` if the shapes or the epochs differ.
+    `report(number, metrics, save)` takes a report of configuration `number`, and says whether that one continues;
+    `save(folder)` writes its checkpoint. `checkpoints`: the folders from which they continue. Raises `ValueError` if
+    the shapes or the epochs differ.
     """
     shapes = {(c.epochs, c.hidden, c.optimizer, c.batch_size, c.micro_batch, c.split_seed) for c in configs}
     if len(shapes) > 1:
@@ -117,9 +119,9 @@ def train_many(
             f"configurations that train as one have the same {names}; these have {sorted(shapes, key=str)}"
         )
     members = [_Member(number, config) for number, config in enumerate(configs)]
-    finished = {
-        member.restore(folder) for member, folder in zip(members, checkpoints or [None] * len(configs), strict=True)
-    }
+    finished = (
+        {member.restore(folder) for member, folder in zip(members, checkpoints, strict=True)} if checkpoints else {0}
+    )
     if len(finished) > 1:
         raise ValueError(f"configurations that train as one continue after the same epoch; these after {finished}")
     data = load(configs[0].split_seed)
@@ -139,7 +141,7 @@ def train_many(
             # in parts, as `train` does, so that dropout draws the same numbers
             parts = batch.split(configs[0].micro_batch or configs[0].batch_size, dim=1)
             losses = [stacked.cross_entropy(logits(F.embedding(p, x), True), y[p]) * p.shape[1] for p in parts]
-            loss = torch.stack(losses).sum(0)
+            loss = sum(losses[1:], losses[0])
             both.step(loss / batch.shape[1])
             total += loss.detach()
         with torch.inference_mode():
@@ -155,10 +157,8 @@ def train_many(
                 "val_loss": val_loss[place].item(),
                 "train_loss": total[place].item() / len(x),
             }
-            with tempfile.TemporaryDirectory() as directory:
-                member.save(directory, epoch, metrics)
-                if report(member.number, metrics, checkpoint=tune.Checkpoint.from_directory(directory)):
-                    going.append(place)
+            if report(member.number, metrics, functools.partial(member.save, epoch, metrics)):
+                going.append(place)
         if not going:
             return
         if len(going) < len(members):
@@ -179,14 +179,12 @@ class _Member:
         self.noise.set_state(torch.get_rng_state())
         self.order = torch.Generator().manual_seed(config.seed)
 
-    def save(self, directory: str, epoch: int, metrics: dict[str, Any]) -> None:
+    def save(self, epoch: int, metrics: dict[str, Any], directory: str) -> None:
         torch.set_rng_state(self.noise.get_state())
         state: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "generators": {"order": self.order}}
-        checkpointing.save(directory, epoch=epoch, metrics=metrics, **state)
+        checkpointing.save(directory, epoch=epoch, metrics=metrics, durable=False, **state)
 
-    def restore(self, folder: Path | None) -> int:
-        if folder is None:
-            return 0
+    def restore(self, folder: Path) -> int:
         state: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "generators": {"order": self.order}}
         finished = checkpointing.restore(folder, **state)
         self.noise.set_state(torch.get_rng_state())

@@ -117,7 +117,7 @@ def train(config: Config) -> None:
             metrics = {"epoch": epoch, **scores, "train_loss": train_loss, "lr": lr}
             ends = stop is not None and stop.update(scores["val_loss"])
             with tempfile.TemporaryDirectory() as directory:
-                checkpointing.save(directory, epoch=epoch, metrics=metrics, **state)
+                checkpointing.save(directory, epoch=epoch, metrics=metrics, durable=False, **state)
                 tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
             if ends:
                 break

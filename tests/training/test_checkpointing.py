@@ -132,3 +132,16 @@ def test_schedule_and_scaler_come_back(tmp_path: Path) -> None:
     schedule, scaler = Counter(0), Counter(0)
     checkpointing.restore(tmp_path, schedule=schedule, scaler=scaler, **parts())
     assert (schedule.n, scaler.n) == (3, 4)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_a_durable_checkpoint_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    checkpointing.save(tmp_path, model=model, optimizer=optimizer, epoch=1, metrics={}, durable=durable)
+    assert len(synced) == (2 if durable else 0)  # the file and its folder
+    assert checkpointing.read(tmp_path)["epoch"] == 1

@@ -115,16 +115,18 @@ class _Round:
     """Of the checkpoints of a round."""
     _taken: dict[int, dict[str, float]] = field(default_factory=dict)
 
-    def report(self, number: int, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> bool:
-        """As ``ray.tune.report`` for repetition ``number``, from 0, which continues."""
+    def report(self, number: int, metrics: Mapping[str, Any], save: Callable[[str], Any] | None = None) -> bool:
+        """Takes a report of repetition ``number``, from 0, which continues; ``save`` writes its checkpoint."""
         if not 0 <= number < self.repeat.times:
             raise BadReport(f"train_many reported number {number}, and there are {self.repeat.times} configurations")
         if number in self._taken:
             missing = next(k for k in range(self.repeat.times) if k not in self._taken)
             raise BadReport(f"train_many reported number {number} again before number {missing}: report each in turn")
         self._taken[number] = {k: v for k, v in flat_metrics(dict(metrics)).items() if _is_number(v)}
-        if checkpoint is not None:
-            checkpoint.to_directory(str(self.folder / str(number)))
+        if save is not None:
+            folder = self.folder / str(number)
+            folder.mkdir(parents=True)
+            save(str(folder))
         if len(self._taken) == self.repeat.times:
             self._pass_on()
         return True

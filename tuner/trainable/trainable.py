@@ -95,7 +95,7 @@ class Trainable:
     ) -> None:
         """Trains configurations that differ in numbers only as one model.
 
-        ``report(number, metrics, checkpoint=...)`` is called for each, and says whether that one continues.
+        ``report(number, metrics, save)`` is called for each, and says whether that one continues.
         """
         function = self._optional("train_many")
         assert function is not None, "ask can_train_many first"

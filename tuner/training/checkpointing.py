@@ -60,6 +60,7 @@ def save(
     scaler: Stateful | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
     others: Mapping[str, Stateful] | None = None,
+    durable: bool = True,
 ) -> Path:
     """Writes `directory/checkpoint.pt`.
 
@@ -76,6 +77,8 @@ def save(
         scaler: The gradient scaler, if any.
         generators: Random number generators of your own, by name.
         others: Further objects with a state, by name: averaged weights, early stopping.
+        durable: Wait until the file is on the disk. False for a folder that is reported and then removed: what counts
+            is the copy that Ray makes of it, which `tuner` flushes.
 
     Returns:
         The path of the file.
@@ -112,12 +115,14 @@ def save(
         with os.fdopen(descriptor, "wb") as file:
             torch.save(content, file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         Path(temporary).replace(directory / FILE_NAME)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_directory(directory)
+    if durable:
+        _sync_directory(directory)
     return directory / FILE_NAME
 
 

@@ -46,19 +46,22 @@ class Stacked:
     def __init__(self, modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._modules, self._optimizers = list(modules), list(optimizers)
         _check(self._modules, self._optimizers)
-        self._own = [dict(module.named_parameters()) for module in modules]
-        self._parameters = {
-            name: torch.stack([own[name].detach() for own in self._own]).requires_grad_(parameter.requires_grad)
-            for name, parameter in self._own[0].items()
+        names = {id(parameter): name for name, parameter in modules[0].named_parameters()}
+        self._groups = [
+            _Group([names[id(p)] for p in group["params"] if p.requires_grad], number, self._modules, self._optimizers)
+            for number, group in enumerate(optimizers[0].param_groups)
+        ]
+        trained = {name for group in self._groups for name in group.names}
+        self._fixed = {
+            name: torch.stack([dict(module.named_parameters())[name].detach() for module in modules])
+            for name in names.values()
+            if name not in trained
         }
-        self._states = {name: self._stacked_state(name) for name in self._parameters}
-        self._find_groups()
+        self._find_parameters()
 
-    def _find_groups(self) -> None:
-        """Of each parameter the group in each model's optimizer, and what its options came to."""
-        own = [*zip(self._own, self._optimizers, strict=True)]
-        self._groups = {name: [_group_of(one, p[name]) for p, one in own] for name in self._parameters}
-        self._known: dict[str, tuple[list[Any], dict[str, Any]]] = {}
+    def _find_parameters(self) -> None:
+        self._trained = {name: value for group in self._groups for name, value in group.parameters().items()}
+        self._parameters = self._fixed | self._trained
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -86,12 +89,10 @@ class Stacked:
         Args:
             losses: One for each model. Their sum is differentiated; no loss depends on another model.
         """
-        trained = {name: p for name, p in self._parameters.items() if p.requires_grad}
-        gradients = torch.autograd.grad(losses.sum(), list(trained.values()))
-        update = _sgd if isinstance(self._optimizers[0], torch.optim.SGD) else _adam
+        gradients = dict(zip(self._trained, torch.autograd.grad(losses.sum(), [*self._trained.values()]), strict=True))
         with torch.no_grad():
-            for (name, parameter), gradient in zip(trained.items(), gradients, strict=True):
-                update(parameter, gradient, self._states[name], self._options(name))
+            for group in self._groups:
+                group.step([gradients[name] for name in group.names])
 
     def keep(self, places: Sequence[int]) -> None:
         """Drops all models but some, such as those that have not been stopped.
@@ -101,96 +102,142 @@ class Stacked:
         """
         ids = list(places)
         self._modules, self._optimizers = [self._modules[i] for i in ids], [self._optimizers[i] for i in ids]
-        self._own = [self._own[i] for i in ids]
-        for name, parameter in self._parameters.items():
-            self._parameters[name] = parameter.detach()[ids].requires_grad_(parameter.requires_grad)
-            self._states[name] = {key: value[ids] for key, value in self._states[name].items()}
-        self._find_groups()
+        self._fixed = {name: value[ids] for name, value in self._fixed.items()}
+        for group in self._groups:
+            group.keep(ids)
+        self._find_parameters()
 
-    @torch.no_grad()
     def write_back(self) -> None:
         """Copies weights and optimizer states into the modules and optimizers that it was made of."""
-        for name, parameter in self._parameters.items():
-            for own, value in zip(self._own, parameter, strict=True):
-                own[name].copy_(value)
-            for key, values in self._states[name].items():
-                for own, optimizer, value in zip(self._own, self._optimizers, values, strict=True):
-                    optimizer.state[own[name]][key] = value.clone()
-
-    def _stacked_state(self, name: str) -> dict[str, Tensor]:
-        """Of a parameter's optimizers; zeros where an optimizer has taken no step."""
-        parameter = self._own[0][name].detach()
-        keys = ["momentum_buffer"]
-        if not isinstance(self._optimizers[0], torch.optim.SGD):
-            keys = ["step", "exp_avg", "exp_avg_sq"]
-        elif not any(group["momentum"] for optimizer in self._optimizers for group in optimizer.param_groups):
-            keys = []
-        found: dict[str, list[Tensor]] = {key: [] for key in keys}
-        for own, optimizer in zip(self._own, self._optimizers, strict=True):
-            state = optimizer.state.get(own[name], {})
-            for key in keys:
-                empty = torch.zeros(()) if key == "step" else torch.zeros_like(parameter)
-                value = state.get(key)
-                found[key].append((empty if value is None else value).to(parameter.device))
-        return {key: torch.stack(values) for key, values in found.items()}
-
-    def _options(self, name: str) -> dict[str, Any]:
-        """The options of a parameter's group, of all models; each number can be multiplied with the parameter."""
-        groups = self._groups[name]
-        values = [tuple(group[key] for key in _OPTIONS if key in group) for group in groups]
-        known = self._known.get(name)
-        if known is None or known[0] != values:
-            known = self._known[name] = (values, self._tensors(name, groups))
-        return known[1]
-
-    def _tensors(self, name: str, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        parameter = self._parameters[name]
-        shape = (-1, *[1] * (parameter.ndim - 1))
-        flat = [group | dict(zip(("beta1", "beta2"), group.get("betas", ()), strict=False)) for group in groups]
-        found: dict[str, Any] = {
-            key: torch.tensor([float(group[key]) for group in flat], device=parameter.device).view(shape)
-            for key in ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps")
-            if key in flat[0]
-        }
-        found["decays"] = any(group["weight_decay"] for group in flat)
-        found["nesterov"] = None if all(group.get("nesterov") for group in flat) else found.get("nesterov")
-        found["decoupled"] = isinstance(self._optimizers[0], torch.optim.AdamW)
-        return found
+        for group in self._groups:
+            group.write_back()
 
 
 _OPTIONS = ("lr", "weight_decay", "momentum", "nesterov", "betas", "eps")
 
 
-def _sgd(parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> None:
+class _Group:
+    """A group of parameters of all models, and its optimizer state, as matrices of models x numbers."""
+
+    def __init__(
+        self,
+        names: list[str],
+        number: int,
+        modules: Sequence[nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
+    ) -> None:
+        self.names = names
+        self._optimizers = list(optimizers)
+        self._settings = [optimizer.param_groups[number] for optimizer in optimizers]
+        own = [dict(module.named_parameters()) for module in modules]
+        self._own = [[parameters[name] for name in names] for parameters in own]
+        self._values = _flat([[p.detach() for p in parameters] for parameters in self._own])
+        self._state = {key: self._stacked(key) for key in self._keys()}
+        self._read: list[Any] = []
+        self._options: dict[str, Any] = {}
+
+    def parameters(self) -> dict[str, Tensor]:
+        """By name: models x shape, in the memory of the matrix."""
+        found = self._divided(self._values)
+        return {name: one.detach().requires_grad_() for name, one in zip(self.names, found, strict=True)}
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        if not self.names:
+            return
+        self._read_options()
+        gradient = torch.cat([one.flatten(1) for one in gradients], 1)
+        update = _sgd if isinstance(self._optimizers[0], torch.optim.SGD) else _adam
+        update(self._values, gradient, self._state, self._options)
+
+    def keep(self, ids: list[int]) -> None:
+        self._optimizers = [self._optimizers[i] for i in ids]
+        self._settings, self._own = [self._settings[i] for i in ids], [self._own[i] for i in ids]
+        self._values, self._state = self._values[ids], {key: value[ids] for key, value in self._state.items()}
+        self._read = []
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        for place, own in enumerate(self._own):
+            for parameter, value in zip(own, self._divided(self._values), strict=True):
+                parameter.copy_(value[place])
+        for key, state in self._state.items():
+            divided = [state.squeeze(1)] * len(self.names) if key == "step" else self._divided(state)
+            for place, (own, optimizer) in enumerate(zip(self._own, self._optimizers, strict=True)):
+                for parameter, value in zip(own, divided, strict=True):
+                    optimizer.state[parameter][key] = value[place].clone()
+
+    def _divided(self, matrix: Tensor) -> list[Tensor]:
+        """Of each parameter its part of a matrix, in its shape."""
+        parts = matrix.split_with_sizes([p.numel() for p in self._own[0]], 1)
+        return [part.view(-1, *p.shape) for part, p in zip(parts, self._own[0], strict=True)]
+
+    def _keys(self) -> list[str]:
+        if not isinstance(self._optimizers[0], torch.optim.SGD):
+            return ["step", "exp_avg", "exp_avg_sq"]
+        return ["momentum_buffer"] if any(settings["momentum"] for settings in self._settings) else []
+
+    def _stacked(self, key: str) -> Tensor:
+        """A part of the optimizers' states; zeros where an optimizer has taken no step."""
+        found: list[list[Tensor]] = []
+        for own, optimizer in zip(self._own, self._optimizers, strict=True):
+            states = [optimizer.state.get(parameter, {}).get(key) for parameter in own]
+            if key == "step":  # the same for all parameters of a group
+                steps = {0.0 if value is None else float(value) for value in states}
+                found.append([torch.full((1,), max(steps, default=0.0), device=self._values.device)])
+            else:
+                pairs = zip(own, states, strict=True)
+                found.append([torch.zeros_like(p) if value is None else value for p, value in pairs])
+        return _flat(found)
+
+    def _read_options(self) -> None:
+        """The options of all models, if one has changed; each stands in a column."""
+        read = [[settings.get(key) for key in _OPTIONS] for settings in self._settings]
+        if read == self._read:
+            return
+        self._read = read
+        pairs = [dict(zip(("beta1", "beta2"), settings.get("betas", ()), strict=False)) for settings in self._settings]
+        flat = [settings | pair for settings, pair in zip(self._settings, pairs, strict=True)]
+        self._options = {
+            key: torch.tensor([[float(settings[key])] for settings in flat], device=self._values.device)
+            for key in ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps")
+            if key in flat[0]
+        }
+        self._options["decays"] = any(settings["weight_decay"] for settings in flat)
+        self._options["all_nesterov"] = all(settings.get("nesterov") for settings in flat)
+        self._options["decoupled"] = isinstance(self._optimizers[0], torch.optim.AdamW)
+
+
+def _flat(values: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Models x numbers, from the tensors of each model."""
+    return torch.stack(
+        [torch.cat([one.detach().flatten() for one in own]) if own else torch.empty(0) for own in values]
+    )
+
+
+def _sgd(values: Tensor, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> None:
     """As `torch.optim.SGD`; a first step with a buffer of zeros is that of an empty one."""
     if options["decays"]:
-        gradient = torch.addcmul(gradient, parameter, options["weight_decay"])
+        gradient = torch.addcmul(gradient, values, options["weight_decay"])
     if state:
         buffer = state["momentum_buffer"]
-        buffer.mul_(options["momentum"]).add_(gradient)
+        torch.addcmul(gradient, buffer, options["momentum"], out=buffer)
         ahead = torch.addcmul(gradient, buffer, options["momentum"])
-        mixed = options["nesterov"] is not None
-        gradient = torch.where(options["nesterov"] > 0, ahead, buffer) if mixed else ahead
-    parameter.addcmul_(gradient, options["lr"], value=-1)
+        gradient = ahead if options["all_nesterov"] else torch.where(options["nesterov"] > 0, ahead, buffer)
+    values.addcmul_(gradient, options["lr"], value=-1)
 
 
-def _adam(parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> None:
+def _adam(values: Tensor, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> None:
     """As `torch.optim.Adam`, or AdamW."""
     first, second, decay = options["beta1"], options["beta2"], options["weight_decay"]
     if options["decoupled"]:
-        parameter.mul_(1 - options["lr"] * decay)
+        values.mul_(1 - options["lr"] * decay)
     elif options["decays"]:
-        gradient = torch.addcmul(gradient, parameter, decay)
-    state["step"] += 1
-    steps = state["step"].view_as(first)
+        gradient = torch.addcmul(gradient, values, decay)
+    steps = state["step"].add_(1)
     state["exp_avg"].lerp_(gradient, (1 - first).expand_as(gradient))
     state["exp_avg_sq"].mul_(second).addcmul_(gradient * gradient, 1 - second)
     root = (state["exp_avg_sq"].sqrt() / (1 - second**steps).sqrt()).add_(options["eps"])
-    parameter.addcmul_(state["exp_avg"] / root, -options["lr"] / (1 - first**steps))
-
-
-def _group_of(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Any]:
-    return next(group for group in optimizer.param_groups if any(one is parameter for one in group["params"]))
+    values.addcmul_(state["exp_avg"] / root, -options["lr"] / (1 - first**steps))
 
 
 def _check(modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -212,6 +259,10 @@ def _check(modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimi
             raise ValueError(
                 f"the optimizer of model {number} is {type(optimizer).__name__}: give SGD, Adam or AdamW, and the "
                 "same to all"
+            )
+        if len(optimizer.param_groups) != len(optimizers[0].param_groups):
+            raise ValueError(
+                f"the optimizer of model {number} has other groups than that of model 0: give all the same"
             )
         for group in optimizer.param_groups:
             for option in ("amsgrad", "maximize", "dampening"):
@@ -259,11 +310,16 @@ def dropout(x: Tensor, rates: Sequence[float], generators: Sequence[torch.Genera
         >>> dropout(torch.ones(2, 1000), [0.0, 0.5], generators).mean(1).round()
         tensor([1., 1.])
     """
-    kept = torch.ones_like(x)
+    if not any(rates):
+        return x
+    kept = torch.empty_like(x)
     for own, rate, generator in zip(kept, rates, generators, strict=True):
         if rate:
-            own.bernoulli_(1 - rate, generator=generator).div_(1 - rate)
-    return x * kept
+            own.bernoulli_(1 - rate, generator=generator)
+        else:
+            own.fill_(1.0)
+    shares = torch.tensor([1 - rate for rate in rates], dtype=x.dtype, device=x.device)
+    return x * kept.div_(shares.view(-1, *[1] * (x.ndim - 1)))
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -282,5 +338,5 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         >>> cross_entropy(torch.zeros(2, 5, 10), torch.zeros(5, dtype=torch.int64))
         tensor([2.3026, 2.3026])
     """
-    labels = labels.expand(logits.shape[:2])
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape).mean(1)
+    # With the classes in the middle, as torch takes them, its kernel is five times as fast for few classes.
+    return F.cross_entropy(logits.mT, labels.expand(logits.shape[:2]), reduction="none").mean(1)
