@@ -15,6 +15,7 @@ from tuner.spec.document import read_yaml
 TINY: dict[str, dict[str, object]] = {
     "shapes10": {"search_space.width.choice": [4]},
     "cifar10": {"params.dataset": "shapes10", "search_space.width.choice": [4]},
+    "whitened": {"params.dataset": "shapes10", "params.width": 4, "params.compile": False},
     "shapes5": {"params.data": "shapes5_few"},
     "mixture": {"params.folds": 2, "search_space.trees.choice": [5]},
 }
@@ -41,7 +42,7 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
         tiny |= {"params.table": str(tmp_path / "table.parquet")}
     if params.get("data") in ("reviews", "shapes5", "shapes5_few"):
         tiny |= {"params.data_dir": str(tmp_path / "data")}
-    tiny |= TINY.get(params.get("data") or params.get("dataset"), {})
+    tiny |= TINY.get(params.get("network") or params.get("data") or params.get("dataset"), {})
     results = run(path, tiny, storage=tmp_path, name="run", say=lambda text: None)
     assert results.count("completed") == 2
     metric = results.metric

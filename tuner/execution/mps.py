@@ -133,17 +133,25 @@ def _watch(place: Path) -> None:
             [DAEMON, "-f"], env=os.environ | _environment(place), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     is_over = False
-    while daemon.poll() is None and not is_over:
-        time.sleep(LOOK_EVERY_S)
-        with _locked(place / "clients") as is_over:  # who comes now waits for the lock, then starts another daemon
-            if is_over:
-                _tell(place, "quit")
-                try:
-                    daemon.wait(QUIT_S)
-                except subprocess.TimeoutExpired:
-                    daemon.kill()
-                    daemon.wait()
-                (place / "control").unlink(missing_ok=True)
+    try:
+        while daemon.poll() is None and not is_over:
+            time.sleep(LOOK_EVERY_S)
+            with _locked(place / "clients") as is_over:  # who comes now waits for the lock, then starts another daemon
+                if is_over:
+                    _end(daemon, place)
+    finally:  # also if somebody has removed the folder
+        if daemon.poll() is None:
+            _end(daemon, place)
+
+
+def _end(daemon: subprocess.Popen[bytes], place: Path) -> None:
+    _tell(place, "quit")
+    try:
+        daemon.wait(QUIT_S)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+    (place / "control").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

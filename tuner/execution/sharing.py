@@ -172,7 +172,7 @@ def _measure_level(task: TrialContext, config: dict[str, Any], level: Level) -> 
         try:
             for number in range(level.trials):
                 gpus = {"CUDA_VISIBLE_DEVICES": gpus_of(number, request["GPU"])} if request.get("GPU") else {}
-                probes.append(_started(trial, {"TMPDIR": folder, **gpus}))
+                probes.append(_started(trial, gpus))
             return _watch_level(probes, level)
         finally:
             for probe in probes:

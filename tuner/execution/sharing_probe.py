@@ -1,12 +1,14 @@
 """A process that trains one configuration again and again, and writes when it reports: see `tuner.execution.sharing`.
 
-Its argument is the file of a pickled trial. It ends when its standard input is closed: when its parent is gone.
+Its argument is the file of a pickled trial, whose own files go into that file's folder. It ends when its standard input
+is closed: when its parent is gone.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,8 +27,10 @@ def main() -> None:
     place = os.dup(1)
     os.dup2(2, 1)  # whatever else is printed, at an import too
     threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
-    task, config = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
-    mps.join(task)
+    file = Path(sys.argv[1])
+    task, config = cloudpickle.loads(file.read_bytes())
+    mps.join(task)  # its daemon is in the machine's folder for temporary files
+    os.environ["TMPDIR"] = tempfile.tempdir = str(file.parent)
     with os.fdopen(place, "w", buffering=1) as told:
 
         def take(number: int, metrics: dict[str, Any]) -> bool:
