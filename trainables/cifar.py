@@ -206,7 +206,10 @@ def check(config: Config) -> None:
         "micro_batch": (config.micro_batch is None or config.micro_batch >= 1, "at least 1, or None"),
         "width": (config.width >= 1, "at least 1"),
         "lr": (0 < config.lr < math.inf, "above 0"),
-        "optimizer": (config.optimizer in ("sgd", "adamw", "adam", "muon"), "sgd, adamw, adam or muon"),
+        "optimizer": (
+            config.optimizer in ("sgd", "adamw", "adam") or (config.optimizer, config.network) == ("muon", "whitened"),
+            "sgd, adamw or adam, or muon for network whitened",  # whose biases bear large steps
+        ),
         "network": (config.network in ("resnet", "whitened"), "resnet or whitened"),
         "momentum": (0 <= config.momentum < 1, "in [0, 1)"),
         "weight_decay": (0 <= config.weight_decay < math.inf, "0 or more"),

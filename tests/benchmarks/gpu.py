@@ -370,45 +370,47 @@ def record(bench: Bench) -> None:
     params |= {"epochs": 2, "width": 4, "compile": False, "report_every": 1} if bench.rehearsed else {}
     params.pop("offline_dataset")
     count = 2 if bench.rehearsed else 6
+    print("| | seconds | test accuracy | trials an hour |\n|---|---|---|---|", flush=True)
     alone: list[tuple[float, float]] = []
-    mine: list[tuple[float, float]] = []
-    gaps: list[float] = []
+    found: list[ResultSet] = []
     for number in range(bench.rounds):
         if not bench.rehearsed:
             alone += _alone(bench.cifar10, params["epochs"], count - 1)
-        results = bench.run(
-            "trainables.cifar:train",
-            {"seed": {"grid_search": [count * number + one for one in range(count)]}},
-            params=params,
-            objective={"metric": "val_accuracy", "mode": "max"},
-            resources={"cpu": 1, "gpu": 1, "max_concurrent_trials": 1},
-            checkpoints={"keep_trials": count},
-        )
-        ends = sorted(trial.reports[-1].timestamp for trial in results.trials)
-        gaps += [b - a for a, b in pairwise(ends)]
-        for trial in results.trials[1:]:  # the first one compiles
-            config = cifar.Config(**results.full_config(trial))
-            last = trial.reports[-1]
-            score = cifar.evaluate(config, Path(results.folder.path, last.checkpoint or ""))
-            mine.append((last.seconds, score["test_accuracy"]))
-    print("| | seconds | test accuracy | with the time between two | trials an hour |\n|---|---|---|---|---|")
-    if alone:
-        print(f"| stand-alone script | {spread([a for a, _ in alone])} | {spread([b for _, b in alone])} | | |")
-    rate = spread([3600 / gap for gap in gaps])
-    print(f"| trial | {spread([a for a, _ in mine])} | {spread([b for _, b in mine])} | {spread(gaps)} | {rate} |")
+            print(f"| stand-alone script | {spread([a for a, _ in alone])} | {spread([b for _, b in alone])} | |")
+        found.append(_recorded(bench, params, range(count * number, count * (number + 1)), 1))
+        trials = [trial for results in found for trial in results.trials[1:]]  # the first one compiles
+        gaps = [b - a for results in found for a, b in pairwise(_ends(results))]
+        rate = spread([3600 / gap for gap in gaps])
+        print(f"| trial | {spread([trial.reports[-1].seconds for trial in trials])} | | {rate} |", flush=True)
     for part in (0.5, 0.25):
-        trials = 2 if bench.rehearsed else round(3 / part)
-        results = bench.run(
-            "trainables.cifar:train",
-            {"seed": {"grid_search": list(range(trials))}},
-            params=params,
-            objective={"metric": "val_accuracy", "mode": "max"},
-            resources={"cpu": 1, "gpu": part},
-        )
-        at_once = round(1 / part)
-        ends = sorted(trial.reports[-1].timestamp for trial in results.trials)[at_once - 1 :]  # the first ones compile
-        rate = (len(ends) - 1) / max(ends[-1] - ends[0], 1e-9) * 3600 if len(ends) > 1 else float("nan")
-        print(f"| {at_once} trials at a time | | | | {rate:.4g} |", flush=True)
+        at_once, trials_at_once = round(1 / part), 2 if bench.rehearsed else round(3 / part)
+        ends = _ends(_recorded(bench, params, range(trials_at_once), part))[at_once - 1 :]  # the first ones compile
+        rate = f"{(len(ends) - 1) / max(ends[-1] - ends[0], 1e-9) * 3600:.4g}" if len(ends) > 1 else "nan"
+        print(f"| {at_once} trials at a time | | | {rate} |", flush=True)
+    scores = []
+    for results in found:
+        for trial in results.trials:
+            config = cifar.Config(**results.full_config(trial))
+            folder = Path(results.folder.path, trial.reports[-1].checkpoint or "")
+            scores.append(cifar.evaluate(config, folder)["test_accuracy"])
+    print(f"| trial | | {spread(scores)} | |", flush=True)
+
+
+def _recorded(bench: Bench, params: dict[str, Any], seeds: Sequence[int], part: float) -> ResultSet:
+    """Trials that differ by their seed, each on a part of the GPU."""
+    return bench.run(
+        "trainables.cifar:train",
+        {"seed": {"grid_search": list(seeds)}},
+        params=params,
+        objective={"metric": "val_accuracy", "mode": "max"},
+        resources={"cpu": 1, "gpu": part},
+        checkpoints={"keep_trials": len(seeds)},
+    )
+
+
+def _ends(results: ResultSet) -> list[float]:
+    """When its trials made their last reports, in the order of time."""
+    return sorted(trial.reports[-1].timestamp for trial in results.trials)
 
 
 def _alone(file: Path, epochs: int, runs: int) -> list[tuple[float, float]]:

@@ -244,3 +244,29 @@ def test_compiled_functions_stay_what_they_are(load: Load, tmp_path: Path) -> No
         module.double(module.torch.ones(2))
         module.NET(module.torch.ones(1, 2))
     assert not imported.changed()
+
+
+def test_an_optimizer_of_the_users_stays_though_torch_wraps_its_step(load: Load, tmp_path: Path) -> None:
+    module = load(
+        """
+        import torch
+
+        class Steps(torch.optim.Optimizer):
+            def __init__(self, params):
+                super().__init__(params, {})
+
+            @torch.no_grad()
+            def step(self, closure=None, seen=[]):
+                for p in self.param_groups[0]["params"]:
+                    p.sub_(p.grad)
+        """
+    )
+    imported = Imported((tmp_path,))
+    weights = module.torch.ones(2, requires_grad=True)
+    optimizer = module.Steps([weights])
+    weights.sum().backward()
+    optimizer.step()
+    assert weights.tolist() == [0, 0]
+    assert not imported.changed()
+    module.Steps.step.__wrapped__.__wrapped__.__defaults__[1].append(1)
+    assert "Steps" in imported.changed()

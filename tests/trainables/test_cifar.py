@@ -151,7 +151,8 @@ def test_reports_every_few_epochs_and_at_the_end(trial: Any, fast: cifar.Config)
 def test_a_compiled_network_is_the_same_network(
     trial: Any, fast: cifar.Config, network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fast = dataclasses.replace(fast, network=network, precision="fp32", epochs=1)
+    optimizer: Any = "muon" if network == "whitened" else "sgd"
+    fast = dataclasses.replace(fast, network=network, optimizer=optimizer, precision="fp32", epochs=1)
     (plain,) = trial(cifar, fast)
     # All of it but the last stage, which writes C++ or Triton and takes half a minute.
     compiled = functools.partial(torch.compile, backend="aot_eager")
@@ -211,7 +212,8 @@ def test_a_step_is_cut_into_pieces_that_cover_it() -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam", "muon"])
 def test_the_estimated_size_of_a_checkpoint(trial: Any, config: cifar.Config, optimizer: Any) -> None:
-    config = dataclasses.replace(config, epochs=1, optimizer=optimizer, width=16)
+    network: Any = "whitened" if optimizer == "muon" else "resnet"
+    config = dataclasses.replace(config, epochs=1, optimizer=optimizer, network=network, width=16)
     actual = (trial(cifar, config)[0]["folder"] / "checkpoint.pt").stat().st_size
     assert cifar.checkpoint_bytes(config) == pytest.approx(actual, rel=0.1)
 
@@ -258,6 +260,11 @@ def test_every_impossible_value_is_named() -> None:
     with pytest.raises(ValueError, match="must be") as caught:
         cifar.prepare(cifar.Config(**bad))
     assert all(f"{name}: {value!r}, must be" in str(caught.value) for name, value in bad.items())
+
+
+def test_muon_is_for_the_network_that_bears_its_steps(config: cifar.Config) -> None:
+    with pytest.raises(ValueError, match="optimizer: 'muon', must be sgd, adamw or adam, or muon for network whitened"):
+        cifar.prepare(dataclasses.replace(config, optimizer="muon"))
 
 
 def test_a_batch_larger_than_the_data_is_refused(trial: Any, config: cifar.Config) -> None:

@@ -59,6 +59,7 @@ class Reader:
         """By id: number in the order of reading, and the object, so that no other one gets this id."""
 
     def read(self, value: Any) -> Any:
+        value = _unhooked(value)
         kind = type(value)
         if kind in _PLAIN:
             return kind.__name__, value
@@ -187,6 +188,13 @@ class Reader:
             with contextlib.suppress(AttributeError):
                 own[name] = object.__getattribute__(value, name)
         return {name: self.read(one) for name, one in own.items()}
+
+
+def _unhooked(value: Any) -> Any:
+    """A function itself, if it is the ``step`` of an optimizer: torch wraps it when the first object is made."""
+    if type(value) is types.FunctionType and vars(value).get("hooked") is True:
+        return vars(value).get("__wrapped__", value)
+    return value
 
 
 def _own_attributes(value: Any) -> dict[str, Any]:
