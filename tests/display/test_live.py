@@ -45,7 +45,7 @@ SPEC = load_experiment(
         },
     }
 ).spec
-GPUS = [Gpu(k, 87, 12 * 2**30, 80 * 2**30) for k in range(2)]
+GPUS = [Gpu(k, 87, 12 * 2**30, 80 * 2**30, watts) for k, watts in enumerate((None, 412.6))]
 NOW = 1e9 + 4
 """In seconds since 1970: as `tests.runs.test_results.report` counts, a second after the third report."""
 
@@ -90,7 +90,7 @@ def test_80_by_24_holds_all_that_matters(tmp_path: Path) -> None:
         "      lr 0.01235, optimizer adam, note quite long, layers [64, 64, 64]",
         "      dropout 0.25",
         "trials at rung (epoch):  1: 4  3: 3  9: 1",
-        "GPU 0 87 %, 12.0 of 80.0 GiB · GPU 1 87 %, 12.0 of 80.0 GiB",
+        "GPU 0 87 %, 12.0 of 80.0 GiB · GPU 1 87 %, 12.0 of 80.0 GiB, 413 W",
         "failed attempts: 1 (1 exception)",
         *(f"#{k} failed: RuntimeError: {'very long ' * 20}"[:79] + "…" for k in (5, 6, 7)),
         "trial  epoch  rung  acc  best  s/report  ETA   configuration",
@@ -248,13 +248,16 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
         return SimpleNamespace(used=3, total=8)
 
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 71_500  # milliwatts
+
 
 def test_gpus_are_asked_now_and_then_and_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeNvml()
     # the module may not be imported yet: it depends on the tests that ran before in this process
     monkeypatch.setattr("ray._private.thirdparty.pynvml", driver, raising=False)
     gpus = Gpus()
-    assert [gpus.read() for _ in range(5)] == [(Gpu(1, 87, 3, 8),)] * 5
+    assert [gpus.read() for _ in range(5)] == [(Gpu(1, 87, 3, 8, 71.5),)] * 5
     assert driver.asked == 2
     monkeypatch.setattr("ray._private.thirdparty.pynvml", FakeNvml(broken=True))
     assert Gpus().read() == ()

@@ -136,7 +136,8 @@ def _left(limit: float | None, used: float, shown: Callable[[float], str]) -> st
 
 
 def _gpu(gpu: Gpu) -> str:
-    return f"GPU {gpu.number} {gpu.use} %, {gpu.used_bytes / 2**30:.1f} of {gpu.total_bytes / 2**30:.1f} GiB"
+    memory = f"{gpu.used_bytes / 2**30:.1f} of {gpu.total_bytes / 2**30:.1f} GiB"
+    return f"GPU {gpu.number} {gpu.use} %, {memory}" + ("" if gpu.watts is None else f", {gpu.watts:.0f} W")
 
 
 def _epoch(trial: Trial, spec: ExperimentSpec, back: int = 1) -> float:

@@ -19,6 +19,8 @@ class Gpu:
     """Share of the time in which it computed, in per cent."""
     used_bytes: int
     total_bytes: int
+    watts: float | None = None
+    """What it takes; None if it does not say."""
 
 
 class Gpus:
@@ -59,7 +61,7 @@ def _read(handles: list[Any]) -> tuple[Gpu, ...]:
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         except pynvml.NVMLError:  # a GPU that is split with MIG has no use of its own
             continue
-        found.append(Gpu(number, use, memory.used, memory.total))
+        found.append(Gpu(number, use, memory.used, memory.total, _watts(handle)))
     return tuple(found)
 
 
@@ -79,8 +81,10 @@ def use_of(uuid: str) -> int | None:
 def power_of(uuid: str) -> float | None:
     """Watts that the GPU of that UUID takes; None if it does not say."""
     handle = _handle_of(uuid)
-    if handle is None:
-        return None
+    return None if handle is None else _watts(handle)
+
+
+def _watts(handle: Any) -> float | None:
     from ray._private.thirdparty import pynvml
 
     try:
