@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tuner.actions.shared_resources import with_measured_shares
 from tuner.errors import InputError
 from tuner.execution.sharing import Level, Measured, applied, fastest, gpus_of, levels, measure, rate, since
 from tuner.execution.trial_context import TrialContext
@@ -71,6 +72,32 @@ def test_levels_fill_the_machine(
     for level in found:
         fixed = applied(Resources(**resources), level)
         assert Cluster((Node("a", machine),)).slots(fixed.request("GPU" in machine)) >= level.trials
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "expected"),
+    [
+        ({"gpu": "share"}, Level(4, 1.0, 0.25), {"gpu": 0.25, "mps": True}),
+        ({"gpu": "share"}, Level(1, 1.0, 1.0), {"gpu": 1.0, "mps": False}),
+        ({"gpu": "share"}, Level(1, 1.0), {"gpu": 0, "mps": False}),
+        ({"gpu": 0.5, "cpu": "share"}, Level(2, 0.5), {"gpu": 0.5, "mps": True}),
+    ],
+)
+def test_what_was_measured_can_be_read_again_and_mps_serves_shared_gpus_only(
+    given: dict[str, Any], level: Level, expected: dict[str, Any]
+) -> None:
+    found = applied(Resources(mps=True, **given), level)
+    assert {"gpu": found.gpu, "mps": found.mps} == expected
+    assert Resources.model_validate(found.model_dump()) == found
+
+
+def test_mps_without_a_gpu_to_share_is_left_out_of_what_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("def train(config):\n    raise ValueError('no')\n")
+    given = experiment(f"{tmp_path}/fails.py:train", cpu=1, gpu="share", mps=True)
+    plan = make_plan(load_experiment(given), Cluster((Node("a", {"CPU": 2.0, "GPU": 1.0, "memory": 1e9}),)))
+    fixed, (notice,) = with_measured_shares(plan, {}, tmp_path, lambda text: None)
+    assert "not measured" in notice
+    assert Resources.model_validate(fixed.spec.resources.model_dump()).gpu == "auto"
 
 
 def test_the_fewest_trials_that_are_about_as_fast_are_taken() -> None:

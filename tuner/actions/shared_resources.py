@@ -46,7 +46,8 @@ def _chosen(
 
     resources = plan.spec.resources
     gpu = "auto" if resources.gpu == SHARE else resources.gpu
-    default = resources.model_copy(update={"cpu": resources.cpus, "gpu": gpu})
+    no_mps = {"mps": False} if gpu == "auto" else {}  # then each trial has a whole GPU, or none
+    default = resources.model_copy(update={"cpu": resources.cpus, "gpu": gpu, **no_mps})
     usual = f"{resources.cpus:g} CPU and gpu {gpu}"
     fitting = [node for node in plan.cluster.nodes if Cluster((node,)).slots(plan.request)]
     if not fitting:

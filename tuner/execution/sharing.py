@@ -131,7 +131,8 @@ def applied(resources: Resources, level: Level) -> Resources:
     """``resources`` with numbers in place of ``share``."""
     cpu = level.cpu if resources.cpu == SHARE else resources.cpu
     gpu = (level.gpu or 0) if resources.gpu == SHARE else resources.gpu
-    return resources.model_copy(update={"cpu": cpu, "gpu": gpu})
+    has_parts = resources.gpu != SHARE or (level.gpu or 1) < 1
+    return resources.model_copy(update={"cpu": cpu, "gpu": gpu, "mps": resources.mps and has_parts})
 
 
 @dataclass
