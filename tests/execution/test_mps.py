@@ -15,7 +15,11 @@ import pytest
 import yaml
 
 from tuner.execution.failure_classifier import classify
+from tuner.experiment.reader import load_experiment
 from tuner.experiment.resources import Resources
+from tuner.plan.cluster import Cluster, Node
+from tuner.plan.describe import description
+from tuner.plan.planner import make_plan
 from tuner.runs.loading import load_run
 from tuner.spec.model import OptionError
 
@@ -177,3 +181,16 @@ def test_it_is_for_trials_of_one_process_that_share_a_gpu(given: dict[str, Any],
 )
 def test_a_lost_service_is_a_failure_of_the_gpu(message: str) -> None:
     assert classify(RuntimeError(message)).kind == "GPU"
+
+
+def test_a_plan_says_it(tmp_path: Path) -> None:
+    (tmp_path / "sees.py").write_text(SEES)
+    given = {
+        "trainable": f"{tmp_path}/sees.py:train",
+        "search_space": {"x": {"uniform": [0, 1]}},
+        "objective": {"metric": "score", "mode": "max"},
+        "resources": {"cpu": 1, "gpu": 0.25, "mps": True},
+    }
+    cluster = Cluster((Node("a", {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}),))
+    told = dict(description(make_plan(load_experiment(given), cluster)))
+    assert told["a trial takes"] == "1 CPU, 0.25 GPU, by MPS"

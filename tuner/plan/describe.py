@@ -135,7 +135,7 @@ def _rung_lines(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _takes(plan: Plan) -> str:
     workers, strategy = plan.spec.resources.workers, plan.spec.resources.strategy
-    one = format_resources(plan.request)
+    one = format_resources(plan.request) + (", by MPS" if plan.spec.resources.mps else "")
     if shared := [key for key in ("cpu", "gpu") if getattr(plan.spec.resources, key) == SHARE]:
         are = "is" if len(shared) == 1 else "are"
         return f"{one}, until {' and '.join(shared)} {are} measured when the search begins"
