@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tuner import errors, schedulers, searchers
     from tuner.actions.ask_tell import AskTell, Suggestion
+    from tuner.actions.fused_trials import train_fused
     from tuner.actions.resume import extend, resume, retry
     from tuner.actions.run import run, validate
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
@@ -92,6 +93,7 @@ __all__ = [
     "searchers",
     "simulate",
     "space_from_objective",
+    "train_fused",
     "validate",
 ]
 
@@ -99,6 +101,7 @@ _HOMES = {
     "Search": "tuner.api",
     "AskTell": "tuner.actions.ask_tell",
     "Suggestion": "tuner.actions.ask_tell",
+    "train_fused": "tuner.actions.fused_trials",
     "SearchPlan": "tuner.api",
     "Run": "tuner.api",
     "load": "tuner.api",

@@ -155,6 +155,21 @@ def test_what_was_told_before_a_kill_is_known(user_folder: Path) -> None:
     assert {trial.status for trial in tuner.load("runs/q").trials} == {"completed"}
 
 
+@pytest.mark.parametrize(
+    "checkpoint", ["", "checkpoints/1", "../x", "/tmp/x", "ray/other/1", "ray/{id}", "ray/{id}/../x"]
+)
+def test_a_checkpoint_elsewhere_is_refused(tmp_path: Path, checkpoint: str) -> None:
+    """The journal would not be read with it: what was told would be lost."""
+    loop = search().begin(name="a", storage=tmp_path)
+    trial = loop.ask()
+    assert trial is not None
+    with pytest.raises(InputError, match=rf"it must lie in ray/{trial.id} of the run folder: give ray/{trial.id}/"):
+        loop.tell(trial, {"loss": 1.0}, checkpoint=checkpoint.format(id=trial.id))
+    loop.tell(trial, {"loss": 2.0}, checkpoint=f"ray/{trial.id}/first")
+    loop._held.close()  # as if it were killed
+    assert [one.checkpoint for one in tuner.load(tmp_path / "a").results.trials[0].reports] == [f"ray/{trial.id}/first"]
+
+
 def test_the_budget_ends_the_search(tmp_path: Path) -> None:
     with search(budget=tuner.Budget(trials=100, target=0.2)).begin(storage=tmp_path) as loop:
         while (trial := loop.ask()) is not None:

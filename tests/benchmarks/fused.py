@@ -7,6 +7,7 @@
 - ``searches``: eight trials one after the other, and five with `repeat: {over: seed, times: 8, at_once: true}`, each
   with a report and a checkpoint an epoch. The median running time of a trial counts, as the first one of a process
   imports scikit-learn. The reports of the first of the five are the means of those of the eight.
+- ``loop``: the same eight as separate trials that `tuner.train_fused` trains as one, in this process and without Ray.
 
 The ways take turns, in the other order in each second round. Median (lowest to highest).
 """
@@ -98,7 +99,7 @@ def searches(rounds: int) -> None:
         return statistics.median(trial.reports[-1].seconds for trial in results.trials)
 
     with tempfile.TemporaryDirectory() as storage:
-        rates: dict[str, list[float]] = {"in turn": [], "as one": []}
+        rates: dict[str, list[float]] = {"in turn": [], "as one": [], "loop": []}
         apart = 0.0
         for number in range(rounds):
             found: dict[str, Any] = {}
@@ -109,12 +110,36 @@ def searches(rounds: int) -> None:
                     space = {"dropout": {"grid_search": [0.1, 0.11, 0.12, 0.13, 0.14]}}
                     found[way] = searched(storage, search_space=space, repeat=repeated())
                 rates[way].append((1 if way == "in turn" else COUNT) / seconds(found[way]))
+            begun = time.perf_counter()
+            looped = loop(storage)
+            rates["loop"].append(COUNT / (time.perf_counter() - begun))
+            assert looped.count("completed") == COUNT
             one = found["as one"].trials[0]
             for step, report in enumerate(one.reports):
                 mean = statistics.fmean(t.reports[step].metrics["val_loss"] for t in found["in turn"].trials)
                 apart = max(apart, abs(mean - report.metrics["val_loss"]))
         line("searches, a checkpoint an epoch", rates["in turn"], rates["as one"])
+        line("loop, a checkpoint an epoch", rates["in turn"], rates["loop"])
         print(f"\nlargest difference of a mean val_loss: {apart:.1e}", flush=True)
+
+
+def loop(storage: str) -> Any:
+    """A search of the eight in a loop of this process, reports and checkpoints included."""
+    import tuner
+    from trainables import digits
+
+    def train_many(configs: Sequence[dict[str, Any]], report: Callable[..., bool], starts: Any) -> None:
+        digits.train_many([digits.Config(**config) for config in configs], report, starts)
+
+    search = tuner.Search(
+        None,
+        {"seed": {"grid_search": list(range(COUNT))}},
+        params={"epochs": EPOCHS, "lr": 0.1},
+        objective=tuner.minimize("val_loss"),
+        searcher=tuner.searchers.Grid(),
+    )
+    with search.begin(name=f"loop-{time.time_ns()}", storage=storage) as begun:
+        return tuner.train_fused(begun, train_many, at_once=COUNT)
 
 
 def repeated() -> dict[str, Any]:

@@ -25,12 +25,12 @@ from tuner.experiment.reader import Experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
-from tuner.runs.events import Compared
+from tuner.runs.events import Compared, is_checkpoint
 from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import load_summary
 from tuner.runs.provenance import experiment_of
-from tuner.runs.results import PROVENANCE, ResultSet, Used, write_json
+from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
 from tuner.search.control import SearchControl
@@ -153,14 +153,16 @@ class AskTell:
         Args:
             trial: The trial, or its id.
             metrics: Numbers by name; the objective is among them, and the scheduler's ``time_attr`` if it has one.
-            checkpoint: Folder of a checkpoint below the run folder, if one was made.
+            checkpoint: Folder of a checkpoint, if one was made: ``ray/ID/NAME`` below the run folder, with the trial's
+                id.
 
         Returns:
             ``continue``; ``pause`` if the trial gives its place to another one, and continues from its checkpoint if
             `ask` returns it again; ``stop`` if it has ended.
 
         Raises:
-            InputError: If the trial is not open, or a number that trials are compared by is missing or not finite.
+            InputError: If the trial is not open, a number that trials are compared by is missing or not finite, or the
+                checkpoint lies elsewhere.
         """
         ours = self.results.trial(self._open_id(trial))
         found = flat_metrics(dict(metrics))
@@ -169,6 +171,11 @@ class AskTell:
             raise InputError(
                 f"tell: trial {ours.label}: {name} {is_what}: a finite number is needed; "
                 f"call fail(trial, reason) for a trial that has none"
+            )
+        if checkpoint is not None and not (is_checkpoint(checkpoint) and checkpoint.startswith(f"{RAY}/{ours.id}/")):
+            raise InputError(
+                f"tell: trial {ours.label}: checkpoint {checkpoint!r}: it must lie in {RAY}/{ours.id} of the run "
+                f"folder: give {RAY}/{ours.id}/NAME"
             )
         began, before = self._began[ours.id]
         report = Report(ours.id, ours.steps + 1, before + time.monotonic() - began, time.time(), found, checkpoint)

@@ -161,9 +161,7 @@ def is_event(value: Any) -> bool:
         return False
     if "trial" in value and not (isinstance(value["trial"], str) and is_id(value["trial"])):
         return False
-    return _is_checkpoint(value.get("checkpoint")) and (
-        value.get("segment") is None or _has(value["segment"], _SEGMENT)
-    )
+    return is_checkpoint(value.get("checkpoint")) and (value.get("segment") is None or _has(value["segment"], _SEGMENT))
 
 
 def _is_state(state: Event) -> bool:
@@ -183,7 +181,7 @@ def _is_report(values: Any) -> bool:
     return (
         _tells(report, _REPORT)
         and _is_timed(report)
-        and _is_checkpoint(report["checkpoint"])
+        and is_checkpoint(report["checkpoint"])
         and all(map(_is_consumption, consumed))
     )
 
@@ -204,7 +202,8 @@ def _is_timed(report: Event) -> bool:
     return bool(0 <= report["step"] <= MAX_STEP and 0 <= report["seconds"] <= MAX_SECONDS)
 
 
-def _is_checkpoint(value: Any) -> bool:
+def is_checkpoint(value: Any) -> bool:
+    """Whether an event may name this as the folder of a checkpoint."""
     return value is None or (isinstance(value, str) and _CHECKPOINT.fullmatch(value) is not None)
 
 
