@@ -45,32 +45,20 @@ def losses(trial: tuner.Trial) -> list[float]:
     return [report.metrics["val_loss"] for report in trial.reports]
 
 
-@pytest.fixture
-def alone(trial_alone: Callable[[dict[str, Any]], list[float]]) -> Callable[[dict[str, Any]], list[float]]:
-    return trial_alone
+def alone(config: dict[str, Any]) -> list[float]:
+    """The losses of a configuration in a batch of one, which tests/trainables compares with `digits.train`."""
+    found: list[float] = []
 
+    def take(number: int, metrics: dict[str, Any], save: Callable[[str], None]) -> bool:
+        found.append(metrics["val_loss"])
+        return True
 
-@pytest.fixture
-def trial_alone(tmp_path: Path) -> Callable[[dict[str, Any]], list[float]]:
-    """The losses of a configuration that trains by itself."""
-
-    def train(config: dict[str, Any]) -> list[float]:
-        found: list[float] = []
-
-        def take(number: int, metrics: dict[str, Any], save: Callable[[str], None]) -> bool:
-            found.append(metrics["val_loss"])
-            return True
-
-        digits.train_many([digits.Config(**config)], take)
-        return found
-
-    return train
+    digits.train_many([digits.Config(**config)], take)
+    return found
 
 
 @pytest.mark.parametrize("variant", ["stopping", "promotion"])
-def test_each_trial_is_stopped_by_itself_and_has_its_own_numbers(
-    tmp_path: Path, alone: Callable[[dict[str, Any]], list[float]], variant: str
-) -> None:
+def test_each_trial_is_stopped_by_itself_and_has_its_own_numbers(tmp_path: Path, variant: str) -> None:
     with search(scheduler=asha(variant)).begin(name="a", storage=tmp_path) as loop:
         tuner.train_fused(loop, train_many, at_once=4)
     results = tuner.load_run(tmp_path / "a")
@@ -131,6 +119,15 @@ def test_a_trial_that_diverges_fails_alone_and_an_error_fails_all_of_its_group(t
     ]
 
 
+def test_a_trial_without_a_report_fails_alone(tmp_path: Path) -> None:
+    def train(configs: Any, report: Callable[..., bool], starts: Any) -> None:
+        report(0, {"val_loss": 1.0})
+
+    with search(budget=tuner.Budget(trials=2)).begin(storage=tmp_path) as loop:
+        first, second = tuner.train_fused(loop, train).trials
+    assert (first.status, second.status, second.reason) == ("completed", "failed", "train_many made no report of it")
+
+
 def test_a_report_without_the_objective_ends_the_loop_in_one_line(tmp_path: Path) -> None:
     def train(configs: Any, report: Callable[..., bool], starts: Any) -> None:
         report(0, {"loss": 1.0})
@@ -156,9 +153,7 @@ with search(budget=tuner.Budget(trials=3)).begin(name="a", storage=sys.argv[1]) 
 """
 
 
-def test_after_a_kill_the_trials_continue_from_their_checkpoints(
-    tmp_path: Path, alone: Callable[[dict[str, Any]], list[float]]
-) -> None:
+def test_after_a_kill_the_trials_continue_from_their_checkpoints(tmp_path: Path) -> None:
     """The first had told its fifth epoch, the others their fourth: they continue apart."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=False)

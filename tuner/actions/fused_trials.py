@@ -114,7 +114,10 @@ def _train(loop: AskTell, train_many: TrainMany, trials: list[Suggestion]) -> No
             loop.fail(trial, f"{type(error).__name__}: {error}")
         return
     for trial in running.values():
-        loop.finish(trial)
+        if loop.results.trial(trial.id).reports:
+            loop.finish(trial)
+        else:
+            loop.fail(trial, "train_many made no report of it")
 
 
 def _remove_old(root: Path, trial: Trial) -> None:
