@@ -7,18 +7,29 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tuner
 from trainables import digits
 from tuner.errors import InputError
 
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[2]
 EPOCHS = 9
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two processes of two threads each, on two cores, are a hundred times slower for such small matrices."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def search(**keys: Any) -> tuner.Search:
@@ -155,7 +166,7 @@ with search(budget=tuner.Budget(trials=3)).begin(name="a", storage=sys.argv[1]) 
 
 def test_after_a_kill_the_trials_continue_from_their_checkpoints(tmp_path: Path) -> None:
     """The first had told its fifth epoch, the others their fourth: they continue apart."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
     with tuner.load(tmp_path / "a").reopen() as loop:

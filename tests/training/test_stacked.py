@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,15 @@ from torch.nn import functional as F
 from tuner.training.stacked import Stacked, cross_entropy, dropout, linear
 
 COUNT, BATCH = 3, 20
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two processes of two threads each, on two cores, are a hundred times slower for such small matrices."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def network(seed: int, width: int = 8) -> nn.Sequential:
