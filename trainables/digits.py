@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,27 +103,36 @@ def _saved() -> dict[str, Any] | None:
         return checkpointing.read(directory)
 
 
+def shape(config: Config | dict[str, Any]) -> Hashable:
+    """What must be equal in configurations that `train_many` trains as one."""
+    if isinstance(config, dict):
+        config = Config(**config)
+    return (config.hidden, config.optimizer, config.batch_size, config.micro_batch, config.split_seed)
+
+
 def train_many(
-    configs: Sequence[Config], report: Callable[..., bool], checkpoints: Sequence[Path] | None = None
+    configs: Sequence[Config], report: Callable[..., bool], checkpoints: Sequence[Path | None] | None = None
 ) -> None:
-    """Train configurations of one shape as one model, on the CPU; each gets the numbers that `train` gives it.
+    """Train configurations of one `shape` as one model, on the CPU; each gets the numbers that `train` gives it.
 
     `report(number, metrics, save)` takes a report of configuration `number`, and says whether that one continues;
-    `save(folder)` writes its checkpoint. `checkpoints`: the folders from which they continue. Raises `ValueError` if
-    the shapes or the epochs differ.
+    `save(folder)` writes its checkpoint. One that has reached its epochs leaves. `checkpoints`: the folders from which
+    they continue. Raises `ValueError` if the shapes differ, or the epochs after which they continue.
     """
-    shapes = {(c.epochs, c.hidden, c.optimizer, c.batch_size, c.micro_batch, c.split_seed) for c in configs}
+    shapes = {shape(config) for config in configs}
     if len(shapes) > 1:
-        names = "epochs, hidden, optimizer, batch_size, micro_batch and split_seed"
+        names = "hidden, optimizer, batch_size, micro_batch and split_seed"
         raise ValueError(
             f"configurations that train as one have the same {names}; these have {sorted(shapes, key=str)}"
         )
     members = [_Member(number, config) for number, config in enumerate(configs)]
-    finished = (
-        {member.restore(folder) for member, folder in zip(members, checkpoints, strict=True)} if checkpoints else {0}
-    )
-    if len(finished) > 1:
+    folders = checkpoints or [None] * len(members)
+    finished = [member.restore(folder) if folder else 0 for member, folder in zip(members, folders, strict=True)]
+    if len(set(finished)) > 1:
         raise ValueError(f"configurations that train as one continue after the same epoch; these after {finished}")
+    members = [member for member, epoch in zip(members, finished, strict=True) if epoch < member.config.epochs]
+    if not members:
+        return
     data = load(configs[0].split_seed)
     x, y = data["train"]
     both = stacked.Stacked([m.model for m in members], [m.optimizer for m in members])
@@ -134,7 +143,7 @@ def train_many(
             hidden = stacked.dropout(hidden, [m.config.dropout for m in members], [m.noise for m in members])
         return stacked.linear(hidden, both["3.weight"], both["3.bias"])
 
-    for epoch in range(finished.pop() + 1, configs[0].epochs + 1):
+    for epoch in range(finished[0] + 1, max(config.epochs for config in configs) + 1):
         total = torch.zeros(len(members))
         orders = torch.stack([torch.randperm(len(x), generator=m.order) for m in members])
         for batch in orders.split(configs[0].batch_size, dim=1):
@@ -157,7 +166,8 @@ def train_many(
                 "val_loss": val_loss[place].item(),
                 "train_loss": total[place].item() / len(x),
             }
-            if report(member.number, metrics, functools.partial(member.save, epoch, metrics)):
+            continues = report(member.number, metrics, functools.partial(member.save, epoch, metrics))
+            if continues and epoch < member.config.epochs:
                 going.append(place)
         if not going:
             return

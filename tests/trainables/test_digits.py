@@ -163,6 +163,46 @@ def test_a_micro_batch_draws_the_same_numbers(trial: Any, tmp_path: Path) -> Non
         assert_close(found, expected)
 
 
+def test_each_leaves_at_its_own_end(trial: Any, tmp_path: Path) -> None:
+    configs = [dataclasses.replace(SEVERAL["adam"][i], epochs=epochs) for i, epochs in enumerate((3, 1, 4))]
+    through = alone(trial, configs)
+    for found, expected in zip(together(tmp_path / "a", configs), through, strict=True):
+        assert_close(found, expected)
+    starts = [reports[0]["folder"] for reports in through]
+    for found, expected in zip(together(tmp_path / "b", configs, starts), through, strict=True):
+        assert_close(found, expected[1:])
+    assert together(tmp_path / "c", configs[1:2], starts[1:2]) == [[]]
+
+
+def test_those_that_continue_have_finished_the_same_epochs(trial: Any, tmp_path: Path) -> None:
+    configs = SEVERAL["sgd"][:2]
+    first = trial(digits, configs[0], stop_after=1)[0]["folder"]
+    with pytest.raises(ValueError, match=r"continue after the same epoch; these after \[1, 0\]"):
+        digits.train_many(configs, lambda *_: True, [first, None])
+
+
+def test_a_checkpoint_without_momentum_continues_with_momentum(trial: Any, tmp_path: Path) -> None:
+    """As in population based training."""
+    configs = [digits.Config(epochs=4, momentum=0.0, seed=0), digits.Config(epochs=4, seed=1)]
+    before = {"alone": alone(trial, configs), "together": together(tmp_path / "a", configs)}
+    changed = [dataclasses.replace(config, momentum=0.8) for config in configs]
+    expected = [trial(digits, c, resume=r[1]["folder"]) for c, r in zip(changed, before["alone"], strict=True)]
+    for way, reports in before.items():
+        found = together(tmp_path / way, changed, [one[1]["folder"] for one in reports])
+        for one, other in zip(found, expected, strict=True):
+            assert_close(one, other)
+    for config, reports, other in zip(changed, before["together"], expected, strict=True):
+        assert_close(trial(digits, config, resume=reports[1]["folder"]), other)
+
+
+@pytest.mark.parametrize("name", ["hidden", "batch_size", "micro_batch", "split_seed"])
+def test_the_shape_is_what_must_be_equal(name: str) -> None:
+    config = digits.Config()
+    same = dataclasses.replace(config, epochs=3, lr=0.2, momentum=0.1, dropout=0.3, weight_decay=0.0, seed=5)
+    assert digits.shape(config) == digits.shape(same) == digits.shape(dataclasses.asdict(same))
+    assert digits.shape(config) != digits.shape(dataclasses.replace(config, **{name: 7}))
+
+
 def test_other_shapes_do_not_train_as_one() -> None:
-    with pytest.raises(ValueError, match="the same epochs, hidden, optimizer, batch_size, micro_batch and split_seed"):
+    with pytest.raises(ValueError, match="the same hidden, optimizer, batch_size, micro_batch and split_seed"):
         digits.train_many([digits.Config(hidden=8), digits.Config(hidden=9)], lambda *_: True)

@@ -149,6 +149,42 @@ def test_a_changed_learning_rate_counts_from_the_next_step() -> None:
     assert_same(found, expected)
 
 
+@pytest.mark.parametrize("before", [[0.0, 0.0, 0.0], [0.0, 0.5, 0.9]])
+def test_momentum_that_is_switched_on_begins_without_a_past(before: list[float]) -> None:
+    def parts() -> tuple[list[nn.Sequential], list[torch.optim.Optimizer]]:
+        made = [network(seed) for seed in range(COUNT)]
+        return made, [optimizer(model, momentum=momentum) for model, momentum in zip(made, before, strict=True)]
+
+    (expected, single), (found, optimizers) = parts(), parts()
+    stacked = Stacked(found, optimizers)
+    for steps, momentum in ((range(3), None), (range(3, 6), 0.9)):
+        for one in single + optimizers:
+            one.param_groups[0]["momentum"] = momentum or one.param_groups[0]["momentum"]
+        alone(expected, single, steps)
+        together(stacked, steps)
+    stacked.write_back()
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_an_optimizer_has_the_form_that_torch_gives_it(kind: str) -> None:
+    def form(one: torch.optim.Optimizer) -> dict[str, Any]:
+        state = one.state_dict()
+        kept = {
+            number: {key: (value.shape, value.dtype) for key, value in own.items() if value is not None}
+            for number, own in state["state"].items()
+        }
+        return {"state": {number: own for number, own in kept.items() if own}, "groups": state["param_groups"]}
+
+    expected, single = models(kind)
+    alone(expected, single, range(2))
+    found, optimizers = models(kind)
+    stacked = Stacked(found, optimizers)
+    together(stacked, range(2))
+    stacked.write_back()
+    assert [form(one) for one in optimizers] == [form(one) for one in single]
+
+
 def test_a_frozen_parameter_stays() -> None:
     found = [network(seed) for seed in range(COUNT)]
     for model in found:
@@ -177,6 +213,17 @@ def test_dropout_draws_what_torch_draws(rate: float) -> None:
         expected.append(F.dropout(x[seed], rate))
     generators = [torch.Generator().manual_seed(seed) for seed in range(COUNT)]
     assert torch.equal(dropout(x, [rate] * COUNT, generators), torch.stack(expected))
+
+
+def test_dropout_draws_the_same_whatever_the_order_in_memory() -> None:
+    x = torch.randn(COUNT, BATCH, 64)
+    apart = x.mT.contiguous().mT
+    assert not apart.is_contiguous()
+    drawn = [
+        dropout(values, [0.1, 0.0, 0.5], [torch.Generator().manual_seed(seed) for seed in range(COUNT)])
+        for values in (x, apart)
+    ]
+    assert torch.equal(*drawn)
 
 
 def optimizer(model: nn.Module, **options: Any) -> torch.optim.Optimizer:

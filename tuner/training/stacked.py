@@ -132,9 +132,10 @@ class _Group:
         own = [dict(module.named_parameters()) for module in modules]
         self._own = [[parameters[name] for name in names] for parameters in own]
         self._values = _flat([[p.detach() for p in parameters] for parameters in self._own])
+        self._gradient = torch.empty_like(self._values)
         self._state = {key: self._stacked(key) for key in self._keys()}
-        self._read: list[Any] = []
-        self._options: dict[str, Any] = {}
+        self._read = self._read_options()
+        self._options = self._columns()
 
     def parameters(self) -> dict[str, Tensor]:
         """By name: models x shape, in the memory of the matrix."""
@@ -144,16 +145,19 @@ class _Group:
     def step(self, gradients: Sequence[Tensor]) -> None:
         if not self.names:
             return
-        self._read_options()
-        gradient = torch.cat([one.flatten(1) for one in gradients], 1)
+        self._heed_options()
+        # The same memory at each step: to get some afresh takes longer than to compute in it.
+        torch.cat([one.flatten(1) for one in gradients], 1, out=self._gradient)
         update = _sgd if isinstance(self._optimizers[0], torch.optim.SGD) else _adam
-        update(self._values, gradient, self._state, self._options)
+        update(self._values, self._gradient, self._state, self._options)
 
     def keep(self, ids: list[int]) -> None:
         self._optimizers = [self._optimizers[i] for i in ids]
         self._settings, self._own = [self._settings[i] for i in ids], [self._own[i] for i in ids]
         self._values, self._state = self._values[ids], {key: value[ids] for key, value in self._state.items()}
-        self._read = []
+        self._gradient = torch.empty_like(self._values)
+        self._read = [self._read[i] for i in ids]
+        self._options = self._columns()
 
     @torch.no_grad()
     def write_back(self) -> None:
@@ -163,6 +167,8 @@ class _Group:
         for key, state in self._state.items():
             divided = [state.squeeze(1)] * len(self.names) if key == "step" else self._divided(state)
             for place, (own, optimizer) in enumerate(zip(self._own, self._optimizers, strict=True)):
+                if key == "momentum_buffer" and not self._settings[place]["momentum"]:
+                    continue  # torch makes none without momentum
                 for parameter, value in zip(own, divided, strict=True):
                     optimizer.state[parameter][key] = value[place].clone()
 
@@ -189,22 +195,33 @@ class _Group:
                 found.append([torch.zeros_like(p) if value is None else value for p, value in pairs])
         return _flat(found)
 
-    def _read_options(self) -> None:
-        """The options of all models, if one has changed; each stands in a column."""
-        read = [[settings.get(key) for key in _OPTIONS] for settings in self._settings]
+    def _heed_options(self) -> None:
+        """Takes the options that have changed since the last step."""
+        read = self._read_options()
         if read == self._read:
             return
-        self._read = read
+        if any(options["momentum"] for options in read):
+            # as in torch, an optimizer that had no momentum before begins with none
+            buffer = self._state.setdefault("momentum_buffer", torch.zeros_like(self._values))
+            buffer[[place for place, options in enumerate(self._read) if not options["momentum"]]] = 0
+        self._read, self._options = read, self._columns()
+
+    def _read_options(self) -> list[dict[str, Any]]:
+        return [{key: settings.get(key) for key in _OPTIONS} for settings in self._settings]
+
+    def _columns(self) -> dict[str, Any]:
+        """The options of all models, each in a column with one entry a model."""
         pairs = [dict(zip(("beta1", "beta2"), settings.get("betas", ()), strict=False)) for settings in self._settings]
         flat = [settings | pair for settings, pair in zip(self._settings, pairs, strict=True)]
-        self._options = {
+        options: dict[str, Any] = {
             key: torch.tensor([[float(settings[key])] for settings in flat], device=self._values.device)
             for key in ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps")
             if key in flat[0]
         }
-        self._options["decays"] = any(settings["weight_decay"] for settings in flat)
-        self._options["all_nesterov"] = all(settings.get("nesterov") for settings in flat)
-        self._options["decoupled"] = isinstance(self._optimizers[0], torch.optim.AdamW)
+        options["decays"] = any(settings["weight_decay"] for settings in flat)
+        options["all_nesterov"] = all(settings.get("nesterov") for settings in flat)
+        options["decoupled"] = isinstance(self._optimizers[0], torch.optim.AdamW)
+        return options
 
 
 def _flat(values: Sequence[Sequence[Tensor]]) -> Tensor:
@@ -215,29 +232,30 @@ def _flat(values: Sequence[Sequence[Tensor]]) -> Tensor:
 
 
 def _sgd(values: Tensor, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> None:
-    """As `torch.optim.SGD`; a first step with a buffer of zeros is that of an empty one."""
+    """As `torch.optim.SGD`, in the memory of the gradient. A first step with a buffer of zeros is one without."""
     if options["decays"]:
-        gradient = torch.addcmul(gradient, values, options["weight_decay"])
+        gradient.addcmul_(values, options["weight_decay"])
     if state:
-        buffer = state["momentum_buffer"]
-        torch.addcmul(gradient, buffer, options["momentum"], out=buffer)
-        ahead = torch.addcmul(gradient, buffer, options["momentum"])
-        gradient = ahead if options["all_nesterov"] else torch.where(options["nesterov"] > 0, ahead, buffer)
+        buffer = state["momentum_buffer"].mul_(options["momentum"]).add_(gradient)
+        gradient.addcmul_(buffer, options["momentum"])
+        if not options["all_nesterov"]:
+            gradient = torch.where(options["nesterov"] > 0, gradient, buffer)
     values.addcmul_(gradient, options["lr"], value=-1)
 
 
 def _adam(values: Tensor, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> None:
-    """As `torch.optim.Adam`, or AdamW."""
+    """As `torch.optim.Adam`, or AdamW, in the memory of the gradient."""
     first, second, decay = options["beta1"], options["beta2"], options["weight_decay"]
     if options["decoupled"]:
         values.mul_(1 - options["lr"] * decay)
     elif options["decays"]:
-        gradient = torch.addcmul(gradient, values, decay)
+        gradient.addcmul_(values, decay)
     steps = state["step"].add_(1)
     state["exp_avg"].lerp_(gradient, (1 - first).expand_as(gradient))
-    state["exp_avg_sq"].mul_(second).addcmul_(gradient * gradient, 1 - second)
-    root = (state["exp_avg_sq"].sqrt() / (1 - second**steps).sqrt()).add_(options["eps"])
-    values.addcmul_(state["exp_avg"] / root, -options["lr"] / (1 - first**steps))
+    state["exp_avg_sq"].mul_(second).addcmul_(gradient.mul_(gradient), 1 - second)
+    root = torch.sqrt(state["exp_avg_sq"], out=gradient).div_((1 - second**steps).sqrt()).add_(options["eps"])
+    change = torch.div(state["exp_avg"], root, out=gradient)
+    values.addcmul_(change, -options["lr"] / (1 - first**steps))
 
 
 def _check(modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -287,7 +305,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         >>> linear(torch.ones(2, 5, 4), torch.ones(2, 3, 4), torch.zeros(2, 3)).shape
         torch.Size([2, 5, 3])
     """
-    return torch.baddbmm(bias[:, None], x, weight.mT)
+    # With the weight as the first factor torch computes its gradient, of few outputs, eight times as fast.
+    return torch.baddbmm(bias[:, :, None], weight, x.mT).mT
 
 
 def dropout(x: Tensor, rates: Sequence[float], generators: Sequence[torch.Generator]) -> Tensor:
@@ -312,13 +331,16 @@ def dropout(x: Tensor, rates: Sequence[float], generators: Sequence[torch.Genera
     """
     if not any(rates):
         return x
-    kept = torch.empty_like(x)
-    for own, rate, generator in zip(kept, rates, generators, strict=True):
+    # Drawn into contiguous memory, as the numbers fill a tensor in the order of its memory, and `linear` gives another
+    # order. Then copied into that one, as products of mixed orders take six times as long.
+    drawn = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    for own, rate, generator in zip(drawn, rates, generators, strict=True):
         if rate:
             own.bernoulli_(1 - rate, generator=generator)
         else:
             own.fill_(1.0)
     shares = torch.tensor([1 - rate for rate in rates], dtype=x.dtype, device=x.device)
+    kept = drawn if x.is_contiguous() else torch.empty_like(x).copy_(drawn)
     return x * kept.div_(shares.view(-1, *[1] * (x.ndim - 1)))
 
 
