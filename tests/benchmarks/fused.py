@@ -7,6 +7,8 @@
 - ``searches``: eight trials one after the other, and five with `repeat: {over: seed, times: 8, at_once: true}`, each
   with a report and a checkpoint an epoch. The median running time of a trial counts, as the first one of a process
   imports scikit-learn. The reports of the first of the five are the means of those of the eight.
+- ``fused``: forty seeds as separate trials on Ray with `resources: {fused: 8}`. From the end of the first group on, as
+  their processes start one after the other.
 - ``loop``: the same eight as separate trials that `tuner.train_fused` trains as one, in this process and without Ray.
 
 The ways take turns, in the other order in each second round. Median (lowest to highest).
@@ -99,7 +101,7 @@ def searches(rounds: int) -> None:
         return statistics.median(trial.reports[-1].seconds for trial in results.trials)
 
     with tempfile.TemporaryDirectory() as storage:
-        rates: dict[str, list[float]] = {"in turn": [], "as one": [], "loop": []}
+        rates: dict[str, list[float]] = {"in turn": [], "as one": [], "fused": [], "loop": []}
         apart = 0.0
         for number in range(rounds):
             found: dict[str, Any] = {}
@@ -110,6 +112,11 @@ def searches(rounds: int) -> None:
                     space = {"dropout": {"grid_search": [0.1, 0.11, 0.12, 0.13, 0.14]}}
                     found[way] = searched(storage, search_space=space, repeat=repeated())
                 rates[way].append((1 if way == "in turn" else COUNT) / seconds(found[way]))
+            fused = {"cpu": 1, "gpu": 0, "max_concurrent_trials": COUNT, "fused": COUNT}
+            space = {"seed": {"grid_search": list(range(5 * COUNT))}}
+            found["fused"] = searched(storage, search_space=space, resources=fused)
+            ends = sorted(trial.reports[-1].timestamp for trial in found["fused"].trials)
+            rates["fused"].append(4 * COUNT / (ends[-1] - ends[COUNT - 1]))
             begun = time.perf_counter()
             looped = loop(storage)
             rates["loop"].append(COUNT / (time.perf_counter() - begun))
@@ -119,6 +126,7 @@ def searches(rounds: int) -> None:
                 mean = statistics.fmean(t.reports[step].metrics["val_loss"] for t in found["in turn"].trials)
                 apart = max(apart, abs(mean - report.metrics["val_loss"]))
         line("searches, a checkpoint an epoch", rates["in turn"], rates["as one"])
+        line("fused, a checkpoint an epoch", rates["in turn"], rates["fused"])
         line("loop, a checkpoint an epoch", rates["in turn"], rates["loop"])
         print(f"\nlargest difference of a mean val_loss: {apart:.1e}", flush=True)
 

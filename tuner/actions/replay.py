@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.actions.replay_comparison import Difference, equal_as_recorded, is_process_metric
+from tuner.actions.replay_comparison import ROUNDING, Difference, equal_as_recorded, is_process_metric
 from tuner.errors import InputError, Interrupted, did_you_mean
 from tuner.execution.failure_classifier import BadReport, MissingMetric, classify, user_error
 from tuner.execution.in_process import run_in_process
@@ -41,6 +41,8 @@ class Replay:
     """Why the trial fails here, in one line; empty if it does not."""
     surroundings: tuple[str, ...]
     """Conditions of the computation that have changed since: versions of packages, code, host."""
+    tolerance: float = 0.0
+    """Up to this relative difference numbers are equal; 0: to the last bit."""
 
     @property
     def agrees(self) -> bool:
@@ -49,19 +51,25 @@ class Replay:
     def as_json(self) -> dict[str, Any]:
         return {"agrees": self.agrees, **asdict(self)}
 
+    @property
+    def _precision(self) -> str:
+        if not self.tolerance:
+            return "to the last bit"
+        return f"to {self.tolerance:.1%}: it trained with others as one model, which rounds otherwise"
+
     def describe(self) -> list[str]:
         """The verdict, and what explains it."""
         telling = [d for d in self.differences if not d.measured]
         count = f"{counted(self.reports, 'report')}, {counted(self.metrics, 'metric')}"
         if not telling and not self.ending:
             fails = f"; fails as recorded: {self.failure}" if self.failure else ""
-            lines = [f"agrees: {count}, to the last bit{fails}"]
+            lines = [f"agrees: {count}, {self._precision}{fails}"]
         elif telling:
             first = [d for d in telling if d.step == telling[0].step]
             lines = [f"differs from report {telling[0].step} on: {'; '.join(map(str, first))}"]
             lines += [f"differs from report {d.step} on: {d}" for d in telling[len(first) :]]
         else:
-            lines = [f"differs after {count} that agree to the last bit"]
+            lines = [f"differs after {count} that agree {self._precision}"]
         if self.ending:
             lines.append(f"ends otherwise: {self.ending}")
         lines += [
@@ -113,7 +121,8 @@ def replay(
     makes no difference.
 
     ``on_error`` is called with what the function raises, while directory and environment are still the trial's.
-    Floats are equal when all their bits are, or both are NaN.
+    Floats are equal when all their bits are, or both are NaN. A trial that trained with others as one model is trained
+    alone here: its floats are equal up to `ROUNDING`.
 
     Raises InputError when the trial cannot be replayed, Interrupted on Ctrl-C.
     """
@@ -216,10 +225,14 @@ class _Comparison:
         for name in dict.fromkeys([*here, *recorded.metrics]):
             self._seen.add(name)
             mine, theirs = here.get(name), recorded.metrics.get(name)
-            if not equal_as_recorded(mine, theirs):
+            if not equal_as_recorded(mine, theirs, self._tolerance):
                 found.append(Difference(name, step, mine, theirs, self._measures(name)))
                 self._first.setdefault(name, found[-1])
         return found
+
+    @property
+    def _tolerance(self) -> float:
+        return ROUNDING if self.results.section("resources").get("fused", 1) > 1 else 0.0
 
     def _measures(self, name: str) -> bool:
         return name not in {o.metric for o in self.results.objectives} and is_process_metric(name)
@@ -246,6 +259,7 @@ class _Comparison:
             self.ending,
             failure,
             changed,
+            self._tolerance,
         )
 
     def _changes(self) -> tuple[str, ...]:

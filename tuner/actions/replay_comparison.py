@@ -38,8 +38,12 @@ def is_process_metric(metric: str) -> bool:
     return bool(_MEASURES.search(metric))
 
 
-def equal_as_recorded(here: Any, recorded: Any) -> bool:
-    """Whether a value is the recorded one, as a run folder keeps it.
+ROUNDING = 1e-3
+"""Relative difference of two numbers that are equal up to rounding, which a training makes larger at each step."""
+
+
+def equal_as_recorded(here: Any, recorded: Any, tolerance: float = 0.0) -> bool:
+    """Whether a value is the recorded one, as a run folder keeps it; numbers up to a relative ``tolerance``.
 
     There NaN and None are absent, whole numbers may have become floats beside others, and a column of mixed kinds is
     text.
@@ -52,7 +56,9 @@ def equal_as_recorded(here: Any, recorded: Any) -> bool:
         return here is recorded or (type(here) is type(recorded) and here == recorded)
     if isinstance(here, float) or isinstance(recorded, float):
         with contextlib.suppress(TypeError, ValueError, OverflowError):  # text here, or an int beyond any float
-            return struct.pack("d", float(here)) == struct.pack("d", float(recorded))
+            return struct.pack("d", float(here)) == struct.pack("d", float(recorded)) or (
+                tolerance > 0 and math.isclose(here, recorded, rel_tol=tolerance, abs_tol=tolerance)
+            )
         return False
     return bool(here == recorded)
 

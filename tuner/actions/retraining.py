@@ -67,11 +67,17 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
         space = to_yaml(_space(experiment_of(results).spec.search_space, configs, numbers))
     except ValueError as error:
         raise InputError(f"{results.folder.location}: its configurations cannot be written as YAML: {error}") from None
+    resources = dict(results.section("resources"))
+    if over_seeds and repeat.get("at_once"):
+        resources["fused"] = repeat["times"]
     points = [{**config, SEED: seed} for seed in numbers for config in configs]
+    if resources.get("fused", 1) > 1:  # those that come together are of one shape
+        points.sort(key=lambda point: configs.index(_without_seed(point)))
     changed: dict[str, Any] = {
         "params": _without_seed(results.section("params")),
         "search_space": space,
         "constraints": [],
+        "resources": resources,
         "search": {"kind": "random", "seed": 0, "points_to_evaluate": points},
         "repeat": None if over_seeds or not repeat else repeat,
         "scheduler": {"kind": "fifo"} if over_seeds else _scheduler(results.section("scheduler")),

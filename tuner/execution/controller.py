@@ -299,6 +299,8 @@ class Controller(RetryingController):
         if kept:
             process = self._actor_cache._cached_objects[trial.placement_group_factory][-1]
             self._idle_since[process] = time.monotonic()
+            if self.plan.spec.resources.fused > 1:  # its function stands at a report until another trial comes
+                self._actor_manager.schedule_actor_task(process, "leave_others")
         return kept
 
     def _cleanup_cached_actors(self, force_all: bool = False) -> None:

@@ -43,6 +43,7 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         request=plan.request,
         workers=plan.spec.resources.workers,
         mps=plan.spec.resources.mps,
+        fused=plan.spec.resources.fused,
         objectives=plan.spec.objectives,
         repeat=plan.spec.repeat,
         # this process has opened them: the node of a trial may have another key

@@ -62,8 +62,16 @@ class Limit(NamedTuple):
 class HangDetector:
     """How far running trials have come, and which of them have been silent for too long."""
 
-    def __init__(self, hang_after: float | Literal["auto"] | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        hang_after: float | Literal["auto"] | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        may_wait: bool = False,
+    ) -> None:
+        """``may_wait``: whether a trial may wait for others before it trains, so that silence tells nothing then."""
         self._hang_after = hang_after
+        self._may_wait = may_wait
         self._clock = clock
         self._last = clock()
         self._now = 0.0
@@ -117,11 +125,11 @@ class HangDetector:
 
     def limit(self, trial_id: str) -> Limit | None:
         """For how long the trial may be silent; None: for ever."""
-        if self._hang_after is None:
+        attempt = self._attempts[trial_id]
+        if self._hang_after is None or (self._may_wait and not attempt.reported):
             return None
         if self._hang_after != "auto":
             return Limit(self._hang_after, f"failures.hang_after is {format_duration(self._hang_after)}")
-        attempt = self._attempts[trial_id]
         if len(attempt.intervals) < FIRST_REPORT - 1:
             return self._limit_by_others(attempt)
         usual = statistics.median(attempt.intervals)

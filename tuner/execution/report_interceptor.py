@@ -77,6 +77,12 @@ class ReportInterceptor:
         self._begun = time.monotonic()
         self._pass_on(metrics, checkpoint=checkpoint)
 
+    def will_decide(self, metrics: dict[str, Any]) -> bool:
+        """Whether something is decided at the next report, if it has these metrics."""
+        counted = self._name == TRAINING_ITERATION
+        step = self._number + 1.0 if counted else self._read(metrics, self._step)
+        return self._scheduler.decides_at(self._step, step)
+
     def seconds_of_checkpoints(self) -> float:
         """For how long the trial wrote checkpoints since the last call; its waits for the driver do not count."""
         spent, self._writing = self._writing, 0.0

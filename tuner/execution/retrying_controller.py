@@ -86,7 +86,9 @@ class RetryingController(PlacedTrials):
     """Ray's control loop, which tries failed trials again as the experiment's ``failures`` say."""
 
     def __init__(self, **options: Any) -> None:
-        self._hang_detector = HangDetector(self.plan.spec.failures.hang_after)
+        self._hang_detector = HangDetector(
+            self.plan.spec.failures.hang_after, may_wait=self.plan.spec.resources.fused > 1
+        )
         self._hung_trial_killer = HungTrialKiller(self._hang_detector)
         self._memory_monitor = MemoryMonitor()
         self._looked = time.monotonic()

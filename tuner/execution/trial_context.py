@@ -7,12 +7,13 @@ function that never reports counts as completed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from tuner.storage.pickled import Pickled
 from tuner.trainable.adapter import Adapter
 from tuner.trainable.bound_parameters import parameters_released
 from tuner.trainable.old_interfaces import understood
-from tuner.trainable.trainable import load_trainable
+from tuner.trainable.trainable import Trainable, load_trainable
 from tuner.training.reporting import ProcessGroupNotFormed
 
 NO_REPORT = "ended without a report; call tuner.report(...) or ray.tune.report({...}) at least once"
@@ -55,11 +56,46 @@ class TrialContext:
     workers: int
     mps: bool = False
     """Whether its processes are clients of NVIDIA's Multi-Process Service."""
+    fused: int = 1
+    """So many trials train as one model; ``cpu`` is of all of them, ``request`` of each."""
     repeat: Repeat | None = None
     objectives: tuple[Objective, ...] = ()
     """By the first one the best report of a repetition is chosen."""
     pickles: tuple[Pickled, ...] = ()
     """The objects that ``trainable`` may name and that no name imports."""
+
+
+def with_micro_batch(config: dict[str, Any]) -> dict[str, Any]:
+    """A trial's configuration as its function gets it: a reduced micro-batch stands in place of its own."""
+    config = dict(config)
+    reduced = config.pop(MICRO_BATCH, None)
+    return config if reduced is None else config | {"micro_batch": reduced}
+
+
+@contextlib.contextmanager
+def ready(
+    process: ProcessState, task: TrialContext, config: dict[str, Any], environment: Mapping[str, str] | None = None
+) -> Iterator[Trainable]:
+    """Within, ``process`` is as if new, and seeded for a trial with ``config``; yields its trainable.
+
+    ``environment`` holds variables that the user's code finds besides.
+    """
+    process.reset(
+        task.working_directory,
+        task.roots,
+        seed_of(task.seed, {}),
+        cpu=task.cpu,
+        gpu=task.request.get("GPU", 0) * task.fused,
+        may_keep=not environment,  # the modules may read it at import
+    )
+    os.environ.update(environment or {})
+    with understood(), parameters_released():
+        trainable = load_trainable(task.trainable, task.roots, task.pickles)
+        process.loaded(task.roots)
+        data_wait.wrap()
+        # a reduced micro-batch is not part of the configuration, from which the seed comes
+        seed_all(seed_of(task.seed, {name: value for name, value in config.items() if name != MICRO_BATCH}))
+        yield trainable
 
 
 def run_function(
@@ -73,25 +109,8 @@ def run_function(
 
     ``report`` gets what it returns or yields; ``environment`` holds variables that it finds besides.
     """
-    config = dict(config)
-    reduced = config.pop(MICRO_BATCH, None)  # is not part of the configuration, from which the seed comes
-    seed = seed_of(task.seed, config)
-    if reduced is not None:
-        config["micro_batch"] = reduced
-    process.reset(
-        task.working_directory,
-        task.roots,
-        seed_of(task.seed, {}),
-        cpu=task.cpu,
-        gpu=task.request.get("GPU", 0),
-        may_keep=not environment,  # the modules may read it at import
-    )
-    os.environ.update(environment or {})
-    with understood(), parameters_released():
-        trainable = load_trainable(task.trainable, task.roots, task.pickles)
-        process.loaded(task.roots)
-        data_wait.wrap()
-        seed_all(seed)
+    with ready(process, task, config, environment) as trainable:
+        config = with_micro_batch(config)
         train = trainable.train
         if isinstance(train, Adapter):
             train = train.reporting(tuple(one for one in task.required if one[0] != REPETITION))

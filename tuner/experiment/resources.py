@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -17,7 +18,10 @@ ANY_AMOUNT = 0.001
 SHARE = "share"
 """In place of a number: as many trials at once as are measured to be the fastest together."""
 
-Amount = Annotated[float, Field(ge=0.0001, allow_inf_nan=False)]
+LEAST = 0.0001
+"""Of a resource that Ray counts."""
+
+Amount = Annotated[float, Field(ge=LEAST, allow_inf_nan=False)]
 """Of a resource: Ray counts in ten-thousandths, and takes less for nothing."""
 
 
@@ -65,6 +69,10 @@ class Resources(Model):
     """Start NVIDIA's Multi-Process Service on each node: trials that share a GPU compute on it at the same time, and
     not in turn. Each may use its part of the GPU's memory. A kernel that fails ends all trials on its GPU."""
 
+    fused: Annotated[int, Field(ge=1, le=64)] = 1
+    """Trials that train as one model, by the trainable's ``train_many``, if their configurations have one shape. They
+    share the resources above. To searcher and scheduler they are separate trials."""
+
     @model_validator(mode="after")
     def _agrees(self) -> Resources:
         if self.accelerator and self.gpu == 0:
@@ -79,7 +87,22 @@ class Resources(Model):
             raise OptionError("mps", f"it serves trials that share a GPU, and gpu is {given}: give a part, or share")
         if self.mps and self.workers > 1:
             raise OptionError("mps", f"it serves trials of one process, and workers is {self.workers}")
+        if self.fused > 1:
+            self._check_fused()
         return self
+
+    def _check_fused(self) -> None:
+        if self.workers > 1:
+            raise OptionError("fused", f"it is for trials of one process, and workers is {self.workers}: leave out one")
+        if SHARE in (self.cpu, self.gpu):
+            key = "cpu" if self.cpu == SHARE else "gpu"
+            raise OptionError(key, "share measures trials that train by themselves, and fused is more: give a number")
+        if self.mps:
+            raise OptionError(
+                "mps", "it serves trials in processes of their own, and fused ones share one: leave out one"
+            )
+        if isinstance(self.gpu, float) and self.gpu > 1:
+            raise OptionError("gpu", f"fused trials train on one GPU, and gpu is {self.gpu:g}: give 1 or a part of one")
 
     @property
     def cpus(self) -> float:
@@ -89,14 +112,21 @@ class Resources(Model):
     def request(self, has_gpus: bool) -> dict[str, float]:
         """What one worker needs, by Ray's names; ``has_gpus``: what gpu auto means.
 
-        Until it is measured, ``share`` is 1 CPU, and as ``auto``.
+        Until it is measured, ``share`` is 1 CPU, and as ``auto``. Of ``fused`` trials each needs its part.
         """
         gpu = float(has_gpus) if self.gpu in ("auto", SHARE) else float(self.gpu)
         request = {"CPU": self.cpus, **self.custom}
         if gpu:
             request["GPU"] = gpu
-        if self.accelerator:
-            request[ACCELERATOR + self.accelerator] = ANY_AMOUNT
         if self.memory_gib:
             request["memory"] = self.memory_gib * 2**30
+        if self.fused > 1:
+            request = {name: _part(amount, self.fused) for name, amount in request.items()}
+        if self.accelerator:
+            request[ACCELERATOR + self.accelerator] = ANY_AMOUNT
         return request
+
+
+def _part(amount: float, count: int) -> float:
+    """One of ``count`` parts that together are not more than ``amount``, as Ray counts."""
+    return max(math.floor(amount / count / LEAST + 1e-9) * LEAST, LEAST)

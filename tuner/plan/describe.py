@@ -56,6 +56,10 @@ def description(plan: Plan) -> list[tuple[str, str]]:
         when = "at each report of all, which train as one model" if spec.repeat.at_once else "after each repetition"
         told = f"{spec.repeat.over} from 0 to {spec.repeat.times - 1}; a trial reports the means {when}"
         lines.append(("repeated", f"{spec.repeat.times} times, {told}"))
+    if spec.resources.fused > 1:
+        lines.append(
+            ("fused", f"up to {spec.resources.fused} trials of one shape train as one model, and share what it takes")
+        )
     words = list(spec.budget.limits(holds_gpus=bool(plan.request.get("GPU"))))
     unlimited = "ends early", "no: the budget has no limit but the number of trials"
     lines.append(("ends early at", ", ".join(words)) if words else unlimited)

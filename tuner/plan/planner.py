@@ -60,6 +60,7 @@ def make_plan(experiment: Experiment, cluster: Cluster) -> Plan:
         problems.append(experiment.problem(("search_space",), message))
     problems += _tracker_problems(experiment)
     problems += _repeat_problems(experiment, trainable)
+    problems += _fused_problems(experiment, trainable)
     if trainable is not None:
         problems += _registry_problems(experiment, trainable)
     if trainable is not None and not problems:
@@ -116,8 +117,7 @@ def _repeat_problems(experiment: Experiment, trainable: Trainable | None) -> Ite
     if where:
         yield experiment.problem(("repeat", "over"), f"{repeat.over} is also in {where}: take it out there")
     if repeat.at_once and trainable and not trainable.can_train_many:
-        missing = f"needs a function train_many(configs, report, checkpoints) in the module of {trainable.reference}"
-        yield experiment.problem(("repeat", "at_once"), f"{missing}: write it, or leave out at_once")
+        yield experiment.problem(("repeat", "at_once"), f"{_no_train_many(trainable)}, or leave out at_once")
     if repeat.at_once and spec.resources.workers > 1:
         message = f"is for trials of one process, and resources.workers is {spec.resources.workers}: leave out one"
         yield experiment.problem(("repeat", "at_once"), message)
@@ -133,6 +133,23 @@ def _repeat_problems(experiment: Experiment, trainable: Trainable | None) -> Ite
         if max_t != repeat.times:
             message = f"is {max_t}, and a complete trial has {repeat.times} repetitions: write max_t: {repeat.times}"
             yield experiment.problem(("scheduler", "max_t"), message)
+
+
+def _fused_problems(experiment: Experiment, trainable: Trainable | None) -> Iterator[Problem]:
+    """Why its trials cannot train as one model."""
+    fused, path = experiment.spec.resources.fused, ("resources", "fused")
+    if fused == 1:
+        return
+    if trainable and not trainable.can_train_many:
+        yield experiment.problem(path, f"{_no_train_many(trainable)}, or leave out fused")
+    if experiment.spec.repeat:
+        message = "is for trials that train once: write repeat.at_once to train the repetitions of a trial as one model"
+        yield experiment.problem(path, f"{message}, or leave out repeat")
+
+
+def _no_train_many(trainable: Trainable) -> str:
+    missing = f"needs a function train_many(configs, report, checkpoints) in the module of {trainable.reference}"
+    return f"{missing}: write it"
 
 
 def _tracker_problems(experiment: Experiment) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -100,6 +100,14 @@ class Trainable:
         function = self._optional("train_many")
         assert function is not None, "ask can_train_many first"
         function([self.make_config(config) for config in configs], report, checkpoints)
+
+    def shape(self, config: Configuration) -> Hashable:
+        """Equal for configurations that `train_many` can train as one; the module's ``shape`` knows, if it has one."""
+        function = self._optional("shape")
+        if function is None:
+            return None
+        found: Hashable = function(self.make_config(config))
+        return found
 
     def prepare(self, config: Configuration) -> Configuration:
         """Runs the module's ``prepare``; the parameters that it replaces for every trial (none without it)."""
