@@ -12,7 +12,6 @@ and normalised there in whole batches. Nothing is handed to Python during an epo
 import contextlib
 import dataclasses
 import math
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +26,7 @@ from trainables.image_batches import alternate_flips, augment, draw_moves, norma
 from trainables.image_networks import WHITENING_IMAGES, Whitened, resnet
 from trainables.image_optimizers import Muon, OneCycle
 from tuner.training import checkpointing, keep
+from tuner.training.background_saving import BackgroundSaver
 from tuner.training.device import device_name, fastest_device, fastest_precision
 
 EVAL_BATCH = 500  # fixed, so that evaluate() repeats the very numbers that train() reported
@@ -99,47 +99,46 @@ def train(config: Config) -> None:
         with checkpoint.as_directory() as directory:
             finished = checkpointing.restore(directory, **state)
 
-    for epoch in range(finished + 1, config.epochs + 1):
-        started = time.perf_counter()
-        model.train()
-        if isinstance(model, Whitened) and epoch > 3 / 8 * config.epochs:
-            model.whitening.bias.requires_grad_(False)  # type: ignore[union-attr]  # ends the way back one layer earlier
-        # Drawn on the CPU, so that order and augmentation are the same on every device.
-        shuffled = torch.randperm(len(train_ids), generator=order)
-        moves = draw_moves(len(shuffled), config.crop_padding, config.flip, order)
-        if config.flip and config.alternate:
-            moves[:, 2] = alternate_flips(len(train_ids), epoch, config.seed)[shuffled]
-        ids, moves = train_ids[shuffled].to(device), moves.to(device)
-        total = torch.zeros((), device=device)
-        for step in range(steps):
-            optimizer.zero_grad(set_to_none=True)
-            lr = schedule.set_next()
-            for part in pieces(step, config.batch_size, config.micro_batch):
-                with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"), kernels(config):
-                    logits = logits_of(model, x, ids[part], moves[part])
-                    loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
-                    loss = loss * ((part.stop - part.start) / config.batch_size)
-                    loss.backward()  # gradients add up to those of the batch's mean
-                total += loss.detach()
-            optimizer.step()
-        if epoch % config.report_every and epoch < config.epochs:
-            continue
-        train_loss = total.item() / steps  # waits for the device, so the time below is whole
-        seconds = time.perf_counter() - started
-        accuracy, val_loss = score(model, x, y, val_ids.to(device), precision, config.views)
-        metrics = {
-            "epoch": epoch,
-            "val_accuracy": accuracy,
-            "val_loss": val_loss,
-            "train_loss": train_loss,
-            "lr": lr,
-            "images_per_second": steps * config.batch_size / seconds,
-            "device": device_name(device),
-            "precision": f"{precision} channels_last",
-        }
-        with tempfile.TemporaryDirectory() as directory:
-            checkpointing.save(directory, epoch=epoch, metrics=metrics, durable=False, **state)
-            tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
+    with BackgroundSaver() as saver:
+        for epoch in range(finished + 1, config.epochs + 1):
+            started = time.perf_counter()
+            model.train()
+            if isinstance(model, Whitened) and epoch > 3 / 8 * config.epochs:
+                model.whitening.bias.requires_grad_(False)  # type: ignore[union-attr]  # ends the way back one layer earlier
+            # Drawn on the CPU, so that order and augmentation are the same on every device.
+            shuffled = torch.randperm(len(train_ids), generator=order)
+            moves = draw_moves(len(shuffled), config.crop_padding, config.flip, order)
+            if config.flip and config.alternate:
+                moves[:, 2] = alternate_flips(len(train_ids), epoch, config.seed)[shuffled]
+            ids, moves = train_ids[shuffled].to(device), moves.to(device)
+            total = torch.zeros((), device=device)
+            for step in range(steps):
+                optimizer.zero_grad(set_to_none=True)
+                lr = schedule.set_next()
+                for part in pieces(step, config.batch_size, config.micro_batch):
+                    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"), kernels(config):
+                        logits = logits_of(model, x, ids[part], moves[part])
+                        loss = F.cross_entropy(logits.float(), y[ids[part]], label_smoothing=config.label_smoothing)
+                        loss = loss * ((part.stop - part.start) / config.batch_size)
+                        loss.backward()  # gradients add up to those of the batch's mean
+                    total += loss.detach()
+                optimizer.step()
+            if epoch % config.report_every and epoch < config.epochs:
+                continue
+            train_loss = total.item() / steps  # waits for the device, so the time below is whole
+            seconds = time.perf_counter() - started
+            accuracy, val_loss = score(model, x, y, val_ids.to(device), precision, config.views)
+            metrics = {
+                "epoch": epoch,
+                "val_accuracy": accuracy,
+                "val_loss": val_loss,
+                "train_loss": train_loss,
+                "lr": lr,
+                "images_per_second": steps * config.batch_size / seconds,
+                "device": device_name(device),
+                "precision": f"{precision} channels_last",
+            }
+            saver.report(metrics, epoch=epoch, **state)
 
 
 def evaluate(config: Config, checkpoint: Path, split: str = "test") -> dict[str, float]:

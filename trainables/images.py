@@ -11,7 +11,6 @@ has the other five.
 
 import dataclasses
 import math
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from trainables import image_folders, small_resnet
 from tuner.training import checkpointing
 from tuner.training.accumulation import accumulation
 from tuner.training.backbones import backbone, load_weights
+from tuner.training.background_saving import BackgroundSaver
 from tuner.training.device import fastest_device
 from tuner.training.early_stop import PlateauStop
 from tuner.training.loading import Loader, loader
@@ -103,7 +103,7 @@ def train(config: Config) -> None:
         checkpointing.restore(saved, **state)
     validation = DataLoader(images.val.as_tensors(config.side), EVAL_BATCH)
     stop = state["others"].get("stop")
-    with batches_of(config, training, device) as batches:
+    with batches_of(config, training, device) as batches, BackgroundSaver() as saver:
         while epoch < config.epochs:
             epoch += 1
             if epoch == thaw_epoch(config) > 1:  # a new optimizer, and a schedule for the epochs that are left
@@ -116,9 +116,7 @@ def train(config: Config) -> None:
             lr = max(group["lr"] for group in state["optimizer"].param_groups)
             metrics = {"epoch": epoch, **scores, "train_loss": train_loss, "lr": lr}
             ends = stop is not None and stop.update(scores["val_loss"])
-            with tempfile.TemporaryDirectory() as directory:
-                checkpointing.save(directory, epoch=epoch, metrics=metrics, durable=False, **state)
-                tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(directory))
+            saver.report(metrics, epoch=epoch, **state)
             if ends:
                 break
 

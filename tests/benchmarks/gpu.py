@@ -11,6 +11,7 @@
   Use and memory of the GPU are NVML's, every 2 s; median (lowest to highest).
 - ``mps``: 8 trials at a time with NVIDIA's Multi-Process Service and without; a kernel that fails there.
 - ``record``: trials of experiments/cifar_gpu.yaml on CIFAR-10 beside tests/benchmarks/cifar_alone.py.
+- ``checkpoints``: what a checkpoint an epoch adds to it, saved at once and in the background.
 - ``formats``: images a second of `trainables.cifar` by number format, width and batch.
 - ``cifar10``: `trainables.cifar` on CIFAR-10 from a file of arrays: test accuracy and seconds.
 
@@ -19,8 +20,9 @@ script runs, and its numbers mean nothing.
 
 docs/how-to/use-your-gpu-fully.md has what it found. On an H100 or H200, ``formats`` takes 115 s, ``cifar10`` 76 s,
 ``works`` 148 s, and with one round ``sharing`` 169 s and ``start`` 82 s. ``shipped``, ``record`` (over 215 s), ``mps``
-(over 105 s) and ``share`` have not run to their end on a GPU. On a machine that has just been started, the first import
-of each framework takes most of a minute.
+(over 105 s), ``checkpoints``, ``share`` and two rows of ``works`` (stacked models, a state saved beside the training)
+have not run to their end on a GPU. On a machine that has just been started, the first import of each framework takes
+most of a minute.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from tuner import ResultSet, restore_best, run  # noqa: E402
 from tuner.doctor.installation import needs, packages  # noqa: E402
 from tuner.errors import TunerError  # noqa: E402
 from tuner.execution.gpus import READ_EVERY_S, Gpus  # noqa: E402
+from tuner.training import checkpointing  # noqa: E402
 
 TRIALS = str(ROOT / "tests/benchmarks/gpu_trials.py")
 GIB = 2**30
@@ -113,6 +116,8 @@ def works(bench: Bench) -> None:
     """What must hold on a GPU."""
     print("| what | expected | found |\n|---|---|---|")
     handed_on(bench)
+    saved_beside(bench)
+    stacked(bench)
     if not bench.rehearsed:  # torch raises none of these on a CPU
         out_of_memory(bench)
         memory_known(bench)
@@ -231,6 +236,69 @@ def handed_on(bench: Bench) -> None:
         found = f"{processes} process, {len(reported)} trials" + (f"; made {made}" if function == "keeps" else "")
         is_so = (processes, len(reported), made) == (1, 3, function == "keeps")
         bench.holds(what, expected, found, is_so)
+
+
+def saved_beside(bench: Bench) -> None:
+    """A state on the GPU is saved as it was, while the training changes it."""
+    results = bench.run(f"{TRIALS}:saves", {"x": {"grid_search": [0]}}, checkpoints={"keep_per_trial": 4})
+    (trial,) = results.trials
+    apart = []
+    for report in trial.reports:
+        content = checkpointing.read(Path(results.folder.path) / str(report.checkpoint))
+        apart.append(abs(float(content["model"]["weight"].double().sum()) - report.metrics["score"]))
+    found = f"{len(apart)} checkpoints, {max(apart, default=float('nan')):.1e} apart"
+    bench.holds(
+        "a state saved while the next epoch trains",
+        "4 checkpoints, as reported",
+        found,
+        len(apart) == 4 and max(apart) < 1e-6,
+    )
+
+
+def stacked(bench: Bench) -> None:
+    """Eight models of one shape on the GPU, as one and in turn."""
+    import torch
+
+    from tuner.training.device import fastest_device
+    from tuner.training.stacked import Stacked
+
+    device, steps = fastest_device(), 20 if bench.rehearsed else 500
+    x, y = torch.randn(8, 256, 64, device=device), torch.randn(8, 256, 8, device=device)
+
+    def models() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+        torch.manual_seed(0)
+        made = [
+            torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 8)).to(device)
+            for _ in range(8)
+        ]
+        return made, [torch.optim.SGD(one.parameters(), lr=0.01 * (i + 1), momentum=0.9) for i, one in enumerate(made)]
+
+    def alone(made: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]) -> None:
+        for model, optimizer, a, b in zip(made, optimizers, x, y, strict=True):
+            for _ in range(steps):
+                optimizer.zero_grad()
+                (model(a) - b).square().mean().backward()
+                optimizer.step()
+
+    def as_one(made: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]) -> None:
+        both = Stacked(made, optimizers)
+        for _ in range(steps):
+            both.step((both(x) - y).square().mean((1, 2)))
+        both.write_back()
+
+    seconds, found = [], []
+    for way in (alone, as_one):
+        way(*models())  # its first calls
+        made, optimizers = models()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        way(made, optimizers)
+        found.append([(one(a) - b).square().mean().item() for one, a, b in zip(made, x, y, strict=True)])
+        seconds.append(time.perf_counter() - began)
+    apart = max(abs(a - b) for a, b in zip(*found, strict=True))
+    text = f"{apart:.1e} apart, {seconds[0] / seconds[1]:.2f} times the trainings a second"
+    bench.holds("eight stacked models, and each alone", "equal to 1e-4", text, apart < 1e-4)
 
 
 def memory_left(bench: Bench) -> None:
@@ -446,6 +514,12 @@ def formats(bench: Bench) -> None:
         )
 
 
+def checkpoints(bench: Bench) -> None:
+    script = [sys.executable, str(ROOT / "tests/benchmarks/background_saving.py"), "--rounds", str(bench.rounds)]
+    sizes = ["--sizes", "1", "--epochs", "2"] if bench.rehearsed else ["--sizes", "10", "100", "1000"]
+    print(subprocess.run([*script, *sizes], check=True, capture_output=True, text=True).stdout, flush=True)
+
+
 def cifar10(bench: Bench) -> None:
     """Accuracy on the test images and seconds."""
     if bench.cifar10 is None:
@@ -472,6 +546,7 @@ def cifar10(bench: Bench) -> None:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "formats": formats,
+    "checkpoints": checkpoints,
     "cifar10": cifar10,
     "record": record,
     "sharing": sharing,

@@ -12,6 +12,7 @@ import torch
 from ray import tune
 
 from tuner.training import keep
+from tuner.training.background_saving import BackgroundSaver
 from tuner.training.device import fastest_device
 
 _kept: list[torch.Tensor] = []
@@ -54,6 +55,20 @@ def leaves_memory(config: dict[str, Any]) -> None:
     if config["x"] == 0:
         _kept.append(torch.ones(2**26, device=fastest_device()))
     tune.report({"score": 0.0, "before": before, "process": os.getpid()})
+
+
+def saves(config: dict[str, Any]) -> None:
+    """Four epochs, whose states are saved in the background while the next one changes them; the score is their sum."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4096, 4096).to(fastest_device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with BackgroundSaver() as saver:
+        for epoch in range(1, 5):
+            optimizer.zero_grad()
+            model(torch.ones(8, 4096, device=fastest_device())).square().mean().backward()
+            optimizer.step()
+            total = float(model.weight.double().sum())
+            saver.report({"score": total, "epoch": epoch}, epoch=epoch, model=model, optimizer=optimizer)
 
 
 def begins(config: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import torch
 from ray import tune
 
 from trainables import shapes10
+from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
 
 
 class Stopped(Exception):
@@ -53,10 +54,10 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
             if metrics["epoch"] == stop_after:
                 raise Stopped
 
-        monkeypatch.setattr(tune, "report", report)
         start = None if resume is None else FolderCheckpoint(resume)
-        monkeypatch.setattr(tune, "get_checkpoint", lambda: start)
-        with contextlib.suppress(Stopped):
+        session = StandInSession(f"trial{count}", None, str(tmp_path), loaded_checkpoint=start)
+        monkeypatch.setattr(session, "report", report)
+        with in_place_of_rays(session), contextlib.suppress(Stopped):
             module.train(config)
         return reports
 

@@ -90,7 +90,8 @@ def test_imports_only_what_it_must() -> None:
         "print(*(m for m in sys.modules if m in ('sklearn', 'torchvision') or m.partition('.')[0] == 'tuner'))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    helpers = ("checkpointing", "data_errors", "device", "distributed", "fetching", "keeping", "stacked")
+    helpers = ["background_saving", "checkpointing", "data_errors", "device", "distributed", "fetching", "keeping"]
+    helpers += ["reporting", "stacked"]
     assert set(done.stdout.split()) == {"tuner", "tuner.training", *(f"tuner.training.{name}" for name in helpers)}
     assert cifar.Config().dataset == "cifar10"
 

@@ -41,6 +41,7 @@ class ReportInterceptor:
         self._name = scheduler.fidelity[0] if scheduler.fidelity else TRAINING_ITERATION
         self._pass_on = session.report
         session.report = self.report
+        session.tuner_will_decide = self.will_decide  # `tuner.training.reporting` asks for it
         self._original_report = session._report_training_result
         session._report_training_result = self._on_handed_over
         self._syncer = ThreadPoolExecutor(1, "ray_syncer")  # threads of that name may stay when a trial ends

@@ -98,7 +98,57 @@ def save(
         >>> path.name, finished
         ('checkpoint.pt', 1)
     """
-    content = {
+    found = content(
+        model=model,
+        optimizer=optimizer,
+        epoch=epoch,
+        metrics=metrics,
+        schedule=schedule,
+        scaler=scaler,
+        generators=generators,
+        others=others,
+    )
+    return write(directory, found, durable)
+
+
+def content(
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    epoch: int,
+    metrics: Mapping[str, float | int | str],
+    schedule: Stateful | None = None,
+    scaler: Stateful | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+    others: Mapping[str, Stateful] | None = None,
+) -> dict[str, Any]:
+    """The dictionary that `save` writes. Its tensors are those of the training.
+
+    The keys are listed at the top of this module.
+
+    Args:
+        model: As of `save`, and so are the others.
+        optimizer: Its optimizer.
+        epoch: Number of finished epochs.
+        metrics: What is reported for this epoch.
+        schedule: The learning-rate schedule, if any.
+        scaler: The gradient scaler, if any.
+        generators: Random number generators of your own, by name.
+        others: Further objects with a state, by name.
+
+    Returns:
+        Tensors and plain values.
+
+    Example:
+        >>> import torch
+        >>> from tuner.training import checkpointing
+        >>> model = torch.nn.Linear(3, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters())
+        >>> found = checkpointing.content(model=model, optimizer=optimizer, epoch=1, metrics={})
+        >>> found["model"]["weight"].shape
+        torch.Size([2, 3])
+    """
+    return {
         "model": model.state_dict(),
         "optimizer": {"class": type(optimizer).__name__, "state": optimizer.state_dict()},
         "schedule": None if schedule is None else schedule.state_dict(),
@@ -108,12 +158,37 @@ def save(
         "metrics": dict(metrics),
         "others": {name: part.state_dict() for name, part in (others or {}).items()},
     }
+
+
+def write(directory: Path | str, content: Mapping[str, Any], durable: bool = True) -> Path:
+    """Writes `directory/checkpoint.pt` with what `content` gave.
+
+    Args:
+        directory: The folder of the checkpoint; made if it is missing.
+        content: What is written.
+        durable: As of `save`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        OSError: If the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> from tuner.training import checkpointing
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = checkpointing.write(folder, {"model": {"weight": torch.ones(2)}})
+        ...     checkpointing.read(folder)["model"]["weight"]
+        tensor([1., 1.])
+    """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=f".{FILE_NAME}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            torch.save(content, file)
+            torch.save(dict(content), file)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
