@@ -148,6 +148,25 @@ def test_the_best_configurations_run_with_the_same_seeds_to_the_full_budget(tmp_
     assert (again.resources.cpu, again.params, again.constraints) == (2, {"epochs": 4}, [])
 
 
+@pytest.mark.parametrize(
+    ("spec", "fused"),
+    [
+        ({"resources": {"fused": 4}}, 4),
+        ({"repeat": {"over": "seed", "times": 5, "at_once": True}}, 5),
+        ({"repeat": {"over": "seed", "times": 4}, "scheduler": {"kind": "fifo"}}, 1),
+    ],
+)
+def test_seeds_train_as_one_model_if_the_search_had_a_way(spec: dict[str, Any], fused: int, tmp_path: Path) -> None:
+    results = searched(tmp_path / "r", **{"trainable": "trainables.digits:train"} | spec)
+    for one in results.trials:
+        one.reports[-1].metrics["repetition"] = 5  # complete
+    plan = retraining(results, 2, 2)
+    again = plan.experiment.spec
+    assert (again.resources.fused, again.repeat) == (fused, None)
+    numbers = [point["lr"] for point in again.search.points_to_evaluate]
+    assert numbers == ([0.01, 0.01, 0.2, 0.2] if fused > 1 else [0.01, 0.2, 0.01, 0.2])  # of one shape together
+
+
 def test_without_max_t_the_trainable_ends_its_trials(tmp_path: Path) -> None:
     plan = retraining(searched(tmp_path / "r", scheduler={"kind": "fifo"}), 1, 2)
     assert plan.experiment.spec.scheduler.kind == "fifo"
