@@ -49,7 +49,7 @@ class Session(StandInSession):
         if checkpoint is not None:
             shutil.copytree(checkpoint.path, Path(self.trial_dir, str(metrics["epoch"])), dirs_exist_ok=True)
 
-    def tuner_will_decide(self, metrics: dict[str, Any]) -> bool:
+    def will_decide(self, metrics: dict[str, Any]) -> bool:
         return False
 
 

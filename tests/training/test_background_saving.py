@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import tuner
 from tuner.execution.stand_in_session import StandInSession, in_place_of_rays
 from tuner.training import background_saving, checkpointing
 from tuner.training.background_saving import BackgroundSaver
@@ -41,7 +42,7 @@ class Session(StandInSession):
         if metrics["epoch"] == self.stops_at:
             raise SystemExit
 
-    def tuner_will_decide(self, metrics: dict[str, Any]) -> bool:
+    def will_decide(self, metrics: dict[str, Any]) -> bool:
         return metrics["epoch"] in self.decides_at
 
 
@@ -151,3 +152,30 @@ def test_a_full_disk_is_an_error_of_the_next_report(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "save", full)
     with session(), pytest.raises(OSError, match="No space left"):
         saving(2)
+
+
+@pytest.mark.pairings
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("variant", ["stopping", "promotion"])
+def test_a_scheduler_stops_and_pauses_trials_at_its_rungs(variant: str, tmp_path: Path) -> None:
+    asha = {"kind": "asha", "variant": variant, "time_attr": "epoch", "max_t": 8, "grace_period": 2}
+    experiment = {
+        "trainable": f"{Path(__file__).with_name('saving_toys.py')}:train",
+        "search_space": {"x": {"uniform": [0, 1]}},
+        "objective": {"metric": "score", "mode": "max"},
+        "search": {"kind": "random", "seed": 3},
+        "scheduler": asha | {"reduction_factor": 2},
+        "budget": {"trials": 6},
+        "checkpoints": {"keep_per_trial": 8},
+        "resources": {"gpu": 0},
+    }
+    results = tuner.run(experiment, storage=tmp_path, name="run", say=lambda text: None)
+    assert {trial.status for trial in results.trials} == {"completed", "stopped"}
+    for trial in results.trials:
+        assert trial.steps in (2, 4, 8)
+        for report in trial.reports:
+            if report.checkpoint:
+                content = checkpointing.read(tmp_path / "run" / report.checkpoint)
+                assert content["epoch"] == report.metrics["epoch"] == report.step
+                assert content["model"]["weight"].item() == pytest.approx(report.metrics["score"])

@@ -41,7 +41,6 @@ class ReportInterceptor:
         self._name = scheduler.fidelity[0] if scheduler.fidelity else TRAINING_ITERATION
         self._pass_on = session.report
         session.report = self.report
-        session.tuner_will_decide = self.will_decide  # `tuner.training.reporting` asks for it
         self._original_report = session._report_training_result
         session._report_training_result = self._on_handed_over
         self._syncer = ThreadPoolExecutor(1, "ray_syncer")  # threads of that name may stay when a trial ends
@@ -79,7 +78,7 @@ class ReportInterceptor:
         self._pass_on(metrics, checkpoint=checkpoint)
 
     def will_decide(self, metrics: dict[str, Any]) -> bool:
-        """Whether something is decided at the next report, if it has these metrics."""
+        """Whether something is decided at the next report, if it has these metrics; `tuner.training.reporting` asks."""
         counted = self._name == TRAINING_ITERATION
         step = self._number + 1.0 if counted else self._read(metrics, self._step)
         return self._scheduler.decides_at(self._step, step)

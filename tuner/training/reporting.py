@@ -13,10 +13,6 @@ _SESSION = "ray.train._internal.session"
 """Ray's module of the session of a trial. A process that has not imported it runs no trial."""
 
 
-_WILL_DECIDE = "tuner_will_decide"
-"""Attribute of that session: whether the scheduler decides at the next report, by its metrics."""
-
-
 class ProcessGroupNotFormed(ValueError):
     """The processes of a trial do not train one model: no trial of this run can succeed."""
 
@@ -60,7 +56,8 @@ def will_decide(metrics: Mapping[str, Any]) -> bool:
     """Whether the scheduler decides at the next report, if it has these metrics; False outside of a trial."""
     if not in_trial():
         return False
-    decides: Callable[[dict[str, Any]], bool] | None = getattr(sys.modules[_SESSION].get_session(), _WILL_DECIDE, None)
+    reporter = getattr(sys.modules[_SESSION].get_session().report, "__self__", None)  # ours, in a trial of a search
+    decides: Callable[[dict[str, Any]], bool] | None = getattr(reporter, "will_decide", None)
     return decides is None or decides(dict(metrics))
 
 
