@@ -225,9 +225,9 @@ class Clock:
 class Watched:
     """A watch of one trial whose time passes in small steps."""
 
-    def __init__(self, hang_after: Any) -> None:
+    def __init__(self, hang_after: Any, may_wait: bool = False) -> None:
         self.clock = Clock()
-        self.watch = HangDetector(hang_after, self.clock)
+        self.watch = HangDetector(hang_after, self.clock, may_wait=may_wait)
         self.watch.started("a", 0)
 
     def wait(self, seconds: float) -> dict[str, str]:
@@ -249,6 +249,14 @@ def test_auto_is_ten_times_the_median_from_the_third_report_on() -> None:
     assert not watched.wait(FACTOR * 20)
     (why,) = watched.wait(1).values()
     assert why == "no report for 3m21s; failures.hang_after auto is 3m20s, 10 times what this trial needs"
+
+
+@pytest.mark.parametrize("hang_after", ["auto", 30.0])
+def test_a_trial_that_may_wait_for_others_is_judged_from_its_first_report_on(hang_after: Any) -> None:
+    watched = Watched(hang_after, may_wait=True)
+    assert not watched.wait(2 * FIRST_TRIALS_S)
+    watched.watch.reported("a", 1)
+    assert watched.wait(FIRST_TRIALS_S + 1)
 
 
 SET = "set failures.hang_after where a trial may be silent for longer"
