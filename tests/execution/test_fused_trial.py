@@ -24,7 +24,7 @@ from tuner.errors import InputError
 from tuner.execution import fused_trial
 from tuner.execution.failure_classifier import UserError
 from tuner.execution.fused_process import Start
-from tuner.execution.fused_trial import Seat, Share
+from tuner.execution.fused_trial import FusedTrial, Seat
 from tuner.execution.trial_context import TrialContext
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import this_machine
@@ -89,9 +89,7 @@ class Machine:
         start = Start(config | {"log": str(self.folder)}, step, checkpoint)
         end = time.monotonic() + seconds
         try:
-            seat.train(
-                start, report, decides=lambda metrics: True, is_over=lambda: time.monotonic() > end, share=Share()
-            )
+            seat.train(FusedTrial(start, report, lambda metrics: True, lambda: time.monotonic() > end))
         except UserError as error:
             outcome.error = error
         except SystemExit:

@@ -72,7 +72,7 @@ def retraining(results: ResultSet, top: int, seeds: int) -> Retraining:
         resources["fused"] = repeat["times"]
     points = [{**config, SEED: seed} for seed in numbers for config in configs]
     if resources.get("fused", 1) > 1:  # those that come together are of one shape
-        points.sort(key=lambda point: configs.index(_without_seed(point)))
+        points = [{**config, SEED: seed} for config in configs for seed in numbers]
     changed: dict[str, Any] = {
         "params": _without_seed(results.section("params")),
         "search_space": space,

@@ -84,6 +84,21 @@ class _Member:
     """Whether it has answered to its latest report, or has left."""
     left: bool = False
 
+    def leave(self) -> None:
+        """It takes no report any more, and nobody waits for its answer."""
+        self.left = True
+        self.answered.set()
+
+    def new_output(self, folder: Path) -> str:
+        """What the process has printed since the last call."""
+        sys.stdout.flush()
+        with contextlib.suppress(OSError), (folder / OUTPUT).open("rb") as file:
+            file.seek(self.position)
+            text = file.read()
+            self.position += len(text)
+            return text.decode(errors="replace")
+        return ""
+
     def send(self, kind: str, value: Any = None) -> None:
         with contextlib.suppress(OSError):  # its process is gone, which its seat finds out
             self.connection.send((kind, self.number, value))
@@ -142,20 +157,21 @@ class FusedProcess:
                         self._moved = time.monotonic()
                         self._changed.notify_all()
                     elif member is not None and member.number == number:
-                        member.left = kind == "leave"
+                        if kind == "leave":
+                            self._remove(member)
                         member.answered.set()
-                        if member.left and member in self._waiting:
-                            self._waiting.remove(member)
         except (EOFError, OSError):
             pass
         with self._changed:
             self._seats -= 1
             self._moved = time.monotonic()
             if member is not None:
-                member.left = True
-                member.answered.set()
-                if member in self._waiting:
-                    self._waiting.remove(member)
+                self._remove(member)
+
+    def _remove(self, member: _Member) -> None:
+        member.leave()
+        if member in self._waiting:
+            self._waiting.remove(member)
 
     def _watch(self) -> None:
         """Ends the process if nobody needs it: also one whose training does not come to a report."""
@@ -210,7 +226,7 @@ class FusedProcess:
         with self._changed:
             members, self._training = self._training, []
         for member in members:
-            member.send("failed" if error else "end", (new_output(member, self._folder), error))
+            member.send("failed" if error else "end", (member.new_output(self._folder), error))
         return error is None
 
     def _config(self, member: _Member) -> dict[str, Any]:
@@ -218,8 +234,7 @@ class FusedProcess:
 
     def _alike(self, trainable: Trainable, found: Sequence[_Member]) -> list[_Member]:
         def kind(member: _Member) -> Hashable:
-            start = member.start
-            return trainable.shape(self._config(member)), start.step, start.checkpoint is None
+            return trainable.shape(self._config(member)), member.start.step
 
         kinds = [kind(member) for member in found]
         members = [member for member, one in zip(found, kinds, strict=True) if one == kinds[0]]
@@ -238,26 +253,22 @@ class _Reports:
         self._members, self._meter, self._folder = members, meter, folder
         self._consumed: Consumption | None = None
         self._measured = -MEASURE_EVERY_S
-        for member in members:
-            member.answered.set()
 
     def report(self, number: int, metrics: Mapping[str, Any], save: Callable[[str], Any] | None = None) -> bool:
-        """As ``train_many`` calls it. Returns when the trial has taken its report before, and where the scheduler
-        decides at this one, when it has decided."""
+        """As ``train_many`` calls it. Returns when the trial has taken the report before, and if the scheduler decides
+        at this one, when it has decided."""
         if not 0 <= number < len(self._members):
             raise BadReport(f"train_many reported number {number}, and there are {len(self._members)} configurations")
         member = self._members[number]
-        member.answered.wait()
+        member.answered.clear()
         if not member.left:
             folder = None
             if save is not None:
                 folder = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=self._folder))
                 save(str(folder))
-            member.answered.clear()
-            output = new_output(member, self._folder)
+            output = member.new_output(self._folder)
             member.send("report", Reported(dict(metrics), folder, output, self._part()))
-            while not member.answered.wait(LOOK_EVERY_S) and not member.left:
-                pass
+            member.answered.wait()
         if all(one.left for one in self._members):
             raise _AllLeft
         return not member.left
@@ -275,17 +286,6 @@ class _Reports:
 
 
 _AMOUNTS = ("host_gib", "peak_host_gib", "gpu_gib", "peak_gpu_gib", "peak_gpu_reserved_gib", "gpu_watts")
-
-
-def new_output(member: _Member, folder: Path) -> str:
-    """What the process has printed since the last call for ``member``."""
-    sys.stdout.flush()
-    with contextlib.suppress(OSError), (folder / OUTPUT).open("rb") as file:
-        file.seek(member.position)
-        text = file.read()
-        member.position += len(text)
-        return text.decode(errors="replace")
-    return ""
 
 
 @contextlib.contextmanager

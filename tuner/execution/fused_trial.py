@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,27 @@ def place() -> Path:
     return Path(tempfile.gettempdir(), f"tuner-fused-{os.getuid()}")
 
 
-class Share:
-    """What the trial consumes in the process that it shares."""
+@dataclass
+class FusedTrial:
+    """A trial that trains with others, as its own process has it."""
 
-    def __init__(self) -> None:
-        self.latest: Consumption | None = None
+    start: Start
+    report: Callable[..., None]
+    """As ``ray.tune.report``. If it raises `SystemExit`, the trial leaves."""
+    decides: Callable[[dict[str, Any]], bool]
+    """Whether the scheduler decides at a report with these metrics."""
+    is_over: Callable[[], bool]
+    """Whether the trial has been stopped meanwhile."""
+    consumed: Consumption | None = None
+    """What it consumes in the process that it shares; it comes with the reports."""
 
     def look(self) -> list[float]:
-        """Nothing is asked: it comes with the reports."""
+        """As of other ranks, for the meter of the trial: nothing is asked."""
         return []
 
     def known(self) -> Sequence[Consumption] | None:
-        """With the latest report."""
-        return None if self.latest is None else [self.latest]
+        """What came with the latest report."""
+        return None if self.consumed is None else [self.consumed]
 
 
 class Seat:
@@ -68,54 +77,31 @@ class Seat:
         self._connection: Connection | None = None
         self._sending = threading.Lock()
 
-    def train(
-        self,
-        start: Start,
-        report: Callable[..., None],
-        *,
-        decides: Callable[[dict[str, Any]], bool],
-        is_over: Callable[[], bool],
-        share: Share,
-    ) -> None:
+    def train(self, trial: FusedTrial) -> None:
         """Trains a trial with others, and returns when it has ended.
 
-        Args:
-            start: Its configuration, and from where it continues.
-            report: As ``ray.tune.report``. If it raises `SystemExit`, the trial leaves.
-            decides: Whether the scheduler decides at a report with these metrics.
-            is_over: Whether the trial has been stopped meanwhile.
-            share: Gets what the trial consumes.
-
-        Raises:
-            UserError: If the training fails, or its process dies.
+        Raises UserError if the training fails, or its process dies.
         """
         for _ in range(ATTEMPTS):
-            if self._attempt(start, report, decides, is_over, share):
+            if self._attempt(trial):
                 return
         raise UserError("process died", "the process that was to train it with others died before it began")
 
-    def _attempt(
-        self,
-        start: Start,
-        report: Callable[..., None],
-        decides: Callable[[dict[str, Any]], bool],
-        is_over: Callable[[], bool],
-        share: Share,
-    ) -> bool:
+    def _attempt(self, trial: FusedTrial) -> bool:
         """Whether the trial has ended; False if the process has before it began with it."""
         self._number += 1
         has_started = has_ended = False
         try:
-            self._send("begin", start)
+            self._send("begin", trial.start)
             while True:
-                kind, value = self._receive(is_over)
+                kind, value = self._receive(trial.is_over)
                 if kind == "started":
                     has_started = True
                 elif kind == "report":
-                    self._pass_on(value, report, decides, share)
+                    self._pass_on(value, trial)
                 elif kind == "again":
                     self.leave()
-                    return self._attempt(start, report, decides, is_over, share)
+                    return self._attempt(trial)
                 else:
                     has_ended = True
                     output, error = value
@@ -132,17 +118,15 @@ class Seat:
             if not has_ended:
                 self.end_trial()
 
-    def _pass_on(
-        self, told: Reported, report: Callable[..., None], decides: Callable[[dict[str, Any]], bool], share: Share
-    ) -> None:
+    def _pass_on(self, told: Reported, trial: FusedTrial) -> None:
         print(told.output, end="", flush=True)
-        share.latest = told.consumed
-        waits = decides(told.metrics)
+        trial.consumed = told.consumed
+        waits = trial.decides(told.metrics)
         if not waits:
             self._send("continue")  # the others need not wait for this one
         try:
             checkpoint = Checkpoint.from_directory(str(told.checkpoint)) if told.checkpoint else None
-            report(told.metrics, checkpoint=checkpoint)
+            trial.report(told.metrics, checkpoint=checkpoint)
         finally:
             if told.checkpoint:
                 shutil.rmtree(told.checkpoint, ignore_errors=True)

@@ -50,7 +50,8 @@ class ReportInterceptor:
 
     def begin(self, metrics: dict[str, Any]) -> None:
         """Another trial starts, or continues from the checkpoint that came with ``metrics``."""
-        self._number = int(metrics.get(TRAINING_ITERATION, 0))
+        self.number = int(metrics.get(TRAINING_ITERATION, 0))
+        """Of the report that came last, counted over restarts."""
         self._step = float(metrics.get(GOES_ON_FROM, self._read(metrics, 0.0)))
         self._skipped = 0
         self._begun = self._writing = 0.0
@@ -65,7 +66,7 @@ class ReportInterceptor:
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
         """As ``ray.tune.report``; neither what we count nor a checkpoint that is not to be written reaches Ray."""
         metrics = {name: value for name, value in metrics.items() if name not in _COUNTED}
-        self._number += 1
+        self.number += 1
         before = self._step
         self._step = self._read(metrics, before)
         self.decides = self._scheduler.decides_at(before, self._step)
@@ -80,7 +81,7 @@ class ReportInterceptor:
     def will_decide(self, metrics: dict[str, Any]) -> bool:
         """Whether something is decided at the next report, if it has these metrics; `tuner.training.reporting` asks."""
         counted = self._name == TRAINING_ITERATION
-        step = self._number + 1.0 if counted else self._read(metrics, self._step)
+        step = self.number + 1.0 if counted else self._read(metrics, self._step)
         return self._scheduler.decides_at(self._step, step)
 
     def seconds_of_checkpoints(self) -> float:
@@ -109,7 +110,7 @@ class ReportInterceptor:
 
     def _read(self, metrics: dict[str, Any], default: float) -> float:
         named = flat_metrics(metrics)
-        return _number(self._number if self._name == TRAINING_ITERATION else named.get(self._name), default)
+        return _number(self.number if self._name == TRAINING_ITERATION else named.get(self._name), default)
 
     def _is_due(self) -> bool:
         """Counts from the last one that was written, as a trial that is restarted continues from there."""

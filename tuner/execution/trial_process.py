@@ -16,14 +16,7 @@ from ray import get_runtime_context
 from ray.exceptions import RayError
 from ray.train._internal.session import _TrainingResult, get_session
 from ray.train._internal.storage import StorageContext
-from ray.tune.result import (
-    DONE,
-    RESULT_DUPLICATE,
-    SHOULD_CHECKPOINT,
-    TIME_THIS_ITER_S,
-    TIME_TOTAL_S,
-    TRAINING_ITERATION,
-)
+from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S, TIME_TOTAL_S
 from ray.tune.trainable import FunctionTrainable
 from ray.util import get_current_placement_group
 
@@ -39,7 +32,7 @@ from tuner.execution.failure_classifier import (
     user_error,
 )
 from tuner.execution.fused_process import Start
-from tuner.execution.fused_trial import Seat, Share
+from tuner.execution.fused_trial import FusedTrial, Seat
 from tuner.execution.process_reset import ProcessState, output_to
 from tuner.execution.report_interceptor import ReportInterceptor
 from tuner.execution.stacks import answer_signal
@@ -90,14 +83,13 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
         self._saving = ReportInterceptor(get_session(), self.every, self.scheduler)
         job = get_runtime_context().get_job_id()
         self._seat = Seat(self.task, f"{self._storage.experiment_fs_path} {job}") if self.task.fused > 1 else None
-        self._start_step = 0
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Gets ready for another trial; False says that this process has to be replaced."""
         self._storage = AttemptStorage(self._storage, self.storage_patience)
         if not super().reset_config(new_config):
             return False
-        self._reports = self._start_step = 0
+        self._reports = 0
         self._raised = None
         self._saving.begin({})
         session = get_session()
@@ -145,18 +137,18 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
 
     def _train_with_others(self, seat: Seat, config: dict[str, Any]) -> None:
         session = get_session()
-        self._meter.others = share = Share()
         with tempfile.TemporaryDirectory(prefix="tuner-fused-start-") as folder:
             checkpoint = None
             if session.loaded_checkpoint is not None:
                 checkpoint = Path(session.loaded_checkpoint.to_directory(folder))
-            seat.train(
-                Start(config, self._start_step, checkpoint),
+            trial = FusedTrial(
+                Start(config, self._saving.number, checkpoint),
                 session.report,
                 decides=self._saving.will_decide,
                 is_over=session.stop_event.is_set,
-                share=share,
             )
+            self._meter.others = trial
+            seat.train(trial)
 
     def leave_others(self) -> None:
         """The trial has been stopped or paused: those that train with it need not wait for it."""
@@ -179,7 +171,6 @@ class TrialProcess(FunctionTrainable):  # type: ignore[misc]
     def load_checkpoint(self, checkpoint_result: Any) -> None:
         super().load_checkpoint(checkpoint_result)
         self._saving.begin(checkpoint_result.metrics)
-        self._start_step = int(checkpoint_result.metrics.get(TRAINING_ITERATION, 0))
         get_session().time_total = checkpoint_result.metrics.get(TIME_TOTAL_S, 0.0)  # Ray starts again from 0
 
     def next_reports(self, seconds: float) -> list[dict[str, Any]]:

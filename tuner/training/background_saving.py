@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -53,13 +53,12 @@ class BackgroundSaver:
             if kind is None or issubclass(kind, Exception):  # else the trial has been stopped
                 self._wait()
 
-    def report(self, metrics: Mapping[str, Any], **state: Any) -> None:
+    def report(self, metrics: Mapping[str, Any], **state: Unpack[checkpointing.State]) -> None:
         """Waits for the report before, and begins this one.
 
         Args:
             metrics: What is reported: numbers and strings by name.
-            **state: The number of the finished epoch, ``epoch``, and everything with a state, as
-                `checkpointing.save` takes it.
+            **state: As of `checkpointing.save`.
 
         Raises:
             OSError: If the checkpoint of the report before could not be written.
@@ -74,7 +73,7 @@ class BackgroundSaver:
         """
         self._wait()
         metrics = dict(metrics)
-        content = checkpointing.content(metrics=metrics, **state)
+        content = checkpointing.content(metrics, **state)
         waits = not is_on_gpu(content) or reporting.will_decide(metrics)
         events: list[torch.cuda.Event] = []
         if not waits:

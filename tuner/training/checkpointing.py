@@ -24,7 +24,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Required, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -49,18 +49,38 @@ class Stateful(Protocol):
         ...
 
 
+class State(TypedDict, total=False):
+    """What a checkpoint holds, by the arguments of `save` and `BackgroundSaver.report`.
+
+    Example:
+        >>> import torch
+        >>> from tuner.training.checkpointing import State
+        >>> model = torch.nn.Linear(3, 2)
+        >>> state: State = {"model": model, "optimizer": torch.optim.SGD(model.parameters()), "epoch": 1}
+    """
+
+    model: Required[nn.Module]
+    """The network. Pass the bare model, not its DistributedDataParallel wrapper."""
+    optimizer: Required[torch.optim.Optimizer]
+    """Its optimizer; the buffers are saved, hyperparameters are not restored."""
+    epoch: Required[int]
+    """Number of finished epochs, 1 after the first."""
+    schedule: Stateful | None
+    """The learning-rate schedule."""
+    scaler: Stateful | None
+    """The gradient scaler."""
+    generators: Mapping[str, torch.Generator] | None
+    """Random number generators of your own, by name."""
+    others: Mapping[str, Stateful] | None
+    """Further objects with a state, by name: averaged weights, early stopping."""
+
+
 def save(
     directory: Path | str,
     *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    epoch: int,
     metrics: Mapping[str, float | int | str],
-    schedule: Stateful | None = None,
-    scaler: Stateful | None = None,
-    generators: Mapping[str, torch.Generator] | None = None,
-    others: Mapping[str, Stateful] | None = None,
     durable: bool = True,
+    **state: Unpack[State],
 ) -> Path:
     """Writes `directory/checkpoint.pt`.
 
@@ -69,16 +89,10 @@ def save(
 
     Args:
         directory: The folder of the checkpoint; made if it is missing.
-        model: The network. Pass the bare model, not its DistributedDataParallel wrapper.
-        optimizer: Its optimizer; the buffers are saved, hyperparameters are not restored.
-        epoch: Number of finished epochs, 1 after the first.
         metrics: What is reported for this epoch: numbers and strings.
-        schedule: The learning-rate schedule, if any.
-        scaler: The gradient scaler, if any.
-        generators: Random number generators of your own, by name.
-        others: Further objects with a state, by name: averaged weights, early stopping.
         durable: Wait until the file is on the disk. False for a folder that is reported and then removed: what counts
             is the copy that Ray makes of it, which `tuner` flushes.
+        **state: `model`, `optimizer` and `epoch`, and what else of `State` there is.
 
     Returns:
         The path of the file.
@@ -98,97 +112,33 @@ def save(
         >>> path.name, finished
         ('checkpoint.pt', 1)
     """
-    found = content(
-        model=model,
-        optimizer=optimizer,
-        epoch=epoch,
-        metrics=metrics,
-        schedule=schedule,
-        scaler=scaler,
-        generators=generators,
-        others=others,
-    )
-    return write(directory, found, durable)
+    return write(directory, content(metrics, **state), durable)
 
 
-def content(
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    epoch: int,
-    metrics: Mapping[str, float | int | str],
-    schedule: Stateful | None = None,
-    scaler: Stateful | None = None,
-    generators: Mapping[str, torch.Generator] | None = None,
-    others: Mapping[str, Stateful] | None = None,
-) -> dict[str, Any]:
-    """The dictionary that `save` writes. Its tensors are those of the training.
-
-    The keys are listed at the top of this module.
-
-    Args:
-        model: As of `save`, and so are the others.
-        optimizer: Its optimizer.
-        epoch: Number of finished epochs.
-        metrics: What is reported for this epoch.
-        schedule: The learning-rate schedule, if any.
-        scaler: The gradient scaler, if any.
-        generators: Random number generators of your own, by name.
-        others: Further objects with a state, by name.
-
-    Returns:
-        Tensors and plain values.
-
-    Example:
-        >>> import torch
-        >>> from tuner.training import checkpointing
-        >>> model = torch.nn.Linear(3, 2)
-        >>> optimizer = torch.optim.SGD(model.parameters())
-        >>> found = checkpointing.content(model=model, optimizer=optimizer, epoch=1, metrics={})
-        >>> found["model"]["weight"].shape
-        torch.Size([2, 3])
-    """
+def content(metrics: Mapping[str, float | int | str], **state: Unpack[State]) -> dict[str, Any]:
+    """The dictionary that `save` writes. Its tensors are those of the training."""
+    schedule, scaler = state.get("schedule"), state.get("scaler")
+    optimizer = state["optimizer"]
     return {
-        "model": model.state_dict(),
+        "model": state["model"].state_dict(),
         "optimizer": {"class": type(optimizer).__name__, "state": optimizer.state_dict()},
         "schedule": None if schedule is None else schedule.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
-        "epoch": epoch,
-        "rng": rng_state(generators or {}),
+        "epoch": state["epoch"],
+        "rng": rng_state(state.get("generators") or {}),
         "metrics": dict(metrics),
-        "others": {name: part.state_dict() for name, part in (others or {}).items()},
+        "others": {name: part.state_dict() for name, part in (state.get("others") or {}).items()},
     }
 
 
-def write(directory: Path | str, content: Mapping[str, Any], durable: bool = True) -> Path:
-    """Writes `directory/checkpoint.pt` with what `content` gave.
-
-    Args:
-        directory: The folder of the checkpoint; made if it is missing.
-        content: What is written.
-        durable: As of `save`.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        OSError: If the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> import torch
-        >>> from tuner.training import checkpointing
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = checkpointing.write(folder, {"model": {"weight": torch.ones(2)}})
-        ...     checkpointing.read(folder)["model"]["weight"]
-        tensor([1., 1.])
-    """
+def write(directory: Path | str, content: dict[str, Any], durable: bool) -> Path:
+    """Writes what `content` gave as `save` does."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=f".{FILE_NAME}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            torch.save(dict(content), file)
+            torch.save(content, file)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
