@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -217,6 +218,21 @@ def test_the_seat_of_a_process_that_was_killed_is_free(machine: Callable[[int], 
     until((tmp_path / "groups").exists)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    (found,) = there.train(configs(1))
+    assert len(found.reports) == 3
+    first, second = there.groups()
+    assert first["process"] == second["process"]
+
+
+@pytest.mark.processes
+def test_one_that_leaves_before_it_is_greeted_harms_nobody(machine: Callable[[int], Machine], tmp_path: Path) -> None:
+    there = machine(1)
+    there.train(configs(1))
+    there.seats[0].leave()
+    (folder,) = (tmp_path / "place").glob("*-0")
+    for _ in range(200):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(folder / "socket"))
     (found,) = there.train(configs(1))
     assert len(found.reports) == 3
     first, second = there.groups()

@@ -140,7 +140,8 @@ class FusedProcess:
                 is_free = self._seats < self._task.fused
                 self._seats += is_free
                 self._moved = time.monotonic()
-            connection.send(is_free)
+            with contextlib.suppress(OSError):  # it is gone already, which its seat finds out
+                connection.send(is_free)
             if is_free:
                 threading.Thread(target=self._serve, args=(connection,), name="ray_seat", daemon=True).start()
 

@@ -172,6 +172,8 @@ class Seat:
             for number in itertools.count():
                 own = folder / f"{self._key}-{number}"
                 connection = _reach(own) or self._start(own)
+                if not connection.poll(START_S):
+                    raise UserError("process died", f"the process that trains with others does not answer: {own}")
                 if connection.recv():
                     return connection
                 connection.close()
