@@ -91,7 +91,7 @@ def test_imports_only_what_it_must() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     helpers = ["background_saving", "checkpointing", "data_errors", "device", "distributed", "fetching", "keeping"]
-    helpers += ["reporting", "stacked"]
+    helpers += ["reporting", "stacked", "stacked_optimizers"]
     assert set(done.stdout.split()) == {"tuner", "tuner.training", *(f"tuner.training.{name}" for name in helpers)}
     assert cifar.Config().dataset == "cifar10"
 

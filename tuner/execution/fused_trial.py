@@ -50,7 +50,7 @@ class FusedTrial:
     is_over: Callable[[], bool]
     """Whether the trial has been stopped meanwhile."""
     consumed: Consumption | None = None
-    """What it consumes in the process that it shares; it comes with the reports."""
+    """Its part of the shared process; it comes with the reports."""
 
     def look(self) -> list[float]:
         """As of other ranks, for the meter of the trial: nothing is asked."""
