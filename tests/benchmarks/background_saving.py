@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch  # noqa: E402
+from fused import spread  # noqa: E402
 from torch import nn  # noqa: E402
 
 from tuner.execution.stand_in_session import StandInSession, in_place_of_rays  # noqa: E402
@@ -106,10 +107,6 @@ def table(sizes: Sequence[float], epochs: int, rounds: int) -> None:
         less = [b - a for a, b in zip(without, background, strict=True)]
         part = statistics.median(less) / statistics.median(added)
         print(f"| {mib:g} | {spread(without)} | {spread(added)} | {spread(less)} | {part:.2f} |", flush=True)
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def main() -> None:
