@@ -10,7 +10,27 @@ _OPTIONS = ("lr", "weight_decay", "momentum", "nesterov", "betas", "eps")
 
 
 class OptimizerGroup:
-    """A group of parameters of all models, and its optimizer state, as matrices of models x numbers."""
+    """A group of parameters of all models, and its optimizer state, as matrices of models x numbers.
+
+    Args:
+        names: Of the parameters that are trained, as a module has them.
+        number: Of the group in each optimizer.
+        modules: Models of one shape.
+        optimizers: One for each.
+
+    Example:
+        >>> import torch
+        >>> from tuner.training.stacked_optimizers import OptimizerGroup
+        >>> models = [torch.nn.Linear(1, 1, bias=False) for _ in range(2)]
+        >>> for model in models:
+        ...     _ = torch.nn.init.constant_(model.weight, 1.0)
+        >>> optimizers = [torch.optim.SGD(m.parameters(), lr=lr) for m, lr in zip(models, (0.1, 0.2))]
+        >>> group = OptimizerGroup(["weight"], 0, models, optimizers)
+        >>> group.step([torch.ones(2, 1, 1)])
+        >>> group.write_back()
+        >>> [round(model.weight.item(), 6) for model in models]
+        [0.9, 0.8]
+    """
 
     def __init__(
         self,
