@@ -21,7 +21,7 @@ class Dehb(BudgetedPeer):
     With 8 workers the fourth begins while the first still waits for its nine trials: then nothing is promoted at all.
     """
 
-    def __init__(self, space: Space, max_t: int, min_resource: int, seed: int) -> None:
+    def __init__(self, space: Space, max_t: int, options: DehbPair, seed: int) -> None:
         import dehb
         from loguru import logger
 
@@ -29,9 +29,11 @@ class Dehb(BudgetedPeer):
         with tempfile.TemporaryDirectory() as folder:
             self._dehb = dehb.DEHB(
                 cs=configuration_space(space, seed),
-                min_fidelity=min_resource,
+                min_fidelity=options.min_resource,
                 max_fidelity=max_t,
-                eta=REDUCTION_FACTOR,
+                eta=options.reduction_factor,
+                mutation_factor=options.mutation,
+                crossover_prob=options.crossover,
                 seed=seed,
                 n_workers=1,  # more would start as many processes, for which `ask` has no use
                 output_path=folder,
@@ -52,7 +54,10 @@ class DehbPair:
     """With its defaults for all else."""
 
     min_resource: int
+    reduction_factor: int = REDUCTION_FACTOR
+    mutation: float = 0.5
+    crossover: float = 0.5
 
     def __call__(self, space: Space, max_t: int, seed: int) -> Peer:
         """The peer; at ``max_t`` a trial is complete."""
-        return Dehb(space, max_t, self.min_resource, seed)
+        return Dehb(space, max_t, self, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -18,20 +19,19 @@ if TYPE_CHECKING:
 
 
 class OptunaStudy(Peer):
-    """A study with a sampler and a pruner that compares at rungs a factor of 3 apart."""
+    """A study with a sampler and a pruner that compares at ``rungs``."""
 
     def __init__(
         self,
         space: Space,
         sampler: optuna.samplers.BaseSampler,
         pruner: optuna.pruners.BasePruner,
-        min_resource: int,
-        max_t: int,
+        rungs: Iterable[int],
         seed: int,
     ) -> None:
         import optuna
 
-        self._rungs = {min_resource * REDUCTION_FACTOR**k for k in range(max_t.bit_length())}
+        self._rungs = frozenset(rungs)
         self._space = space
         self._distributions = {p.name: _optuna_distribution(p.domain) for p in space.free}
         self._study = optuna.create_study(
@@ -83,13 +83,19 @@ class OptunaPair:
     min_resource: int
     sampler: Literal["tpe", "gp"] = "tpe"
     pruner: Literal["hyperband", "halving"] = "hyperband"
+    reduction_factor: int = REDUCTION_FACTOR
+    multivariate: bool = False
+    """Of TPE."""
 
     def __call__(self, space: Space, max_t: int, seed: int) -> Peer:
         """The peer; at ``max_t`` a trial is complete."""
         from optuna import pruners, samplers
 
-        sampler = (samplers.TPESampler if self.sampler == "tpe" else samplers.GPSampler)(seed=seed)
-        pruner: pruners.BasePruner = pruners.HyperbandPruner(self.min_resource, max_t, REDUCTION_FACTOR)
+        sampler: samplers.BaseSampler = samplers.GPSampler(seed=seed)
+        if self.sampler == "tpe":
+            sampler = samplers.TPESampler(seed=seed, multivariate=self.multivariate)
+        pruner: pruners.BasePruner = pruners.HyperbandPruner(self.min_resource, max_t, self.reduction_factor)
         if self.pruner == "halving":
-            pruner = pruners.SuccessiveHalvingPruner(self.min_resource, REDUCTION_FACTOR)
-        return OptunaStudy(space, sampler, pruner, self.min_resource, max_t, seed)
+            pruner = pruners.SuccessiveHalvingPruner(self.min_resource, self.reduction_factor)
+        rungs = (self.min_resource * self.reduction_factor**k for k in range(max_t.bit_length()))
+        return OptunaStudy(space, sampler, pruner, rungs, seed)

@@ -92,6 +92,7 @@ class SyneTuneBaseline:
     baseline: str
     grace_period: int | None = None
     unit: bool = False
+    reduction_factor: int = REDUCTION_FACTOR
 
     def __call__(self, space: Space, max_t: int, seed: int) -> Peer:
         """The peer; at ``max_t`` a trial is complete."""
@@ -103,7 +104,7 @@ class SyneTuneBaseline:
                 "time_attr": "epoch",
                 "max_t": max_t,
                 "grace_period": self.grace_period,
-                "reduction_factor": REDUCTION_FACTOR,
+                "reduction_factor": self.reduction_factor,
             }
         made = functools.partial(getattr(baselines, self.baseline), **options)
         return SyneTune(made, space, seed, self.unit)

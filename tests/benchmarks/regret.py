@@ -50,6 +50,7 @@ from peer_dehb import DehbPair  # noqa: E402
 from peer_optuna import OptunaPair  # noqa: E402
 from peer_smac import SmacFacade  # noqa: E402
 from peer_syne_tune import SyneTuneBaseline  # noqa: E402
+from peer_tries import TRIES  # noqa: E402
 from peers import quiet  # noqa: E402
 from tasks import EPOCHS, FORMULAS, LCBENCH, MEASURED, Task, names, task  # noqa: E402
 
@@ -159,7 +160,7 @@ def scale(setting: Setting, name: str) -> Scale:
 
 def specs(method: str, measured: Task, seed: int) -> tuple[SearchSpec, SchedulerSpec]:
     """What `simulate` needs of a method."""
-    found = METHODS[method]
+    found = METHODS.get(method) or TRIES[method]
     if not isinstance(found, tuple):
         quiet()
         for option in ("grace_period", "min_resource"):
@@ -195,7 +196,7 @@ def results(pool: Pool, jobs: Sequence[Job], keep: bool) -> list[list[float]]:
     if keep:
         with RESULTS.open("a") as file:
             for job in missing:
-                if not isinstance(METHODS[job[1]], tuple):
+                if not isinstance(METHODS.get(job[1]), tuple):
                     rounded = [round(value, 4) for value in found[key(job)]]
                     file.write(json.dumps({"search": key(job), "result": rounded}) + "\n")
     return [found.get(key(job)) or known[key(job)] for job in jobs]
@@ -277,7 +278,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=["*"], help="patterns of names (default: all)")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--part", choices=("development", "decision", "report"), default="development")
-    parser.add_argument("--methods", nargs="+", default=["*"], help="patterns of names (default: all)")
+    parser.add_argument("--methods", nargs="+", help="patterns of names, of tries too (default: all but tries)")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--full-trials", type=int, default=60)
@@ -291,8 +292,8 @@ def main() -> None:
 
     setting = Setting(options.data, options.workers, options.full_trials, options.cost)
     families = matching((LCBENCH, *FORMULAS) if options.data else (*FORMULAS, MEASURED), options.families)
-    methods = matching(list(METHODS), options.methods)
-    if options.cost and not all(isinstance(METHODS[method], tuple) for method in methods):
+    methods = matching([*METHODS, *TRIES], options.methods) if options.methods else list(METHODS)
+    if options.cost and not all(isinstance(METHODS.get(method), tuple) for method in methods):
         parser.error("--cost: what is kept of the peers is without it; choose --methods without them")
     everything = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:

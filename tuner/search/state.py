@@ -73,7 +73,7 @@ class SearchState:
         reports = tuple((step, compared(self.objectives, self._searched(read))) for step, read in readings)
         step, read = readings[-1] if readings else (0, None)
         result = None if failed or read is None else self._told(read)
-        margins = self._margins(read) if read is not None else ()
+        margins = tuple(self._margins(read) for _, read in readings) if self.constraints else ()
         self.searcher.learn(PastTrial(trial_id, configuration, reports, step, result, margins))
 
     def suggest(self, trial_id: str) -> Configuration | None:

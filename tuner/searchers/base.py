@@ -33,8 +33,8 @@ class PastTrial:
     """As of `Searcher.on_end`."""
     values: tuple[float, ...] | None
     """As of `Searcher.on_end`."""
-    margins: tuple[float, ...] = ()
-    """As of `Searcher.on_margins`, of the last report."""
+    margins: tuple[tuple[float, ...], ...] = ()
+    """As of `Searcher.on_margins`, of each report; empty without outcome constraints."""
 
 
 class Searcher(ABC):
@@ -122,9 +122,9 @@ class Searcher(ABC):
             trial: The trial.
         """
         self.register(trial.id, trial.configuration)
-        if trial.margins:
-            self.on_margins(trial.id, trial.margins)
-        for step, value in trial.reports:
+        for number, (step, value) in enumerate(trial.reports):
+            if trial.margins:
+                self.on_margins(trial.id, trial.margins[number])
             self.on_report(trial.id, step, value)
         self.on_end(trial.id, trial.step, trial.values)
 

@@ -64,8 +64,8 @@ class _Known:
     """Of the final values, standardised."""
     variances: Array
     feasible: NDArray[np.bool_]
-    trials: list[str]
-    """Those of the first rows; the others failed."""
+    rows: NDArray[np.int64]
+    """The numbers in the view of the first trials; the others failed."""
 
 
 class GpSearcher(Searcher):
@@ -95,6 +95,8 @@ class GpSearcher(Searcher):
         self._view: dict[str, bool] = {}
         """The trials at which a suggestion looks, and whether the regressions of final values learn from each."""
         self._limits = Limits()
+        self._margins: dict[str, tuple[float, ...]] = {}
+        """Those of the report that comes next."""
         self._waiting: set[str] = set()
         """Trials without a report."""
         self._failed: dict[str, None] = {}
@@ -133,7 +135,10 @@ class GpSearcher(Searcher):
 
     def on_margins(self, trial_id: str, margins: tuple[float, ...]) -> None:
         if trial_id in self._points:
-            self._limits.record(trial_id, margins)
+            if self._levels is None:
+                self._limits.record(trial_id, margins, 1, 1)
+            else:
+                self._margins[trial_id] = margins
 
     def on_report(self, trial_id: str, step: int, value: float) -> None:
         if trial_id in self._points and self._levels is not None:
@@ -143,6 +148,8 @@ class GpSearcher(Searcher):
             reached = max(sum(level <= step for level in self._levels), 1)
             row[:reached] = np.where(np.isnan(row[:reached]), self._quality(value), row[:reached])
             row[reached - 1] = self._quality(value)
+            if margins := self._margins.pop(trial_id, None):
+                self._limits.record(trial_id, margins, reached, len(self._levels))
 
     def on_end(self, trial_id: str, step: int, values: tuple[float, ...] | None) -> None:
         if trial_id not in self._points:
@@ -189,7 +196,8 @@ class GpSearcher(Searcher):
         incumbent = _incumbent(fit, known)
         waiting = [point for trial, point in self._points.items() if trial in self._waiting]
         there = self._encoding.features(np.array(waiting)) if waiting else features[:0]
-        limits, expected = self._limits.processes(known.trials, features[: len(known.trials)], there, parameter, refit)
+        reported = features[: len(known.rows)]
+        limits, expected = self._limits.processes(self._view, known.rows, reported, there, parameter, refit)
         if waiting:
             predicted = process.predict(there)[0]
             if limits and expected.any():
@@ -242,7 +250,7 @@ class GpSearcher(Searcher):
             means=np.append(means[rows], np.full(len(failed), means.min())),
             variances=np.append(variances[rows], np.full(len(failed), _FAILED_NOISE)),
             feasible=np.append(feasible[rows], np.zeros(len(failed), dtype=bool)),
-            trials=[trials[row] for row in rows],
+            rows=rows,
         )
 
     def _expected(self) -> tuple[Array, Array, Array]:
