@@ -172,6 +172,16 @@ SESSIONS: dict[str, list[list[Step]]] = {
         [partial(_write_files, "limit-what-trials-report.md")],
         [Command("tuner run mlp.yaml --name small", head=0, tail=7), Command("tuner show small", head=10, tail=0)],
     ],
+    "messages": [
+        [
+            Command(
+                "tuner run experiments/quickstart.yaml --name m --set 'notify={command: cat > message.json}'",
+                head=0,
+                tail=1,
+            ),
+            Command("python -m json.tool message.json"),
+        ]
+    ],
     "repeat": [
         [partial(_write_files, "repeat-over-seeds-or-folds.md")],
         [Command("tuner run folds.yaml --name folds", head=2, tail=6)],

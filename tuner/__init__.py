@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner.api import Run, Search, SearchPlan, load, maximize, minimize
     from tuner.callback import Callback
     from tuner.experiment.failures import Failures
+    from tuner.experiment.notify import Notify
     from tuner.experiment.repeat import Repeat
     from tuner.experiment.resources import Resources
     from tuner.experiment.spec import Budget, Checkpoints, Cost
@@ -62,6 +63,7 @@ __all__ = [
     "CustomTracking",
     "Failures",
     "MlflowTracking",
+    "Notify",
     "Objective",
     "Repeat",
     "Report",
@@ -114,6 +116,7 @@ _HOMES = {
     "Repeat": "tuner.experiment.repeat",
     "Resources": "tuner.experiment.resources",
     "Failures": "tuner.experiment.failures",
+    "Notify": "tuner.experiment.notify",
     "Tracking": "tuner.experiment.tracking",
     "MlflowTracking": "tuner.experiment.tracking",
     "TensorboardTracking": "tuner.experiment.tracking",

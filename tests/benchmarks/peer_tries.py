@@ -1,6 +1,6 @@
 """Constants of other libraries that were tried, six for each method, on the decision tasks of ``regret.py``.
 
-    python tests/benchmarks/regret.py --part decision --seeds 1 --workers 8 --full-trials 20 --methods "SMAC*" "try SMAC*"
+    python tests/benchmarks/regret.py --part decision --seeds 1 --workers 8 --full-trials 20 --methods "try SMAC*"
 
 The first try of each is the entry of `regret.METHODS`: with the library's defaults, and a first rung of 3 epochs.
 """

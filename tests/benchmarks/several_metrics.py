@@ -12,9 +12,10 @@ stopping completes ``--full-trials`` trials.
 - objectives: both are to be made large. The measure is the hypervolume of the complete trials' final values without
   noise and rounding, above chance, divided by that of the front of 20,000 random configurations.
 - limit: "score" is to be made large, and "other" must reach a level that a third of the space reaches. Each report has
-  the final value of "other" without noise and rounding, as with a latency. The measure is the regret of the best-looking complete trial that keeps the limit: (best - its score) /
-  (best - median), where best and median are those of the configurations of 20,000 that keep it. A search without such a
-  trial has the regret of the worst of them.
+  the final value of "other" without noise and rounding, as with a latency. The measure is the regret of the
+  best-looking complete trial that keeps the limit: (best - its score) / (best - median), where best and median are
+  those of the configurations of 20,000 that keep it. A search without such a trial has the regret of the worst of
+  them.
 - late_limit: the same, and "other" rises while a trial trains, so that early reports break the limit.
 
 ± is the standard error over tasks. The last column is the difference at the end to the first method, paired by task,

@@ -345,5 +345,5 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
         run.say(f"NOTICE: {notice}")
     control = SearchControl(elapsed_before=recovered.elapsed)
     task = task_of(plan, params, run.working_directory)
-    followers = [TrackingProcess(run.say)] if plan.spec.tracking.anywhere else []
+    followers = [TrackingProcess(run.say)] if plan.spec.is_followed else []
     return search(plan, task, recovered, control, [*run.listeners, *followers], run.say, run.lock)

@@ -50,7 +50,7 @@ from tuner.spec.quantities import counted
 from tuner.spec.user_imports import innermost
 from tuner.storage.folder import STORAGE, RunFolder
 from tuner.storage.lock import Lock, locked
-from tuner.tracking import check_reachable
+from tuner.tracking import check_notify, check_reachable
 from tuner.tracking.process import TrackingProcess
 from tuner.visualization.html import write_report
 
@@ -102,15 +102,16 @@ def run(
     """
     loaded = _loaded(experiment, overrides)
     with contextlib.closing(TrackingProcess(say)) as tracking, cluster_at(address) as cluster:
-        if loaded.spec.tracking.anywhere:
+        if loaded.spec.is_followed:
             tracking.start(loaded.spec.tracking)
         plan, earlier = with_earlier_trials(make_plan(loaded, cluster))
         folder = free_folder(storage, run_name(name, plan.spec.name))
         check_reachable(plan.spec.tracking, folder.parent, loaded.roots, say)
+        check_notify(plan.spec.notify)
         with folder.created():
             plan, params, notices = prepare(plan, folder, Path.cwd(), say)
         with locked(folder) as lock, in_one_line(folder, lock):
-            followers = [tracking] if loaded.spec.tracking.anywhere else []
+            followers = [tracking] if loaded.spec.is_followed else []
             return begin(plan, params, folder, lock, say, notices, earlier, [*listeners, *followers])
 
 

@@ -14,6 +14,7 @@ from tuner.api.run import Run, run_of
 from tuner.api.written import as_written, default_name, named, space_of
 from tuner.errors import InputError
 from tuner.experiment.failures import Failures
+from tuner.experiment.notify import Notify
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.experiment.repeat import Repeat
 from tuner.experiment.resources import Resources
@@ -78,6 +79,7 @@ _BLOCKS: dict[str, tuple[type, str]] = {
     "checkpoints": (Checkpoints, "tuner.Checkpoints(keep_trials=10)"),
     "failures": (Failures, "tuner.Failures(retries=1)"),
     "tracking": (Tracking, "tuner.Tracking(mlflow={})"),
+    "notify": (Notify, 'tuner.Notify(url="$SLACK_WEBHOOK")'),
 }
 """The type of each block of options, with an example."""
 
@@ -107,6 +109,7 @@ class Search:
         checkpoints: Which checkpoints are kept.
         failures: What becomes of a trial that fails.
         tracking: Where trials are recorded besides the run folder.
+        notify: Messages to people while the search runs, and at its end. Default: none.
         constraints: Conditions that every configuration satisfies, such as ``"model.l1 >= model.l2"``.
         outcome_constraints: Limits on reported metrics, such as ``"latency_ms <= 10"``, that the best trial keeps.
         name: Name of the search, and the beginning of its run folder's name. Default: the trainable's name.
@@ -140,6 +143,7 @@ class Search:
         checkpoints: Checkpoints | None = None,
         failures: Failures | None = None,
         tracking: Tracking | None = None,
+        notify: Notify | None = None,
         constraints: Sequence[str] = (),
         outcome_constraints: Sequence[str] = (),
         name: str | None = None,
@@ -165,6 +169,7 @@ class Search:
             "checkpoints": checkpoints,
             "failures": failures,
             "tracking": tracking,
+            "notify": notify,
         }
         for key, block in blocks.items():
             if block is not None:

@@ -33,6 +33,7 @@ from tuner.spec.quantities import counted, format_bytes, format_duration
 from tuner.storage.folder import RunFolder
 from tuner.storage.manifest import size_of
 from tuner.tracking import check_reachable
+from tuner.tracking.delivery import Delivery
 from tuner.trainable.trainable import load_trainable
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _AS_A_TEST = (
     f"scheduler={{kind: asha, time_attr: training_iteration, max_t: {STEPS}, grace_period: {STEPS}}}",
     f"budget={{trials: 1, wall_clock: {LIMIT_S}}}",
     "tracking={}",
+    "notify=null",
 )
 
 
@@ -70,6 +72,10 @@ def check_experiment(source: str | Path, overrides: Sequence[str], storage: str)
         if plan.spec.tracking.anywhere:
             check = "tracking"
             yield _tracking(plan, storage)
+        if plan.spec.notify is not None:
+            check = "notify"
+            Delivery(plan.spec.notify, lambda text: None).try_out(plan.spec.name)
+            yield _fine(check, "a test message was taken")
     except InputError as error:
         for problem in error.problems:
             told = str(problem).removeprefix(": ")

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from tuner.experiment.failures import Failures
+from tuner.experiment.notify import Notify
 from tuner.experiment.repeat import Repeat
 from tuner.experiment.resources import Resources
 from tuner.experiment.tracking import Tracking
@@ -170,11 +171,18 @@ class ExperimentSpec(Model):
     """What becomes of a trial that fails."""
     tracking: Tracking = Tracking()
     """The services that record the trials besides the run folder."""
+    notify: Notify | None = None
+    """Messages to people while the search runs, and at its end."""
 
     @property
     def objective(self) -> Objective:
         """The first objective."""
         return self.objectives[0]
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a process beside the search reads its journal."""
+        return self.tracking.anywhere or self.notify is not None
 
     @property
     def required_metrics(self) -> tuple[tuple[str, str], ...]:

@@ -39,14 +39,15 @@ def explain(results: ResultSet) -> Diagnosis:
 
     The lock knows whether their process lives.
     """
-    live = _live(results)
+    live = live_status(results)
     state, words = run_state(results)
     open_trials = [t for t in results.trials if not t.has_ended]
     waiting = tuple((t, _trial(t, results, state, live)) for t in open_trials)
     return Diagnosis(state, words, _last(results, last_event(results.folder)), waiting)
 
 
-def _live(results: ResultSet) -> Mapping[str, Any]:
+def live_status(results: ResultSet) -> Mapping[str, Any]:
+    """What a running search says of itself; empty where nothing can be read."""
     try:
         told, _ = mapping(file_shapes.Live, results.folder.read(LIVE, MAX_CONFIG_BYTES))
     except (ValueError, OSError):
@@ -56,7 +57,7 @@ def _live(results: ResultSet) -> Mapping[str, Any]:
 
 def run_state(results: ResultSet) -> tuple[str, str]:
     """`RetryDecision.state` and `RetryDecision.run`."""
-    held, live = holder(results.folder), _live(results)
+    held, live = holder(results.folder), live_status(results)
     resume = how_to_continue(results)
     interrupted = results.provenance.get("interrupted")
     if held is not None:

@@ -106,6 +106,7 @@ class Spec(_Shape):
     budget: Mapping = {}
     resources: _Resources = _Resources()
     tracking: Mapping = {}
+    notify: Mapping | None = None
     checkpoints: Mapping = {}
     repeat: Repeat | None = None
 

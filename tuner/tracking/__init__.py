@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure
+from tuner.experiment.notify import Notify
 from tuner.experiment.tracking import CustomTracking, Tracking
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
@@ -55,6 +56,14 @@ def check_reachable(
             if required:
                 raise
             say(f"NOTICE: {error}")
+
+
+def check_notify(notify: Notify | None) -> None:
+    """Raises InputError if messages could not be sent, as the environment does not tell their address."""
+    if notify is not None:
+        from tuner.tracking.delivery import address
+
+        address(notify)
 
 
 def _check(custom: CustomTracking, roots: tuple[Path, ...]) -> None:

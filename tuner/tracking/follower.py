@@ -1,12 +1,13 @@
-"""The process that sends a running search to its trackers: it reads the journal, so that the search never waits.
+"""The process that sends a running search to trackers and people: it reads the journal, so the search never waits.
 
     python -m tuner.tracking.follower [MODULE …]
 
 It is a process and not a thread: importing MLflow and writing to it takes seconds of one core, in which a thread would
 hold up the loop that drives the search. The journal is its spool: it keeps all that an absent server does not get.
-After it has imported the modules, it reads the run folder's name from stdin. Stdin ends when that folder is complete,
-or when the search's process is killed. On stdout it writes one JSON object a line. A ``notice`` is for the user. The
-last one is ``missing``: the reason why some reports could not be sent, or ''.
+After it has imported the modules, it reads one JSON object from stdin: the run ``folder``, and whether the search
+``is_new`` or resumed. Stdin ends when that folder is complete, or when the search's process is killed. On stdout it
+writes one JSON object a line. A ``notice`` is for the user. The last one is ``missing``: the reason why some reports
+could not be sent, or ''.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.experiment.notify import Notify
 from tuner.experiment.tracking import Tracking
+from tuner.runs.events import Event
 from tuner.runs.history import journalled
+from tuner.runs.journal import JournalReader
 from tuner.runs.loading import load_latest, load_summary
 from tuner.runs.results import LOG, ResultSet
 from tuner.runs.trial import Trial
@@ -33,6 +37,8 @@ from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import locked
 from tuner.tracking import backends_of
 from tuner.tracking.backends.base import TrackingBackend
+from tuner.tracking.delivery import Delivery
+from tuner.tracking.messages import Watch
 
 TRACKING_LOCK = "tracking.lock"
 
@@ -96,16 +102,53 @@ class Outbox:
         return True
 
 
+class Notices:
+    """The messages of a search to people."""
+
+    def __init__(self, options: Notify, results: ResultSet, say: Callable[[str], None], is_new: bool) -> None:
+        self._delivery = Delivery(options, say)
+        known = replace(results, trials=[]) if is_new else results
+        self._watch = Watch(options, known, time.monotonic())
+        for event in JournalReader(results.folder).new() if is_new else ():
+            self.saw(event)
+
+    def saw(self, event: Event) -> None:
+        """An event that the results have taken in."""
+        self._watch.saw(event, time.monotonic())
+
+    def send(self, results: ResultSet) -> None:
+        """Sends what is due, and what waits."""
+        self._delivery.put(self._watch.due(results, time.monotonic()))
+        self._delivery.step()
+
+    def close(self, results: ResultSet) -> None:
+        """Sends the last ones."""
+        self._delivery.put(self._watch.end(results))
+        self._delivery.close()
+
+
+def _notices(results: ResultSet, say: Callable[[str], None], is_new: bool) -> Notices | None:
+    """Those that the experiment asks for; without an address the search continues, and the user is told."""
+    options = results.section("notify")
+    try:
+        return Notices(Notify.model_validate(options), results, say, is_new) if options else None
+    except InputError as error:
+        say(f"{error}; this search sends no messages")
+        return None
+
+
 class JournalFollower:
     """Plays the journal of a run as it grows."""
 
-    def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: RunFolder, say: Callable[[str], None], is_new: bool = False) -> None:
+        """``is_new``: as of `follow`."""
         self._folder = folder
         self._history, self._reader = journalled(folder, load_summary(folder).provenance)
         self._results = self._history.results
         tracking = Tracking.model_validate(self._results.section("tracking"))
         self._outboxes = [Outbox(backend, say) for backend in backends_of(tracking, self._results)]
         self._changed(trial for trial in self._results.trials)
+        self._notices = _notices(self._results, say, is_new)
 
     def _changed(self, trials: Iterable[Trial]) -> None:
         names = {trial.id for trial in trials}
@@ -119,13 +162,19 @@ class JournalFollower:
             self._history.apply(event)
             if trial := self._results.get(event.get("trial", "")):
                 touched[trial.id] = trial
+            if self._notices:
+                self._notices.saw(event)
         self._changed(touched.values())
         for outbox in self._outboxes:
             outbox.send(self._results)
+        if self._notices:
+            self._notices.send(self._results)
 
     def finish(self) -> str:
         """Sends all that the run folder holds; what could not be sent and why, or ''."""
         results = load_latest(self._folder)
+        if self._notices:
+            self._notices.close(results)
         return "; ".join(filter(None, [outbox.close(results) for outbox in self._outboxes]))
 
 
@@ -139,10 +188,11 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     for module in sys.argv[1:]:  # what takes longest, before it is known where to look
         importlib.import_module(module)
-    location = sys.stdin.readline().strip()
-    if not location:  # the search came to nothing before it began
+    line = sys.stdin.readline()
+    if not line:  # the search came to nothing before it began
         return
-    folder = RunFolder.at(location)
+    told = json.loads(line)
+    folder = RunFolder.at(told["folder"])
     if folder.is_local:
         log = open_own(folder.local_path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
@@ -160,19 +210,22 @@ def main() -> None:
             answers.write(json.dumps({what: text}) + "\n")
 
     try:
-        missing = follow(folder, over, lambda text: answer("notice", text))
+        missing = follow(folder, over, lambda text: answer("notice", text), told["is_new"])
     except (EnvironmentFailure, InputError) as error:
         missing = str(error)
     answer("missing", missing)
     gc.freeze()  # the search waits for its end, in which Python would go through all of MLflow once more
 
 
-def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None]) -> str:
-    """Sends the search of ``folder`` until it is ``over``; what could not be sent and why, or ''."""
+def follow(folder: RunFolder, over: threading.Event, say: Callable[[str], None], is_new: bool = False) -> str:
+    """Sends the search of ``folder`` until it is ``over``; what could not be sent and why, or ''.
+
+    ``is_new``: whether all that the journal tells is news to people. Of a resumed search, only what follows is.
+    """
     with locked(
         folder, TRACKING_LOCK, _PATIENCE_S
     ) as lock:  # another one may still be sending what a killed search left
-        follower = JournalFollower(folder, say)
+        follower = JournalFollower(folder, say, is_new)
         while not over.wait(_EVERY_S):
             with contextlib.suppress(OSError):  # a storage that fails for a while is read on when it is back
                 lock.renew()

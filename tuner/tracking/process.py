@@ -63,7 +63,9 @@ class TrackingProcess:
         assert self._process.stdin is not None
         folder = results.folder
         with contextlib.suppress(BrokenPipeError):  # it has died: the search continues, and `finished` says so
-            self._process.stdin.write(f"{folder.local_path if folder.is_local else folder.location}\n")
+            location = str(folder.local_path) if folder.is_local else folder.location
+            told = {"folder": location, "is_new": not results.trials}
+            self._process.stdin.write(f"{json.dumps(told)}\n")
             self._process.stdin.flush()
         self._follows = True
         threading.Thread(target=self._listen, daemon=True).start()

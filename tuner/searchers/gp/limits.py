@@ -36,8 +36,8 @@ class Limits:
 
     def __init__(self) -> None:
         self._margins: dict[str, Array] = {}
-        """Of each trial with a report, one row a constraint and one column a level: by how much it keeps the constraint,
-        negative if it breaks it; NaN above the level that the trial has reached."""
+        """Of each trial with a report, one row a constraint and one column a level: by how much the trial keeps it,
+        negative if it breaks it; NaN above the level that it has reached."""
         self._changing: set[int] = set()
         """The numbers of the constraints whose margin has changed in the course of a trial."""
         self._hyperparameters: dict[int, Hyperparameters] = {}
