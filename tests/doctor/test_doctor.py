@@ -391,8 +391,9 @@ def test_the_command_line_checks_the_machine_and_an_experiment(tmp_path: Path) -
     assert "error    tracking       MLflow at http://127.0.0.1:9: nothing answers there" in silent.stdout
     assert silent.returncode == 4
 
-    deaf = tuner("doctor", "experiments/quickstart.yaml", "--set", "notify={command: exit 3}", "--storage", str(tmp_path))
-    assert "error    notify         notify.command: it ended with status 3" in deaf.stdout
+    deaf = ("--set", "notify={command: exit 3}")
+    silent = tuner("doctor", "experiments/quickstart.yaml", *deaf, "--storage", str(tmp_path))
+    assert "error    notify         notify.command: it ended with status 3" in silent.stdout
 
     wrong = tuner("doctor", "nowhere.yaml", "--storage", str(tmp_path))
     assert "error    experiment     nowhere.yaml: no such file" in wrong.stdout

@@ -47,7 +47,7 @@ def explain(results: ResultSet) -> Diagnosis:
 
 
 def live_status(results: ResultSet) -> Mapping[str, Any]:
-    """What a running search says of itself; empty where nothing can be read."""
+    """The content of live.json; empty if nothing can be read."""
     try:
         told, _ = mapping(file_shapes.Live, results.folder.read(LIVE, MAX_CONFIG_BYTES))
     except (ValueError, OSError):

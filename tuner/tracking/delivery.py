@@ -51,7 +51,7 @@ class _Refused(EnvironmentFailure):
 
 
 def address(options: Notify) -> str:
-    """Where messages are posted; '' if nowhere. Raises InputError if the environment does not tell."""
+    """The address that gets messages; '' if there is none. Raises InputError if the environment does not tell."""
     url = options.url or ""
     if not url.startswith("$"):
         return url

@@ -128,7 +128,7 @@ class Notices:
 
 
 def _notices(results: ResultSet, say: Callable[[str], None], is_new: bool) -> Notices | None:
-    """Those that the experiment asks for; without an address the search continues, and the user is told."""
+    """Those that the experiment asks for; without an address it sends none, and a notice says so."""
     options = results.section("notify")
     try:
         return Notices(Notify.model_validate(options), results, say, is_new) if options else None

@@ -1,4 +1,4 @@
-"""What is worth a message to people while a search runs."""
+"""The messages to people about a running search: which events are worth one, and their texts."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Message:
 
 
 class Watch:
-    """Sees what happens in a search, and tells what is worth a message. Knows no clock: it is told the time."""
+    """Takes in the events of a search, and gives the messages that are due. Its caller has the clock."""
 
     def __init__(self, options: Notify, results: ResultSet, now: float) -> None:
-        """``results``: what happened before, which is no news; ``now``: seconds on any clock that does not go back."""
+        """``results``: what happened before, and is not news; ``now``: seconds on any clock that does not go back."""
         self._options = options
         self._last_event = now
         self._is_stalled = False
@@ -52,7 +52,7 @@ class Watch:
         self._lead = _lead(results)
         self._may_have_new_lead = False
         self._failed: list[str] = []
-        """Trials of which nothing was said."""
+        """Trials that are in no message yet."""
         self._not_before: dict[Occasion, float] = {}
         self._elapsed = self._held = 0.0
         self._told_limits = {name for name, _ in self._nearly_used(results)}
