@@ -30,7 +30,7 @@ def main(run: str) -> None:
     columns = [f"params.`{name}`" for name in results.trials[0].config]
     with page_of_run(run, "runs").served(None) as address, started() as browser:
         tab = browser.new_context(viewport={"width": 1500, "height": 760}).new_page()
-        tab.goto(address)
+        tab.goto(address.partition("?")[0])  # that of the search and all its trials
         tab.locator("[row-id]").first.wait_for(timeout=120_000)
         if tab.get_by_label("Close").count():
             tab.get_by_label("Close").first.click()

@@ -70,7 +70,7 @@ class Page:
 
 
 def page_of_run(run: str, storage: str) -> Page:
-    """The page of a search, which is sent first where MLflow does not hold all of it."""
+    """The page of a search's trials, which are sent first if MLflow does not hold all of them."""
     results = load_latest(find_run(run, storage))
     options = tracking_of(results).mlflow
     if options is None:
@@ -80,7 +80,7 @@ def page_of_run(run: str, storage: str) -> Page:
     backend.open(results)
     if holder(results.folder) is None:
         backend.close(results)
-    return Page(backend.uri, backend.page)
+    return Page(backend.uri, backend.page(results))
 
 
 def page_of_storage(storage: str) -> Page:

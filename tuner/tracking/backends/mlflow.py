@@ -16,6 +16,7 @@ import logging
 import re
 import tempfile
 import time
+import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -265,10 +266,15 @@ class MlflowBackend(TrackingBackend):
         self._client.set_tag(self._parent.run, ARTIFACTS_TAG, told)
         self._parent.tags[ARTIFACTS_TAG] = told
 
-    @property
-    def page(self) -> str:
-        """Of the searches of this experiment, below the address of the MLflow UI: trials nested, the latest first."""
-        return f"#/experiments/{self._id}/runs"
+    def page(self, results: ResultSet) -> str:
+        """Of the trials of this search, below the address of the MLflow UI: with charts, the best trial first."""
+        view = {
+            "searchFilter": f"tags.\"mlflow.parentRunId\" = '{self._parent.run}'",
+            "orderByKey": f"metrics.`{_plain(results.metric)}`",
+            "orderByAsc": str(results.mode == "min").lower(),
+            "compareRunsMode": "CHART",
+        }
+        return f"#/experiments/{self._id}/runs?{urllib.parse.urlencode(view, quote_via=urllib.parse.quote)}"
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
