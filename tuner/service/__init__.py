@@ -1,0 +1,1 @@
+"""What a team shares: which search gets how much of one cluster."""
