@@ -4,9 +4,9 @@
 who has less for his weight. GPUs are handed out one trial at a time, to the user who is furthest behind. Searches of
 one user share what he gets in the same way.
 
-GPUs do not divide, and there may be more users than GPUs. So what a user lacked in the last minutes is owed to him, and
-the places move from user to user. What is owed fades, and nobody is owed while he asks for nothing: who comes after a
-quiet week gets no more than his share.
+GPUs do not divide, and there may be more users than GPUs. So each user is owed the GPU seconds that he lacked in the
+last hours, and the places move from user to user. Debts fade, and nobody is owed anything while he asks for nothing: a
+user who comes after a quiet week gets no more than his share.
 """
 
 from __future__ import annotations
