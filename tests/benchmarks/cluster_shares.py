@@ -2,7 +2,7 @@
 
     python tests/benchmarks/cluster_shares.py [--seeds 3] [--hours 72] [--gpus 512] [--users 20] [-o PICTURE]
 
-Searches of `--users` users come at random times in two days, most of them from a few users, who submit several at once.
+Searches of `--users` users come at random times. Some users submit much more than others, and several at once.
 A search has 16 to 512 trials. A trial takes 1, 2, 4 or 8 GPUs, and 5 minutes to 6 hours to its end. It comes to rungs
 at a sixteenth and a quarter of that; a quarter of the trials continue at each. A trial that pauses there keeps its
 work, and takes 30 seconds to continue. Checkpoints are written at each tenth of a training and at rungs.
@@ -104,7 +104,7 @@ class Search:
 def searches(seed: int, users: int, hours: float, gpus: int) -> list[Search]:
     """Some hundreds; about as much work as the cluster does in the time."""
     rng = np.random.default_rng(seed)
-    activity = rng.pareto(1.2, users) + 0.2
+    activity = rng.lognormal(0, 1, users)
     found: list[Search] = []
     work, room = 0.0, 0.8 * gpus * hours * 3600
     while work < room:
@@ -329,15 +329,19 @@ def told(values: list[float], form: str) -> str:
     return f"{format(statistics.fmean(values), form)} ± {format(spread, form)}"
 
 
-def picture(file: str, found: dict[str, Outcome], users: int) -> None:
-    """GPUs of each user over time."""
+def picture(file: str, found: dict[str, Outcome], users: int, until: float) -> None:
+    """GPUs of each user over time, in the first ``until`` hours."""
+    import matplotlib
     from matplotlib.figure import Figure
 
+    colors = matplotlib.colormaps["tab20"](np.arange(users) % 20)
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots(len(found), sharex=True)
     for axis, (policy, one) in zip(axes, found.items(), strict=True):
         hours = np.arange(len(one.had)) * TICK_S / 3600
-        axis.stackplot(hours[::20], one.had[::20].T, linewidth=0, colors=[f"C{k}" for k in range(users)])
+        axis.stackplot(hours[::10], one.had[::10].T, linewidth=0, colors=colors)
+        axis.set_xlim(0, until)
+        axis.margins(y=0)
         axis.set_title(policy, loc="left", fontsize=10)
         axis.set_ylabel("GPUs")
     axes[-1].set_xlabel("hours; one colour for each user")
@@ -377,7 +381,12 @@ def main() -> None:
         ]
         print(f"| {' | '.join(cells)} |")
     if options.output:
-        picture(options.output, {p: found[p][0] for p in ("fifo", "equal parts", "fair, checkpoints")}, options.users)
+        picture(
+            options.output,
+            {p: found[p][0] for p in ("fifo", "equal parts", "fair, checkpoints")},
+            options.users,
+            options.hours,
+        )
 
 
 if __name__ == "__main__":

@@ -412,3 +412,16 @@ def test_a_search_that_is_killed_is_told(journal: JournalWriter, tmp_path: Path,
         time.sleep(0.05)
     (told,) = hook.texts()
     assert told.startswith("run: the process of the search is gone; to continue: python -m tuner resume ")
+
+
+def test_a_search_that_is_resumed_without_the_address_continues(
+    journal: JournalWriter, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(journal, 0.5)
+    monkeypatch.delenv("A_HOOK")
+    over, said = threading.Event(), list[str]()
+    over.set()
+    assert follow(made_up_run(tmp_path).folder, over, said.append) == ""
+    (notice,) = said
+    assert notice.startswith("notify.url: the environment has no variable A_HOOK")
+    assert notice.endswith("this search sends no messages")
