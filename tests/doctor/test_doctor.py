@@ -394,6 +394,10 @@ def test_the_command_line_checks_the_machine_and_an_experiment(tmp_path: Path) -
     deaf = ("--set", "notify={command: exit 3}")
     silent = tuner("doctor", "experiments/quickstart.yaml", *deaf, "--storage", str(tmp_path))
     assert "error    notify         notify.command: it ended with status 3" in silent.stdout
+    lost = ("--set", "notify={url: $NO_HOOK}")
+    silent = tuner("doctor", "experiments/quickstart.yaml", *lost, "--storage", str(tmp_path))
+    assert "error    notify         notify.url: the environment has no variable NO_HOOK" in silent.stdout
+    assert "validate" not in silent.stdout
 
     wrong = tuner("doctor", "nowhere.yaml", "--storage", str(tmp_path))
     assert "error    experiment     nowhere.yaml: no such file" in wrong.stdout

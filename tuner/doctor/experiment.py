@@ -22,6 +22,7 @@ from tuner.doctor.finding import Finding
 from tuner.doctor.system import DISK_ERROR, disk
 from tuner.errors import EnvironmentFailure, InputError, Interrupted, TunerError
 from tuner.execution.process_reset import output_to
+from tuner.experiment.notify import Notify
 from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.plan import Plan
@@ -74,8 +75,7 @@ def check_experiment(source: str | Path, overrides: Sequence[str], storage: str)
             yield _tracking(plan, storage)
         if plan.spec.notify is not None:
             check = "notify"
-            Delivery(plan.spec.notify, lambda text: None).try_out(plan.spec.name)
-            yield _fine(check, "a test message was taken")
+            yield _notify(plan.spec.notify, plan.spec.name)
     except InputError as error:
         for problem in error.problems:
             told = str(problem).removeprefix(": ")
@@ -123,6 +123,15 @@ def _tracking(plan: Plan, storage: str) -> Finding:
     if notices:
         return Finding("warning", "tracking", "; ".join(n.removeprefix("NOTICE: ") for n in notices))
     return _fine("tracking", "can be reached")
+
+
+def _notify(options: Notify, name: str) -> Finding:
+    """Whether a test message is taken. Raises EnvironmentFailure if it is not."""
+    try:
+        Delivery(options, lambda text: None).try_out(name)
+    except InputError as error:  # validate does not tell: the search may start on another machine
+        raise EnvironmentFailure(str(error)) from None
+    return _fine("notify", "a test message was taken")
 
 
 @dataclass
