@@ -62,6 +62,7 @@ class TestWhatIsWorthAMessage:
         search = Search(tmp_path)
         search.trial("a", status="failed", reason="ValueError: no such file")
         assert search.said() == ["1 trial failed (1 of 1 trial so far): trial #1 (a): ValueError: no such file"]
+        search.watch.saw({"what": "ended", "trial": "b", "status": "failed"}, search.now)  # read twice at the start
         for name in "bcdef":
             search.trial(name, status="failed", reason="CUDA out of memory")
         assert search.said(1) == []

@@ -51,8 +51,8 @@ class Watch:
         """Whether anything has happened since `due` was called last."""
         self._lead = _lead(results)
         self._may_have_new_lead = False
-        self._failed: list[str] = []
-        """Trials that are in no message yet."""
+        self._failed: dict[str, None] = {}
+        """Trials that are in no message yet; the first events may come twice."""
         self._not_before: dict[Occasion, float] = {}
         self._elapsed = self._held = 0.0
         self._told_limits = {name for name, _ in self._nearly_used(results)}
@@ -64,7 +64,7 @@ class Watch:
         if event["what"] == "reported":
             self._may_have_new_lead = True
         if event["what"] == "ended" and event["status"] == "failed":
-            self._failed.append(event["trial"])
+            self._failed[event["trial"]] = None
 
     def due(self, results: ResultSet, now: float) -> list[Message]:
         """What is to be sent now."""
@@ -102,7 +102,7 @@ class Watch:
 
     def _failures(self, results: ResultSet) -> str:
         trials = [trial for name in self._failed if (trial := results.get(name))]
-        self._failed = []
+        self._failed = {}
         named = "; ".join(f"trial {trial.label}: {trial.reason}" for trial in trials[:_NAMED])
         more = f"; and {len(trials) - _NAMED} more" if len(trials) > _NAMED else ""
         so_far = f"{results.count('failed')} of {counted(len(results.trials), 'trial')} so far"
