@@ -76,7 +76,7 @@ class TestWhatIsWorthAMessage:
         search.said()
         assert search.said(599) == []
         (told,) = search.said(1)
-        assert told.startswith("nothing has happened for 10m00s (running: #1 (a)); to see why: python -m tuner why ")
+        assert told.startswith("nothing has happened for 10m00s (running: #1 (a)); to see why: python -m tuner status ")
         assert search.said(3600) == []
         search.trial("b", 0.1)
         assert search.said() == []

@@ -18,10 +18,10 @@ import pytest
 
 from tests.tracking.made_up import made_up_run
 from tuner.errors import InputError
-from tuner.experiment.notify import Notify
+from tuner.experiment.notify import Notify, form_of
 from tuner.experiment.reader import load_experiment
 from tuner.runs.journal import JournalWriter
-from tuner.tracking.delivery import Delivery, address, body, form_of
+from tuner.tracking.delivery import Delivery, address, body
 from tuner.tracking.follower import follow
 from tuner.tracking.messages import Message
 

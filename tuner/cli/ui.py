@@ -14,7 +14,7 @@ from tuner.cli.output import echo, print_json
 @options.storage
 @options.as_json
 def command(run_: str | None, port: int | None, storage: str, as_json: bool) -> None:
-    """Open the MLflow UI on a run, or on all runs in a storage folder, until Ctrl-C or SIGTERM.
+    """Open the MLflow UI on the charts of a run's trials, or on all runs in a storage folder, until Ctrl-C or SIGTERM.
 
     A run that is not in MLflow yet, or not whole, is sent there first. The server listens on 127.0.0.1 only and asks
     for no password: all users of this machine can read and delete what is in it. The page's address is printed when it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -15,11 +16,28 @@ Occasion = Literal["end", "best", "failures", "stalled", "budget"]
 Form = Literal["json", "slack", "discord", "teams", "ntfy"]
 
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_PATH = re.compile(
-    r"https://(hooks\.slack\.com/|[\w.-]*discord(app)?\.com/api/webhooks/|[\w.-]+\.webhook\.office\.com/)",
-    re.IGNORECASE,
-)
-"""Services whose addresses are passwords: whoever knows one can post."""
+_SERVICES: dict[str, Form] = {
+    "hooks.slack.com": "slack",
+    "discord.com": "discord",
+    "discordapp.com": "discord",
+    "ntfy.sh": "ntfy",
+    "webhook.office.com": "teams",
+    "logic.azure.com": "teams",
+    "api.powerplatform.com": "teams",
+}
+"""The forms of hosts, and of those that end with a dot and one of them."""
+
+_ADDRESSES_ARE_SECRET: tuple[Form, ...] = ("slack", "discord", "teams")
+"""Whoever knows one can post."""
+
+
+def form_of(url: str) -> Form:
+    """The form that the service at ``url`` takes."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    for known, form in _SERVICES.items():
+        if host == known or host.endswith(f".{known}"):
+            return form
+    return "json"
 
 
 class Notify(Model):
@@ -55,14 +73,14 @@ class Notify(Model):
     def _address(cls, url: str | None) -> str | None:
         if url is None or _VARIABLE.fullmatch(url):
             return url
-        if has_secret(url) or _SECRET_PATH.match(url):
-            told = _SECRET_PATH.sub(lambda found: f"{found[0]}***", redacted(url, whole=True)).partition("***")[0]
-            raise ValueError(
-                f"{told + '***'!r} is a secret, and every file of the run would hold it: export it as a variable such "
-                f"as TUNER_WEBHOOK, and write url: $TUNER_WEBHOOK"
-            )
         if not re.match(r"https?://[^/\s]+(/\S*)?$", url):
-            raise ValueError(f"{url!r} is neither an address (https://…) nor a variable of the environment ($NAME)")
+            shown = redacted(url, whole=True)
+            raise ValueError(f"{shown!r} is neither an address (https://…) nor a variable of the environment ($NAME)")
+        if has_secret(url) or form_of(url) in _ADDRESSES_ARE_SECRET:
+            raise ValueError(
+                f"the address at {urllib.parse.urlsplit(url).hostname} is a secret, and every file of the run would "
+                f"hold it: export it as a variable such as TUNER_WEBHOOK, and write url: $TUNER_WEBHOOK"
+            )
         return url
 
     @field_validator("on")

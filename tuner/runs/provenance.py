@@ -71,7 +71,7 @@ def resolved_spec(plan: Plan, params: dict[str, Any]) -> dict[str, Any]:
     resolved["budget"] = {k: v for k, v in resolved["budget"].items() if v is not None} | {"trials": plan.trials}
     resolved["resources"] = {k: v for k, v in resolved["resources"].items() if v not in (None, {})}
     resolved["tracking"] = {k: v for k, v in resolved["tracking"].items() if v is not None}
-    resolved["notify"] = None if spec.notify is None else {k: v for k, v in resolved["notify"].items() if v is not None}
+    resolved["notify"] = spec.notify and spec.notify.model_dump(mode="json", exclude_none=True)
     place = list(resolved).index("params") + 1
     keys = list(resolved.items())
     space = plan.experiment.space_from_python or to_yaml(spec.search_space)

@@ -182,7 +182,7 @@ class Shares:
     ) -> Reason | None:
         """Why the search gets no further place."""
         member = self._members[one.member]
-        if member.gpu_hours_a_week is not None and used_hours.get(member.name, 0.0) >= member.gpu_hours_a_week:
+        if _has_spent_week(member, used_hours):
             return "quota a week"
         if member.gpus_at_once is not None and got + one.gpus > member.gpus_at_once:
             return "quota at once"
@@ -211,7 +211,7 @@ class Shares:
                 if one.priority == priority and one.gpus <= gpus:
                     wants[one.member] += one.trials * one.gpus
             for name, member in self._members.items():
-                if member.gpu_hours_a_week is not None and used_hours.get(name, 0.0) >= member.gpu_hours_a_week:
+                if _has_spent_week(member, used_hours):
                     wants[name] = 0.0
                 if member.gpus_at_once is not None:
                     wants[name] = min(wants[name], member.gpus_at_once - share[name])
@@ -248,3 +248,8 @@ class Shares:
             if fair[name] > 0:
                 owed += seconds * (fair[name] - had.get(name, 0.0))
             self.owed[name] = owed
+
+
+def _has_spent_week(member: Member, used_hours: Mapping[str, float]) -> bool:
+    """Whether the GPU hours of this week are used up."""
+    return member.gpu_hours_a_week is not None and used_hours.get(member.name, 0.0) >= member.gpu_hours_a_week

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.experiment.notify import Form, Notify
+from tuner.experiment.notify import Form, Notify, form_of
 from tuner.printable import printable
 from tuner.tracking.messages import Message
 
@@ -34,17 +34,6 @@ _MOST = 100
 _LONGEST = 1500
 """Characters of a text, which the services take."""
 
-_HOSTS: dict[str, Form] = {
-    "hooks.slack.com": "slack",
-    "discord.com": "discord",
-    "discordapp.com": "discord",
-    "ntfy.sh": "ntfy",
-    "webhook.office.com": "teams",
-    "logic.azure.com": "teams",
-    "api.powerplatform.com": "teams",
-}
-"""Or what ends with a dot and one of them."""
-
 
 class _Refused(EnvironmentFailure):
     """The service will never take this message."""
@@ -63,21 +52,12 @@ def address(options: Notify) -> str:
     return found
 
 
-def form_of(url: str) -> Form:
-    """The form that the service at ``url`` takes."""
-    host = urllib.parse.urlsplit(url).hostname or ""
-    for known, form in _HOSTS.items():
-        if host == known or host.endswith(f".{known}"):
-            return form
-    return "json"
-
-
 def body(form: Form, message: Message) -> tuple[bytes, str]:
     """What is posted, and its content type.
 
     Names and reasons come from trials and users, so nothing in them may address people or be markup.
     """
-    text = printable(" ".join(message.text.split()))[:_LONGEST]
+    text = _line(message)[:_LONGEST]
     content: dict[str, Any]
     match form:
         case "slack":
@@ -99,6 +79,11 @@ def body(form: Form, message: Message) -> tuple[bytes, str]:
         case "json":
             content = message.as_json()
     return json.dumps(content).encode(), "application/json"
+
+
+def _line(message: Message) -> str:
+    """Its text, in one line that prints."""
+    return printable(" ".join(message.text.split()))
 
 
 class Delivery:
@@ -153,8 +138,8 @@ class _Way:
         self.waiting: deque[Message] = deque(maxlen=_MOST)
         self.not_before = 0.0
         self.deliver = send
-        self._is_away = False
         self._pause = _RETRY_S
+        """After the next failure; longer than at first while the way is closed."""
 
     def send(self, say: Callable[[str], None]) -> bool:
         """Sends the oldest message; whether the next one may be tried at once."""
@@ -164,14 +149,13 @@ class _Way:
             say(f"{self.name}: {error}; this message is dropped: {self.waiting.popleft().text}")
             return True
         except EnvironmentFailure as error:
-            if not self._is_away:
+            if self._pause == _RETRY_S:
                 say(f"{self.name}: {error}; the search continues, and messages are sent when they can be")
-            self._is_away = True
             self.not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_RETRY_S)
             return False
         self.waiting.popleft()
-        self._is_away, self._pause = False, _RETRY_S
+        self._pause = _RETRY_S
         return True
 
 
@@ -201,7 +185,6 @@ def _post(url: str, form: Form, message: Message) -> None:
 
 
 def _run(command: str, message: Message) -> None:
-    text = printable(" ".join(message.text.split()))
     try:
         done = subprocess.run(
             command,
@@ -210,7 +193,7 @@ def _run(command: str, message: Message) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=_COMMAND_S,
-            env={**os.environ, "TUNER_TEXT": text, "TUNER_EVENT": message.occasion},
+            env={**os.environ, "TUNER_TEXT": _line(message), "TUNER_EVENT": message.occasion},
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -112,7 +112,9 @@ class Watch:
         running = [trial.label for trial in results.trials if trial.status == "running"]
         since = format_duration(self._options.stalled_after)
         trials = f"running: {', '.join(running[:8])}{' …' if len(running) > 8 else ''}" if running else "no trial runs"
-        return f"nothing has happened for {since} ({trials}); to see why: python -m tuner why {results.folder.quoted}"
+        return (
+            f"nothing has happened for {since} ({trials}); to see why: python -m tuner status {results.folder.quoted}"
+        )
 
     def _nearly_used(self, results: ResultSet) -> list[tuple[str, str]]:
         """The limits of which nine tenths are used and something is left, each with how much that is."""
