@@ -25,7 +25,7 @@ _SERVICES: dict[str, Form] = {
     "logic.azure.com": "teams",
     "api.powerplatform.com": "teams",
 }
-"""The forms of hosts, and of those that end with a dot and one of them."""
+"""The forms of hosts; a subdomain of one takes the same."""
 
 _ADDRESSES_ARE_SECRET: tuple[Form, ...] = ("slack", "discord", "teams")
 """Whoever knows one can post."""

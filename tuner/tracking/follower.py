@@ -29,10 +29,10 @@ from tuner.experiment.notify import Notify
 from tuner.experiment.tracking import Tracking
 from tuner.runs.events import Event
 from tuner.runs.history import journalled
-from tuner.runs.journal import JournalReader
 from tuner.runs.loading import load_latest, load_summary
 from tuner.runs.results import LOG, ResultSet
 from tuner.runs.trial import Trial
+from tuner.search.emitted_events import known_events
 from tuner.storage.folder import RunFolder, open_own
 from tuner.storage.lock import locked
 from tuner.tracking import backends_of
@@ -107,10 +107,13 @@ class Notices:
 
     def __init__(self, options: Notify, results: ResultSet, say: Callable[[str], None], is_new: bool) -> None:
         self._delivery = Delivery(options, say)
-        known = replace(results, trials=[]) if is_new else results
-        self._watch = Watch(options, known, time.monotonic())
-        for event in JournalReader(results.folder).new() if is_new else ():
-            self.saw(event)
+        events = known_events(results)
+        if is_new:
+            self._watch = Watch(options, replace(results, trials=[]), time.monotonic())
+            for event in events:
+                self.saw(event)
+        else:
+            self._watch = Watch(options, results, time.monotonic(), events)
 
     def saw(self, event: Event) -> None:
         """An event that the results have taken in."""

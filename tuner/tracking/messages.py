@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from tuner.runs.diagnose import live_status
 from tuner.runs.events import Event
 from tuner.runs.feasibility import no_winner
 from tuner.runs.results import ResultSet, how_to_continue, why_and_remedy
-from tuner.search.usage import unit_of
+from tuner.search.usage import usage_of
 from tuner.spec.quantities import counted, format_duration
 from tuner.spec.values import metrics_line
 
@@ -42,9 +43,12 @@ class Message:
 class Watch:
     """Takes in the events of a search, and gives the messages that are due. Its caller has the clock."""
 
-    def __init__(self, options: Notify, results: ResultSet, now: float) -> None:
-        """``results``: what happened before, and is not news; ``now``: seconds on any clock that does not go back."""
+    def __init__(self, options: Notify, results: ResultSet, now: float, before: Iterable[Event] = ()) -> None:
+        """``results`` and their events ``before`` are not news; ``now``: seconds on any clock that does not go back."""
         self._options = options
+        self._usage, self._elapsed = usage_of(results), 0.0
+        for event in before:
+            self._count(event)
         self._last_event = now
         self._is_stalled = False
         self._has_news = False
@@ -54,17 +58,20 @@ class Watch:
         self._failed: dict[str, None] = {}
         """Trials that are in no message yet; the first events may come twice."""
         self._not_before: dict[Occasion, float] = {}
-        self._elapsed = self._held = 0.0
         self._told_limits = {name for name, _ in self._nearly_used(results)}
 
     def saw(self, event: Event, now: float) -> None:
         """An event of the journal, which the results have taken in."""
         self._last_event, self._is_stalled, self._has_news = now, False, True
-        self._elapsed, self._held = event.get("elapsed", self._elapsed), event.get("held", self._held)
+        self._count(event)
         if event["what"] == "reported":
             self._may_have_new_lead = True
         if event["what"] == "ended" and event["status"] == "failed":
             self._failed[event["trial"]] = None
+
+    def _count(self, event: Event) -> None:
+        self._usage.apply(event)
+        self._elapsed = event.get("elapsed", self._elapsed)
 
     def due(self, results: ResultSet, now: float) -> list[Message]:
         """What is to be sent now."""
@@ -121,18 +128,16 @@ class Watch:
         limits = Budget.model_validate(results.section("budget"))
         found: list[tuple[str, float, float, str]] = []
         if limits.trials is not None:
-            ended = sum(trial.has_ended for trial in results.trials)
+            ended = self._usage.ended
             found.append(("trials", ended, limits.trials, f"{ended} of {counted(limits.trials, 'trial')}"))
         if limits.epochs is not None:
-            unit = unit_of(results)
-            latest = (trial.reports[-1] for trial in results.trials if trial.reports)
-            epochs = sum(float(report.metrics.get(unit, report.step)) for report in latest)
+            epochs = self._usage.epochs
             found.append(("epochs", epochs, limits.epochs, f"{epochs:,.0f} of {counted(limits.epochs, 'epoch')}"))
         if limits.wall_clock is not None:
             used = f"{format_duration(self._elapsed)} of {format_duration(limits.wall_clock)}"
             found.append(("wall_clock", self._elapsed, limits.wall_clock, used))
         if limits.gpu_hours is not None or limits.cost is not None:
-            hours = self._held / 3600 * live_status(results).get("request", {}).get("GPU", 0.0)
+            hours = self._usage.held / 3600 * live_status(results).get("request", {}).get("GPU", 0.0)
             if limits.gpu_hours is not None:
                 found.append(("gpu_hours", hours, limits.gpu_hours, f"{hours:.3g} of {limits.gpu_hours:g} GPU hours"))
             if limits.cost is not None:
