@@ -188,6 +188,14 @@ class RunFolder:
         infos = self.filesystem.get_file_info(FileSelector(self.path))
         return sorted(info.base_name for info in infos if info.type == FileType.Directory)
 
+    def files(self) -> list[str]:
+        """Names of the plain files in it, without those that are being written; none if it does not exist."""
+        from pyarrow.fs import FileSelector, FileType
+
+        infos = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
+        names = (info.base_name for info in infos if info.type == FileType.File)
+        return sorted(name for name in names if not name.startswith("."))
+
     def subfolders(self) -> dict[str, list[str]]:
         """Of each folder in it that holds folders: their names. An object store is asked once, a thousand at a time."""
         from pyarrow.fs import FileSelector, FileType
