@@ -19,6 +19,7 @@ release = version = tuner.__version__
 extensions = [
     "experiment_reference",
     "public_names",
+    "json_documents",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",

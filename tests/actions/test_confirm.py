@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.documents import conforms
 from tests.runs.test_results import new_run, report, trial
 from tuner.actions.confirm import Confirmation, Confirmed, compare
 from tuner.actions.intervals import Interval, interval
@@ -82,7 +83,7 @@ def test_a_tie_is_told_by_pairs_of_the_same_seed() -> None:
     assert found.behind(worse).mean == pytest.approx(0.02, abs=1e-4)  # type: ignore[union-attr]
     assert found.behind(partly) == Interval(pytest.approx(0.3), None, 1)
     assert found.behind(none) is None
-    told = json.loads(json.dumps(found.as_json()))
+    told = conforms("confirm", json.dumps(found.as_json()))
     assert [c["tie"] for c in told["configurations"]] == [False, True, False, True, False, True]
     assert told["configurations"][1]["intervals"]["behind"]["n"] == 3
 

@@ -18,6 +18,7 @@ import torch
 from ray.train._internal import session as tune_session
 
 from tests.cli.test_command_line import tuner
+from tests.documents import conforms
 from tuner import load_run, run
 from tuner.actions.replay import Replay, find_trial, replay
 from tuner.actions.replay_comparison import equal_as_recorded, is_process_metric
@@ -389,7 +390,7 @@ def test_the_command_line_compares_debugs_and_tells_what_it_cannot_find(toy: Pat
     recorded(toy, "epochs", [{"epoch": 1, "score": 0.4}, *curve(4)[1:]])
     differs = tuner("replay", "runs/toy", "1", "--json", cwd=toy)
     assert differs.returncode == 5
-    told = json.loads(differs.stdout)
+    told = conforms("replay", differs.stdout)
     assert (told["agrees"], told["reports"]) == (False, 4)
     assert told["differences"] == [{"metric": "score", "step": 1, "here": 0.3, "recorded": 0.4, "measured": False}]
 

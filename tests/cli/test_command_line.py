@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import conforms
+
 ROOT = Path(__file__).parents[2]
 TOYS = ROOT / "tests/execution/toys.py"
 
@@ -25,7 +27,7 @@ def tuner(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 def test_quickstart_gives_a_model_that_best_restores(tmp_path: Path) -> None:
     done = tuner("run", "experiments/quickstart.yaml", "--json", "--storage", str(tmp_path), "--name", "q")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = conforms("run", done.stdout)
     assert found["folder"] == f"{tmp_path}/q"
     assert found["best"]["value"] == found["best"]["metrics"]["val_accuracy"] > 0.95
     assert found["best"]["config"]["epochs"] == 27
@@ -35,7 +37,7 @@ def test_quickstart_gives_a_model_that_best_restores(tmp_path: Path) -> None:
 
     best = tuner("best", "q", "--storage", str(tmp_path), "--test", "--json", "--export", str(tmp_path / "out"))
     assert best.returncode == 0, best.stderr
-    scores = json.loads(best.stdout)
+    scores = conforms("best", best.stdout)
     assert scores["test"]["test_accuracy"] > 0.95
     assert scores["validation"]["val_accuracy"] == pytest.approx(found["best"]["value"], abs=1e-6)
     assert scores["validation"]["val_loss"] == pytest.approx(found["best"]["metrics"]["val_loss"], abs=1e-6)
@@ -66,7 +68,7 @@ def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None
     )
     done = tuner("run", "mine.yaml", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = conforms("run", done.stdout)
     assert found["trials"]["completed"] == 4
     assert found["best"]["config"]["layers"]["size"] == 8
 

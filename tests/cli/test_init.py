@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.test_command_line import tuner
+from tests.documents import conforms
 from tuner.actions.run import validate
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError
@@ -65,7 +66,7 @@ def test_a_project(user_folder: Path) -> None:
 
 def test_a_project_here_and_one_beside_another_train_py(user_folder: Path) -> None:
     done = CliRunner().invoke(cli, ["init", "--from", "images", "--json"], catch_exceptions=False, prog_name="tuner")
-    found = json.loads(done.stdout)
+    found = conforms("init", done.stdout)
     assert "train.py" in found["files"]
     assert (found["commands"], found["install"]) == (["python -m pytest .", "tuner run search.yaml"], None)
     done = CliRunner().invoke(cli, ["init", "other", "--from", "images", "--json"], prog_name="tuner")
@@ -121,7 +122,7 @@ def test_an_experiment_for_a_script_in_another_folder(user_folder: Path) -> None
     Path("my.py").write_text(SCRIPT.replace("val_loss=", "result="))
     arguments = ["init", "--from", "my.py", "new/deep", "--json"]
     done = CliRunner().invoke(cli, arguments, catch_exceptions=False, prog_name="tuner")
-    found = json.loads(done.stdout)
+    found = conforms("init", done.stdout)
     assert found["files"] == ["new/deep/search.yaml"]
     assert found["trainable"] == "../../my.py"
     assert found["commands"] == ["tuner validate new/deep/search.yaml", "tuner run new/deep/search.yaml"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.documents import conforms
 from tests.simulator.test_table import ASHA, epochs, run_of
 from tests.tables import DOMAINS, by_formula
 from tuner.cli.simulate import command as simulate
@@ -63,7 +64,7 @@ def test_two_experiments_are_compared(files: Path) -> None:
 def test_json_is_one_document_and_one_seed_has_no_spread(files: Path) -> None:
     done = call("fifo.yaml", "--table", "t.parquet", "--seeds", "1", "--hours", "1", "--json", "-o", "out")
     found = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(text))
-    (row,) = found["results"]
+    (row,) = conforms("simulate", found)["results"]
     assert row["experiment"] == "fifo"
     assert row["workers"] == 8
     assert row["whole"]["standard_error"] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_command_line import ROOT, TOYS, tuner
+from tests.documents import conforms
 from tuner.runs.journal import last_event
 from tuner.storage.folder import RunFolder
 
@@ -41,12 +41,12 @@ def test_a_search_is_stopped_and_can_be_resumed(tmp_path: Path) -> None:
         finally:
             search.kill()
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"run": "runs/q", "was_running": True, "state": "interrupted"}
+    assert conforms("stop", done.stdout) == {"run": "runs/q", "was_running": True, "state": "interrupted"}
     assert f"process {search.pid} stops" in done.stderr
     assert "runs/q: stopped; it is interrupted" in done.stderr
     assert "python -m tuner resume runs/q" in done.stderr
     assert search.returncode == 130, err
-    found = json.loads(out)
+    found = conforms("error", out)
     assert (found["exit_status"], found["run"], found["best"]["number"]) == (130, "q", 1)
     assert "to continue: python -m tuner resume runs/q" in found["error"]
     again = tuner("stop", "q", cwd=tmp_path)

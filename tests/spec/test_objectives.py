@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.documents import conforms
 from tuner.cli import cli
 from tuner.cli.run import summary
 from tuner.display.plain import PlainProgress
@@ -353,7 +354,7 @@ def test_json_lists_the_front_and_no_best(results: ResultSet) -> None:
 
 def test_list_counts_the_front(results: ResultSet) -> None:
     results.save()
-    (row,) = json.loads(CliRunner().invoke(cli, ["list", "--json"]).stdout)
+    (row,) = conforms("list", CliRunner().invoke(cli, ["list", "--json"]).stdout)
     assert (row["best"], row["metric"]) == ("front of 3", "max acc, min size")
 
 
@@ -417,7 +418,7 @@ def test_best_restores_the_trial_that_is_asked_for(results: ResultSet, name: str
     (checkpoint / "state.json").write_text("0.75")
     status, text = best("--trial", name, "--test", "--json")
     assert status == 0, text
-    found = json.loads(text)
+    found = conforms("best", text)
     assert found["trial"] == "id1"
     assert found["config"] == {"epochs": 3, "lr": 0.1}
     assert found["recorded"] == {"step": 2, "acc": 0.8, "size": 20}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tests.documents import conforms
 from tests.tracking.held import held, parent, recorded
 from tests.tracking.made_up import made_up_run, made_up_trial
 from tuner.cli import cli
@@ -43,7 +43,7 @@ def test_a_run_that_nothing_tracked_is_sent_beside_the_run_folders(results: Resu
         assert track(results) == f"MLflow at {database} holds run: trials 1, reports 2\n"
         assert held(database) == recorded(results)
     assert parent(database).info.status == "FINISHED"
-    assert json.loads(track(results, "--json"))["reports"] == 2
+    assert conforms("sync", track(results, "--json"))["reports"] == 2
 
 
 def test_it_is_sent_where_the_user_says(
