@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tuner.plan.cluster import format_resources
 from tuner.runs import file_shapes
@@ -21,12 +21,15 @@ _STALE_S = 30.0
 """A driver that is alive says so more often than that."""
 
 
+RunState = Literal["running", "silent", "dead", "interrupted", "finished"]
+"""``silent``: its process lives and does not answer."""
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """How a run stands."""
 
-    state: str
-    """``running``, ``silent`` (its process lives and does not answer), ``dead``, ``interrupted`` or ``finished``."""
+    state: RunState
     run: str
     """That in words, with what would help."""
     last_event: str
@@ -55,8 +58,8 @@ def live_status(results: ResultSet) -> Mapping[str, Any]:
     return told
 
 
-def run_state(results: ResultSet) -> tuple[str, str]:
-    """`RetryDecision.state` and `RetryDecision.run`."""
+def run_state(results: ResultSet) -> tuple[RunState, str]:
+    """`Diagnosis.state` and `Diagnosis.run`."""
     held, live = holder(results.folder), live_status(results)
     resume = how_to_continue(results)
     interrupted = results.provenance.get("interrupted")

@@ -1,0 +1,1 @@
+"""A running search in a browser, and its figures for Prometheus."""
