@@ -45,7 +45,12 @@ def test_all_are_there() -> None:
         "slurm.sbatch",
     ]
     assert [path.name for path in LAUNCHERS] == ["aws_gpu.yaml", "gcp_gpu.yaml", "on_prem.yaml"]
-    assert {path.name for path in FILES} - {path.name for path in PLACES} == {"Dockerfile", "mlflow.sh", "search.sh"}
+    assert {path.name for path in FILES} - {path.name for path in PLACES} == {
+        "Dockerfile",
+        "grafana.json",
+        "mlflow.sh",
+        "search.sh",
+    }
 
 
 # What a person reads first

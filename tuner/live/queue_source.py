@@ -1,4 +1,4 @@
-"""What metrics read of a queue of searches. `tuner.service.queue.Queue` has it; this package knows no service."""
+"""The part of a queue of searches that metrics read. `tuner.service.queue.Queue` has it; this package knows no service."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Status(Protocol):
 
     @property
     def reserved(self) -> float:
-        """Of them, kept for work that is no search."""
+        """Of them, kept for interactive work."""
 
     @property
     def in_use(self) -> float:
