@@ -19,7 +19,8 @@ from tuner.live.metrics import STORAGE_UP, UNREADABLE_RUNS
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "cluster" / "grafana.json").read_text())
 PAGE = (ROOT / "docs" / "how-to" / "export-metrics.md").read_text()
-LABELS = {family.name: family.labels for family in (*OF_RUNS, *OF_QUEUE)} | {STORAGE_UP: (), UNREADABLE_RUNS: ()}
+LABELS = {STORAGE_UP: (), UNREADABLE_RUNS: ()}
+LABELS |= {run.name: run.labels for run in OF_RUNS} | {queue.name: queue.labels for queue in OF_QUEUE}
 
 
 def shape(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
