@@ -32,7 +32,9 @@ def test_a_folder_without_commands_has_none(folder):
     assert waiting_commands(folder) == ([], [])
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"id": 1}', "\0", '{"id": "x", "do": "pause", "by": "", "sent": 1}', "[" * 999])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"id": 1}', "\0", '{"id": "x", "do": "pause", "by": "", "sent": 1}', "[" * 999]
+)
 def test_a_file_that_is_no_command_is_named_and_hides_none(folder, text):
     command = send(folder, "pause", "ada@laptop", {})
     (Path(folder.path) / COMMANDS / "0.json").write_text(text)

@@ -1,4 +1,5 @@
-"""The part of a queue of searches that metrics read. `tuner.service.queue.Queue` has it; this package knows no service."""
+"""The part of a queue of searches that metrics read. `tuner.service.queue.Queue` has it; this package knows no
+service."""
 
 from __future__ import annotations
 

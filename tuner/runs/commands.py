@@ -28,7 +28,7 @@ _ID, _MOST_TEXT = r"[0-9]{20}-[0-9a-f]{8}", 200
 
 @dataclass(frozen=True)
 class Command:
-    """What a running search is asked to do."""
+    """An order to a running search."""
 
     id: str
     """Ids sort by the time at which their commands were sent."""
