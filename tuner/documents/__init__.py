@@ -19,6 +19,7 @@ from tuner.documents.runs import (
     StoppedRun,
     Summary,
 )
+from tuner.documents.service import ListedToken, MadeToken, RevokedTokens
 from tuner.documents.tools import (
     Algorithms,
     CheckFinding,
@@ -56,6 +57,7 @@ DOCUMENTS: dict[str, Any] = {
     "jobs": list[JobRow],
     "logs": JobLog,
     "fetch": FetchedRun,
+    "token": MadeToken | list[ListedToken] | RevokedTokens,
     "doctor": list[CheckFinding],
     "export": ExportedStudy | ExportedTable,
     "sync": SentRun,

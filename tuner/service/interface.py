@@ -1,0 +1,92 @@
+"""What the service over HTTP and the queue of searches know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tuner.live import queue_source
+
+SERVICE = ".service"
+"""The folder of the service's own files, in the storage."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A search that a user asks for. Its experiment is valid, and its name can be that of a folder."""
+
+    user: str
+    name: str
+    """Of the search, of its run folder and of its job."""
+    request: str
+    """An id that the client made up: the same request of a user, sent again, is the same search."""
+    file: str | None = None
+    """The experiment, relative to the root of the code, or the name of a shipped one; None if `experiment` is given."""
+    experiment: str | None = None
+    """Its text, in YAML; None if `file` is given."""
+    overrides: tuple[str, ...] = ()
+    """As of ``--set``."""
+    code: str | None = None
+    """The sha256 of a bundle of `tuner.service.code_store`; None if the cluster has all code that it needs."""
+    priority: int = 0
+    """Searches with a higher one come first."""
+    per_trial: Mapping[str, float] = field(default_factory=dict)
+    """What all workers of one trial hold, by Ray's names of resources."""
+    trials: int | None = None
+    """How many it runs; None if other limits end it."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of Python and packages where it was submitted; empty if that is not known."""
+
+
+class Entry(queue_source.Entry, Protocol):
+    """A search of a team, as the service shows it."""
+
+    @property
+    def request(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def reason(self) -> str:
+        """Why it waits, or how it ended; empty if there is nothing to tell."""
+
+
+class Queue(Protocol):
+    """The searches of a team. Several threads call it; only `step` may take long."""
+
+    def entries(self) -> Sequence[Entry]:
+        """All searches that it knows."""
+
+    def status(self) -> queue_source.Status:
+        """How the cluster and its users stand."""
+
+    def entry(self, name: str) -> Entry:
+        """One search. Raises InputError if there is none."""
+
+    def check(self, submission: Submission) -> str:
+        """Why the search can never run; empty if it can."""
+
+    def submit(self, submission: Submission) -> Entry:
+        """Keeps the search: when it returns, a killed process loses nothing.
+
+        Returns the entry that there is for the same request of the same user. Raises InputError if the name is taken,
+        and OSError if the storage fails.
+        """
+
+    def stop(self, name: str) -> bool:
+        """Ends a search, or takes it out of the queue; whether there was something to stop."""
+
+    def resume(self, name: str) -> Entry:
+        """Queues an ended search again. Raises InputError if there is nothing to resume."""
+
+    def log(self, name: str) -> str:
+        """The output of its job until now; empty before it begins."""
+
+    def is_member(self, user: str) -> bool:
+        """Whether the team's file knows the user."""
+
+    def is_admin(self, user: str) -> bool:
+        """Whether the user may control the searches of all others."""
+
+    def step(self) -> None:
+        """Looks at the cluster, and starts, limits and ends searches. Raises OSError and EnvironmentFailure."""
