@@ -39,19 +39,10 @@ def document(error: TunerError) -> dict[str, Any]:
 
 
 def _document(text: str, status: int, problems: tuple[Problem, ...]) -> dict[str, Any]:
-    return {"error": redacted(text), "exit_status": status, "problems": [_problem(problem) for problem in problems]}
+    from tuner.documents.errors import FailureProblem
 
-
-def _problem(problem: Problem) -> dict[str, Any]:
-    """``problem``; null for a place, line or column that it does not have."""
-    place = problem.place
-    return {
-        "file": place.source or None,
-        "line": place.line or None,
-        "column": place.column if place.line else None,
-        "key": problem.key or None,
-        "message": redacted(problem.message),
-    }
+    found = [FailureProblem.of(problem).model_dump() for problem in problems]
+    return {"error": redacted(text), "exit_status": status, "problems": found}
 
 
 def _json_is_wanted() -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tuner.documents.document import Document
 from tuner.documents.runs import Summary
+from tuner.errors import Place, Problem
+from tuner.redaction import redacted
 
 
 class FailureProblem(Document):
@@ -19,6 +21,23 @@ class FailureProblem(Document):
     """The key of the experiment file, dotted; null if it concerns none."""
     message: str
     """The problem, the rule, and the remedy."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> FailureProblem:
+        """``problem`` as a document, without secrets."""
+        place = problem.place
+        return cls(
+            file=place.source or None,
+            line=place.line or None,
+            column=place.column if place.line else None,
+            key=problem.key or None,
+            message=redacted(problem.message),
+        )
+
+    @property
+    def problem(self) -> Problem:
+        """What it was made of."""
+        return Problem(Place(self.file or "", self.line or 0, self.column or 0), self.key or "", self.message)
 
 
 class CommandError(Document):

@@ -11,6 +11,9 @@ from tuner.live import queue_source
 SERVICE = ".service"
 """The folder of the service's own files, in the storage."""
 
+ENDED = ("succeeded", "failed", "stopped")
+"""States of a search that no longer runs or waits."""
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -81,9 +84,6 @@ class Queue(Protocol):
 
     def log(self, name: str) -> str:
         """The output of its job until now; empty before it begins."""
-
-    def is_member(self, user: str) -> bool:
-        """Whether the team's file knows the user."""
 
     def is_admin(self, user: str) -> bool:
         """Whether the user may control the searches of all others."""
