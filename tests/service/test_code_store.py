@@ -68,16 +68,16 @@ def test_code_arrives_as_it_was(store: CodeStore, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     search = Submission("ada", "q", "r", experiment="a: 1\n", code=name)
-    assert store.lay_out(search, target) == "q.yaml"
-    assert files_below(target) == {"lib/a.py", "run.sh", "q.yaml", CODE_LIST}
-    assert json.loads((target / CODE_LIST).read_text()) == ["lib/a.py", "run.sh", "q.yaml"]
+    assert store.lay_out(search, target) == "experiment.yaml"
+    assert files_below(target) == {"lib/a.py", "run.sh", "experiment.yaml", CODE_LIST}
+    assert json.loads((target / CODE_LIST).read_text()) == ["lib/a.py", "run.sh", "experiment.yaml"]
     assert os.access(target / "run.sh", os.X_OK)
 
 
 def test_an_experiment_never_replaces_a_file_of_the_code(store: CodeStore, tmp_path: Path) -> None:
-    name = put(store, archive(("q.yaml", tarfile.REGTYPE, b"mine")))
-    with pytest.raises(InputError, match=r"has a file q\.yaml already"):
-        store.lay_out(Submission("ada", "q", "r", experiment="a: 1\n", code=name), tmp_path)
+    name = put(store, archive(("experiment.yaml", tarfile.REGTYPE, b"mine")))
+    assert store.lay_out(Submission("ada", "q", "r", experiment="a: 1\n", code=name), tmp_path) == "experiment-1.yaml"
+    assert (tmp_path / "experiment.yaml").read_bytes() == b"mine"
 
 
 def test_bytes_with_another_sha256_are_refused(store: CodeStore) -> None:

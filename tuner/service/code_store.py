@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import hashlib
 import io
+import itertools
 import re
 import tarfile
 import zlib
@@ -108,9 +109,7 @@ class CodeStore:
         names = [] if submission.code is None else self._unpack(submission.code, target)
         file = submission.file
         if submission.experiment is not None:
-            file = f"{submission.name}.yaml"
-            if file in names:
-                raise InputError(f"{submission.name}: its code has a file {file} already: choose another name")
+            file = next(name for name in _experiment_names() if name not in names)
             (target / file).write_text(submission.experiment, encoding="utf-8")
             names.append(file)
         list_code(target, names)
@@ -170,6 +169,11 @@ def _members(file: io.BufferedIOBase) -> Iterator[tuple[tarfile.TarFile, tarfile
             if not member.isreg() or member.name.startswith("/") or {"", ".", ".."} & set(parts):
                 raise ValueError(f"{member.name!r} is no plain file below its root")
             yield archive, member
+
+
+def _experiment_names() -> Iterator[str]:
+    yield "experiment.yaml"
+    yield from (f"experiment-{number}.yaml" for number in itertools.count(1))
 
 
 def _file(sha256: str) -> str:

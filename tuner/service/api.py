@@ -1,0 +1,272 @@
+"""The routes below ``/v1``, for programs: the command line, the Python client, and others."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.documents.service import (
+    ClusterStatus,
+    CommandAnswer,
+    KeptCode,
+    Me,
+    SearchLog,
+    StoppedSearch,
+    TeamSearch,
+    UserUse,
+)
+from tuner.errors import InputError
+from tuner.experiment.spec import Name, check_name
+from tuner.service.auth import found_token, user_of
+from tuner.service.check import Checked, check
+from tuner.service.code_store import CodeStore
+from tuner.service.errors import RESPONSES, NameTaken, NoSuchSearch, NotAllowed
+from tuner.service.files import stream
+from tuner.service.interface import Entry, Queue, Submission
+from tuner.spec.document import dump_yaml
+from tuner.storage.folder import RunFolder
+
+ANSWER_S = 10.0
+"""How long a request waits for the answer of a running search to a command."""
+
+_CHECKS = 2
+"""Experiments that are checked at the same time: each check is a process that imports torch."""
+
+_MOST_PRIORITY = 1000
+
+
+class SubmitRequest(BaseModel):
+    """A search to be queued: ``experiment``, or ``file`` of the code."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    experiment: str | dict[str, Any] | None = None
+    """An experiment: the text of its YAML file, or the same as a mapping."""
+    file: str | None = None
+    """In place of it: a file of the code, by its path, or the name of a shipped experiment."""
+    set: list[str] = Field(default=[], max_length=1000)
+    """Overrides, as of ``--set``."""
+    code: str | None = None
+    """The sha256 of the code, which was sent before with ``PUT /v1/code/{sha256}``; null if none is needed."""
+    name: Name | None = None
+    """Of the search and of its run folder; null: the experiment's, with the time."""
+    request: Annotated[str, Field(max_length=100)] | None = None
+    """An id that you make up: a request that is sent again with it is the same search, and is not queued twice."""
+    priority: Annotated[int, Field(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] = 0
+    """Searches with a higher one come first."""
+    versions: dict[str, str] = {}
+    """Of Python and of packages where the code was written; the job refuses other versions of Ray and Python."""
+
+
+class CommandRequest(BaseModel):
+    """A command to a running search, as of ``tuner control``."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    do: str
+    """Its kind, such as ``stop-trial``."""
+    arguments: dict[str, Any] = {}
+    """Such as ``{"trial": "3"}``."""
+
+
+class Api:
+    """What the routes do."""
+
+    def __init__(self, queue: Queue, storage: RunFolder) -> None:
+        self.queue, self.storage = queue, storage
+        self.code = CodeStore(storage)
+        self._naming = threading.Lock()
+        self._checks = CapacityLimiter(_CHECKS)
+
+    def entry(self, name: str) -> Entry:
+        """The search. Raises NoSuchSearch."""
+        try:
+            return self.queue.entry(name)
+        except InputError as error:
+            raise NoSuchSearch(str(error)) from None
+
+    def may_control(self, user: str, name: str) -> bool:
+        """Whether the search is the user's, or all searches are."""
+        return self.entry(name).user == user or self.queue.is_admin(user)
+
+    def owned(self, user: str, name: str) -> Entry:
+        """The search, which the user may control. Raises NotAllowed."""
+        found = self.entry(name)
+        if not self.may_control(user, name):
+            raise NotAllowed(f"search {name!r} is {found.user}'s: only {found.user} or an admin may control it")
+        return found
+
+    def run(self, name: str) -> RunFolder:
+        """The run folder of a search."""
+        return self.storage / check_name(self.entry(name).name)
+
+    def known(self, user: str, asked: SubmitRequest) -> Entry | None:
+        """The search of the same request, if it was sent before."""
+        if asked.request is None:
+            return None
+        found = (one for one in self.queue.entries() if one.user == user and one.request == asked.request)
+        return next(found, None)
+
+    async def submit(self, user: str, asked: SubmitRequest) -> Entry:
+        """Checks a search and queues it. Raises InputError as `validate` does, and NameTaken."""
+        if known := await to_thread.run_sync(self.known, user, asked):
+            return known
+        submission = _submission(user, asked)
+        checked = await to_thread.run_sync(self._checked, submission, limiter=self._checks)
+        return await to_thread.run_sync(self._queued, user, asked, submission, checked)
+
+    def _checked(self, submission: Submission) -> Checked:
+        has_gpus = self.queue.status().unit == "GPU"
+        with tempfile.TemporaryDirectory(prefix="tuner-check-") as folder:
+            file = self.code.lay_out(submission, Path(folder))
+            return check(Path(folder), file, list(submission.overrides), has_gpus)
+
+    def _queued(self, user: str, asked: SubmitRequest, submission: Submission, checked: Checked) -> Entry:
+        with self._naming:  # the same request may be here twice, and two searches may want one name
+            if known := self.known(user, asked):
+                return known
+            taken = {one.name for one in self.queue.entries()}
+            name = asked.name or _free_name(checked.name, taken)
+            if name in taken or (self.storage / name).exists():
+                raise NameTaken(f"--name {name!r} is taken: a run is never overwritten; choose another name")
+            needs = {"per_trial": checked.per_trial, "trials": checked.trials}
+            whole = Submission(**(vars(submission) | {"name": name} | needs))
+            if problem := self.queue.check(whole):
+                raise InputError(problem)
+            return self.queue.submit(whole)
+
+    def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
+        """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
+        self.owned(user, name)
+        from tuner.actions.control import command  # type: ignore[import-not-found]
+
+        outcome = command(self.run(name), do, arguments, by=user, wait_s=ANSWER_S)
+        return CommandAnswer(id=outcome.id, done=outcome.done, reason=outcome.reason, trials=list(outcome.trials))
+
+    async def keep_code(self, sha256: str, request: Request) -> None:
+        """Keeps the body of a request as code. Raises InputError."""
+        with tempfile.TemporaryFile() as file:
+            async for chunk in request.stream():
+                await to_thread.run_sync(file.write, chunk)
+            file.seek(0)
+            await to_thread.run_sync(self.code.put, sha256, file)
+
+    def files(self, name: str) -> Iterator[bytes]:
+        """The run folder's files, as a stream. Raises NoSuchSearch if it has none yet."""
+        folder = self.run(name)
+        if not folder.exists():
+            raise NoSuchSearch(f"search {name!r} has no files yet: it has not begun")
+        return stream(folder)
+
+
+def _submission(user: str, asked: SubmitRequest) -> Submission:
+    """Without what only the check of the experiment finds out."""
+    if (asked.experiment is None) == (asked.file is None):
+        raise InputError("give `experiment` (its text, or a mapping) or `file` (a file of the code), and not both")
+    text = asked.experiment
+    if isinstance(text, dict):
+        text = dump_yaml(text, []).decode()
+    name, request = asked.name or "experiment", asked.request or uuid.uuid4().hex
+    more = {"priority": asked.priority, "versions": asked.versions}
+    return Submission(user, name, request, asked.file, text, tuple(asked.set), asked.code, **more)  # type: ignore[arg-type]
+
+
+def _free_name(experiment: str, taken: set[str]) -> str:
+    """The experiment's name with the time, and a number if there is such a search."""
+    first = f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (first if number == 1 else f"{first}-{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in names if name not in taken)
+
+
+def _shown(entry: Entry) -> TeamSearch:
+    return TeamSearch(**{name: getattr(entry, name) for name in TeamSearch.model_fields})
+
+
+def routes(api: Api) -> APIRouter:
+    """All routes below ``/v1``."""
+    v1 = APIRouter(prefix="/v1", responses=RESPONSES)
+
+    @v1.get("/me")
+    def me(request: Request) -> Me:
+        """Whose token asks."""
+        token = found_token(request)
+        return Me(user=token.user, admin=api.queue.is_admin(token.user), expires=token.expires)
+
+    @v1.get("/code/{sha256}")
+    def known_code(sha256: str) -> KeptCode:
+        """Whether the service has this code: then it need not be sent."""
+        if not api.code.has(sha256):
+            raise NoSuchSearch(f"code {sha256}: not here")
+        return KeptCode(sha256=sha256)
+
+    @v1.put("/code/{sha256}")
+    async def send_code(sha256: str, request: Request) -> KeptCode:
+        """Send code: a .tar.gz of plain files, at most 50 MiB, under the sha256 of its bytes."""
+        await api.keep_code(sha256, request)
+        return KeptCode(sha256=sha256)
+
+    @v1.post("/searches", status_code=201)
+    async def submit(request: Request, asked: SubmitRequest) -> TeamSearch:
+        """Queue a search, after it was checked as `tuner validate` does."""
+        return _shown(await api.submit(user_of(request), asked))
+
+    @v1.get("/searches")
+    def searches(
+        user: Annotated[str | None, Query(description="Of this user alone.")] = None,
+        state: Annotated[str | None, Query(description="In this state alone.")] = None,
+    ) -> list[TeamSearch]:
+        """All searches of all users, the latest first."""
+        found = [one for one in api.queue.entries() if user in (None, one.user) and state in (None, one.state)]
+        return [_shown(one) for one in sorted(found, key=lambda one: -one.submitted)]
+
+    @v1.get("/searches/{name}")
+    def search(name: str) -> TeamSearch:
+        """One search."""
+        return _shown(api.entry(name))
+
+    @v1.get("/searches/{name}/logs")
+    def logs(name: str, offset: Annotated[int, Query(ge=0)] = 0) -> SearchLog:
+        """Output of the search's job, from a character on."""
+        state = api.entry(name).state  # first: what is printed before the end is in the log then
+        log = api.queue.log(name)
+        return SearchLog(name=name, log=log[offset:], offset=max(offset, len(log)), state=state)
+
+    @v1.get("/searches/{name}/files", response_class=Response, responses={200: {"content": {"application/x-tar": {}}}})
+    def files(name: str) -> StreamingResponse:
+        """All files of the run folder, as a tar archive."""
+        return StreamingResponse(api.files(name), media_type="application/x-tar")
+
+    @v1.post("/searches/{name}/stop")
+    def stop(request: Request, name: str) -> StoppedSearch:
+        """End a search of yours, or take it out of the queue."""
+        api.owned(user_of(request), name)
+        return StoppedSearch(name=name, was_running=api.queue.stop(name))
+
+    @v1.post("/searches/{name}/resume")
+    def resume(request: Request, name: str) -> TeamSearch:
+        """Queue a search of yours again that ended before its end."""
+        api.owned(user_of(request), name)
+        return _shown(api.queue.resume(name))
+
+    @v1.post("/searches/{name}/commands")
+    def command(request: Request, name: str, asked: Annotated[CommandRequest, Body()]) -> CommandAnswer:
+        """Send a command to a running search of yours, and wait for its answer."""
+        return api.sent(user_of(request), name, asked.do, asked.arguments)
+
+    @v1.get("/cluster")
+    def cluster() -> ClusterStatus:
+        """How the cluster stands, and what each user has of it."""
+        now = api.queue.status()
+        users = {name: UserUse(gpus=use.gpus, owed=use.owed, hours=use.hours) for name, use in now.users.items()}
+        known = {name: getattr(now, name) for name in ("unit", "gpus", "reserved", "in_use", "problem")}
+        return ClusterStatus(users=users, **known)
+
+    return v1

@@ -1,0 +1,182 @@
+"""The door of the service: who asks, how often, and whether a browser was led to ask by another site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.errors import EnvironmentFailure
+from tuner.jobs.code_bundle import MAX_BYTES
+from tuner.service.errors import NotAllowed, TooLarge, TooMany, answer
+from tuner.service.limits import AtOnce, Buckets, Limits
+from tuner.service.tokens import Token, TokenRefused, Tokens
+from tuner.spec.quantities import format_bytes
+
+COOKIE = "tuner_token"
+"""Holds a browser's token."""
+
+LOGIN = "/login"
+
+OPEN = (LOGIN, "/healthz")
+"""Paths that ask for no token."""
+
+_CODE = "/v1/code/"
+"""Paths whose bodies may be as large as code."""
+
+_COPIES = "/files"
+"""The end of paths that send a run folder."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""What a page may load and send; a page with a script of its own sends its own policy."""
+
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_READS = ("GET", "HEAD", "OPTIONS")
+
+
+class Door:
+    """Lets a request in if it has the token of a user who has not asked too often. What is behind knows the user."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, limits: Limits) -> None:
+        self._app, self._tokens, self._limits = app, tokens, limits
+        self._requests = Buckets(limits.rate, limits.burst)
+        self._refused = Buckets(limits.refused_rate, limits.refused_burst)
+        self._at_once = AtOnce(limits.at_once, "requests")
+        self._transfers = AtOnce(limits.transfers, "transfers of files")
+        self._readers = CapacityLimiter(4)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        send = _with_headers(send)
+        with ExitStack() as held:
+            try:
+                await self._let_in(scope, held)
+                most = MAX_BYTES if scope["path"].startswith(_CODE) else self._limits.body
+                receive = _limited(scope, receive, most)
+            except (TokenRefused, NotAllowed, TooLarge, TooMany, EnvironmentFailure) as error:
+                await _refusal(scope, error)(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, held: ExitStack) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not _HOST.fullmatch(host):
+            raise NotAllowed("the header Host of the request is not the name of a host")
+        token, by_cookie = token_of(headers)
+        if scope["path"] in OPEN:
+            _check_origin(scope, headers, host)
+            self._refused.take(_address(scope))
+            return
+        try:
+            found = await to_thread.run_sync(self._tokens.user_of, token or "", limiter=self._readers)
+        except TokenRefused as error:
+            self._refused.take(_address(scope))
+            raise error if token else TokenRefused("this needs a token: send `Authorization: Bearer TOKEN`") from None
+        if by_cookie:
+            _check_origin(scope, headers, host)
+        self._requests.take(found.user)
+        held.enter_context(self._at_once.one(found.user))
+        if scope["path"].startswith(_CODE) or scope["path"].endswith(_COPIES):
+            held.enter_context(self._transfers.one(found.user))
+        scope.setdefault("state", {})["token"] = found
+
+
+def token_of(headers: Headers) -> tuple[str | None, bool]:
+    """The token that a request brings, and whether a browser's cookie holds it."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and token.strip():
+        return token.strip(), False
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        cookie = None
+    return (cookie.value, True) if cookie is not None else (None, False)
+
+
+def user_of(request: Request) -> str:
+    """Who asks."""
+    return found_token(request).user
+
+
+def found_token(request: Request) -> Token:
+    """The token with which somebody asks."""
+    token: Token = request.state.token
+    return token
+
+
+def _check_origin(scope: Scope, headers: Headers, host: str) -> None:
+    """Raises NotAllowed if a browser sends a request that changes something, and a page of another site made it."""
+    if scope["method"] in _READS:
+        return
+    site = headers.get("sec-fetch-site", "same-origin")
+    if urlsplit(headers.get("origin", "")).netloc.lower() != host.lower() or site != "same-origin":
+        raise NotAllowed("a page of another site made this request: open the service's own page, or send a token")
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _refusal(scope: Scope, error: TokenRefused | NotAllowed | TooLarge | TooMany | EnvironmentFailure) -> Response:
+    """JSON; a browser that must log in is led there."""
+    wants_page = "text/html" in Headers(scope=scope).get("accept", "")
+    if isinstance(error, TokenRefused) and scope["method"] == "GET" and wants_page:
+        return RedirectResponse(LOGIN, 303)
+    found: JSONResponse = answer(error)
+    return found
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sent
+
+
+def _limited(scope: Scope, receive: Receive, most: int) -> Callable[[], Awaitable[Message]]:
+    """``receive``, which raises if more than ``most`` bytes come. Raises TooLarge if the header already says so."""
+    told = Headers(scope=scope).get("content-length", "0")
+    text = f"the body of this request may have at most {format_bytes(most)}"
+    if told.isdigit() and int(told) > most:
+        raise TooLarge(text)
+    left = most
+
+    async def received() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise HTTPException(413, text)
+        return message
+
+    return received

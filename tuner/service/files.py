@@ -1,0 +1,99 @@
+"""The files of a run folder as one stream, a tar archive, while the search may still write there."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tuner.errors import EnvironmentFailure
+from tuner.storage.folder import RunFolder, reason
+
+_CHUNK = 2**18
+
+_BROKEN = (EOFError, tarfile.TarError, ValueError)
+
+
+def stream(folder: RunFolder) -> Iterator[bytes]:
+    """A tar archive of all plain files of ``folder``, with paths below it.
+
+    Each file is as it was when its turn came. A file that has gone by then is left out; what starts with a dot is being
+    written. Raises OSError if the storage fails: the archive then has no end.
+    """
+    for name in _names(folder):
+        path = (folder / name).path
+        if folder.is_local and (Path(path).is_symlink() or not Path(path).is_file()):
+            continue
+        try:
+            file = folder.filesystem.open_input_file(path)
+        except FileNotFoundError:
+            continue
+        with file:
+            info = tarfile.TarInfo(name)
+            info.size = left = file.size()
+            info.mtime = 0
+            yield info.tobuf(tarfile.PAX_FORMAT)
+            while left:
+                data = file.read(min(left, _CHUNK))
+                if not data:
+                    raise OSError(f"{name} became shorter while it was read")
+                left -= len(data)
+                yield data
+            yield bytes(-info.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def unpack(archive: BinaryIO, target: Path) -> None:
+    """Puts the files of such an archive below ``target``, each in the place of the one that is there.
+
+    Raises EnvironmentFailure if the archive has no end, or something else than plain files in it.
+    """
+    try:
+        with tarfile.open(fileobj=archive, mode="r|") as files:
+            for member in files:
+                if not member.isreg():
+                    raise ValueError(f"{member.name!r} is no plain file")
+                _replace(files, tarfile.data_filter(member, str(target)), target)
+    except _BROKEN as error:
+        raise EnvironmentFailure(f"the copy is not complete: {' '.join(str(error).split())}; try again") from None
+
+
+def _replace(files: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    place = target / member.name
+    for parent in [*place.relative_to(target).parents][:-1]:
+        if (target / parent).is_symlink():
+            raise ValueError(f"{target / parent} is a link: what comes would go elsewhere")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f".{place.name}.part")
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as written:
+        data = cast("BinaryIO", files.extractfile(member))
+        left = member.size
+        while chunk := data.read(_CHUNK):
+            written.write(chunk)
+            left -= len(chunk)
+    if left:
+        raise ValueError(f"{member.name!r} was cut off")
+    temporary.replace(place)
+
+
+def _names(folder: RunFolder) -> Iterator[str]:
+    """Paths of the plain files below ``folder``, without those whose names start with a dot. Raises OSError."""
+    if folder.is_local:
+        root = folder.local_path
+        for here, below, files in os.walk(root, onerror=_fail):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            yield from (str(Path(here, name).relative_to(root)) for name in sorted(files) if not name.startswith("."))
+        return
+    from pyarrow.fs import FileSelector, FileType
+
+    for info in folder.filesystem.get_file_info(FileSelector(folder.path, recursive=True)):
+        name = info.path[len(folder.path) :].strip("/")
+        if info.type == FileType.File and not any(part.startswith(".") for part in name.split("/")):
+            yield name
+
+
+def _fail(error: OSError) -> None:
+    raise OSError(error.errno, f"{error.filename}: {reason(error)}")

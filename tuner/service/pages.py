@@ -1,0 +1,97 @@
+"""The pages of the service that are no run's: the login, and the list of all searches."""
+
+from __future__ import annotations
+
+import html
+import time
+import urllib.parse
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from tuner.service.auth import COOKIE, LOGIN
+from tuner.service.errors import TooLarge
+from tuner.service.interface import Entry, Queue
+from tuner.service.tokens import TokenRefused, Tokens
+
+COOKIE_S = 30 * 86400
+"""For how long a browser keeps a token that does not expire before."""
+
+_LONGEST_FORM = 1000
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 1rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse; width: 100% }} th, td {{ text-align: left; padding: .3rem .8rem .3rem 0 }}
+td {{ border-top: 1px solid #8884 }} @media (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark }} }}
+</style></head><body>
+{body}
+</body></html>
+"""
+
+_FORM = """<h1>tuner</h1><p>{told}</p>
+<form method="post" action="{action}"><label>Token <input type="password" name="token" autocomplete="current-password"
+ required></label> <button>Log in</button></form>"""
+
+
+def routes(queue: Queue, tokens: Tokens) -> APIRouter:
+    """All of them. They are for people, and no part of the description of the API."""
+    pages = APIRouter(include_in_schema=False)
+
+    @pages.get("/healthz")
+    async def alive() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @pages.get(LOGIN)
+    async def login() -> HTMLResponse:
+        return _login("Paste the token that you were given.")
+
+    @pages.post(LOGIN)
+    async def log_in(request: Request) -> Response:
+        if int(request.headers.get("content-length", "0")) > _LONGEST_FORM:
+            raise TooLarge("a token is shorter")
+        form = urllib.parse.parse_qs((await request.body()).decode("utf-8", "replace"))
+        given = form.get("token", [""])[0].strip()
+        try:
+            found = await to_thread.run_sync(tokens.user_of, given)
+        except TokenRefused as error:
+            return _login(str(error), 401)
+        age = COOKIE_S if found.expires is None else min(COOKIE_S, int(found.expires - time.time()))
+        answer = RedirectResponse("/", 303)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, given, max_age=age, secure=secure, httponly=True, samesite="strict")
+        return answer
+
+    @pages.post("/logout")
+    async def log_out() -> Response:
+        answer = RedirectResponse(LOGIN, 303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return answer
+
+    @pages.get("/")
+    def searches() -> HTMLResponse:
+        rows = "\n".join(map(_row, sorted(queue.entries(), key=lambda entry: -entry.submitted)))
+        head = "<tr><th>search<th>user<th>state<th>place<th>submitted<th>why</tr>"
+        problem = html.escape(queue.status().problem)
+        return _page("tuner: searches", f"<h1>Searches</h1><p>{problem}</p><table>{head}\n{rows}</table>")
+
+    return pages
+
+
+def _row(entry: Entry) -> str:
+    name = html.escape(entry.name)
+    submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.submitted))
+    link = f'<a href="/runs/{urllib.parse.quote(entry.name, safe="")}">{name}</a>'
+    place = "" if entry.position is None else str(entry.position)
+    cells = [link, *(html.escape(text) for text in (entry.user, entry.state, place, submitted, entry.reason))]
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _login(told: str, status: int = 200) -> HTMLResponse:
+    return _page("tuner: log in", _FORM.format(told=html.escape(told), action=LOGIN), status)
+
+
+def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
+    return HTMLResponse(_PAGE.format(title=title, body=body), status)
