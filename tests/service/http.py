@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from tests.service.plain_queue import PlainEntry, PlainQueue
+from tuner.live.server import READ_S, Server, listening, url_of
 from tuner.service.app import create_app
 from tuner.service.interface import Submission
 from tuner.service.limits import Limits
@@ -57,3 +61,16 @@ class Service:
         if changes:
             self.queue.set(name, **changes)
         return entry
+
+    @contextlib.contextmanager
+    def running(self, read_s: float = READ_S) -> Iterator[str]:
+        """Within: it answers at this address, over a real network."""
+        with listening("127.0.0.1", 0, read_s) as listener:
+            server = Server(self.app)
+            thread = threading.Thread(target=server.run_at, args=(listener,))
+            thread.start()
+            try:
+                yield url_of(listener)
+            finally:
+                server.stop()
+                thread.join()

@@ -25,8 +25,18 @@ from tuner.storage.folder import STORAGE
 )
 @options.jobs_address
 @options.cluster_file
+@options.service
+@options.token_file
 @options.as_json
-def command(job: str, output: str, address: str | None, cluster: str | None, as_json: bool) -> None:
+def command(
+    job: str,
+    output: str,
+    address: str | None,
+    cluster: str | None,
+    service: str | None,
+    token_file: str | None,
+    as_json: bool,
+) -> None:
     """Copy the present run folder of a job for `show`, `best`, `report` and `compare`.
 
     \b
@@ -36,10 +46,13 @@ def command(job: str, output: str, address: str | None, cluster: str | None, as_
     from tuner.jobs.client import fetch
     from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
-    address, cluster = options.place(address, cluster)
-    launched = ClusterFile.read(cluster) if cluster else None
-    with jobs_api(address, launched) as client:
-        folder = fetch(client, job, Path(output), launched)
+    if (team := options.service_at(service, token_file)) is not None:
+        folder = team.fetch(job, Path(output))
+    else:
+        address, cluster = options.place(address, cluster)
+        launched = ClusterFile.read(cluster) if cluster else None
+        with jobs_api(address, launched) as client:
+            folder = fetch(client, job, Path(output), launched)
     if as_json:
         print_json({"job": job, "folder": str(folder)})
     else:

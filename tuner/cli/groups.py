@@ -30,6 +30,7 @@ GROUPS = {
         "jobs": "list the searches of a cluster, or recover those of a lost head",
         "logs": "show the output of a job",
         "fetch": "copy a job's run folder here",
+        "serve": "let a team share one cluster",
         "token": "make, list or revoke the tokens of a service's users",
     },
     "Tools": {

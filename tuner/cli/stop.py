@@ -18,22 +18,37 @@ if TYPE_CHECKING:
 @options.storage
 @options.jobs_address
 @options.cluster_file
+@options.service
+@options.token_file
 @options.as_json
-def command(name: str, storage: str, address: str | None, cluster: str | None, as_json: bool) -> None:
-    """Stop a search of this machine as Ctrl-C does, and wait for its end; or stop a job of a cluster.
+def command(
+    name: str,
+    storage: str,
+    address: str | None,
+    cluster: str | None,
+    service: str | None,
+    token_file: str | None,
+    as_json: bool,
+) -> None:
+    """Stop a search of this machine as Ctrl-C does, and wait for its end; or stop a job of a cluster or a service.
 
     \b
     Example:
       tuner stop runs/quickstart-20260101-120000
       tuner stop cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
+      tuner stop cifar_asha-20260101-120000 --service http://127.0.0.1:8380
 
     The run folder stays, and resume continues the search. The first stop lets running trials continue to their next
     checkpoint. Another one, while they do, ends them at once.
     """
     from tuner.storage.lock import holder
 
-    folder = None if options.given("cluster") or options.given("address") else _run(name, storage, address or cluster)
-    if folder is None or (holder(folder) is None and (address or cluster)):
+    elsewhere = any(map(options.given, ("cluster", "address", "service")))
+    folder = None if elsewhere else _run(name, storage, address or cluster or service)
+    if folder is None or (holder(folder) is None and (address or cluster or service)):
+        if (team := options.service_at(service, token_file)) is not None:
+            _told(name, team.stop(name), as_json)
+            return
         address, cluster = options.place(address, cluster)
         _stop_job(name, address, cluster, as_json)
     else:
@@ -71,6 +86,10 @@ def _stop_job(name: str, address: str | None, cluster: str | None, as_json: bool
 
     with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
         was_running = stop(client, name)
+    _told(name, was_running, as_json)
+
+
+def _told(name: str, was_running: bool, as_json: bool) -> None:
     if as_json:
         print_json({"job": name, "was_running": was_running})
     echo(f"job {name}: {'stopped' if was_running else 'nothing to stop: it has ended'}", err=True)

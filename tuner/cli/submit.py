@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from tuner.jobs.code_bundle import Code
+    from tuner.service.client import Service
 
 
 @click.command()
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 @options.option("--dry-run", is_flag=True, help="Only list what would travel: size in bytes and path of each file.")
 @options.jobs_address
 @options.cluster_file
+@options.service
+@options.token_file
+@options.option("--priority", type=int, default=0, help="With --service: searches with a higher one come first.")
 @options.as_json
 def command(
     file: str,
@@ -35,9 +39,14 @@ def command(
     dry_run: bool,
     address: str | None,
     cluster: str | None,
+    service: str | None,
+    token_file: str | None,
+    priority: int,
     as_json: bool,
 ) -> None:
     """Run the search of FILE on a cluster, as a job: it continues when this computer is switched off.
+
+    With --service a team's service queues it. Its token is in TUNER_TOKEN, or in the file of --token-file.
 
     The code below the working directory is sent, without what .gitignore and .tunerignore name, and without data and
     runs.
@@ -47,7 +56,9 @@ def command(
     \b
     Example:
       tuner submit experiments/cifar_asha.yaml --cluster cluster/on_prem.yaml
+      tuner submit experiments/cifar_asha.yaml --service http://127.0.0.1:8380
     """
+    from tuner.errors import InputError
     from tuner.jobs.client import prepare_submission, submit
     from tuner.jobs.cluster_address import ClusterFile, jobs_api
     from tuner.jobs.code_bundle import code_of
@@ -55,12 +66,52 @@ def command(
     if dry_run:
         _list(code_of(Path.cwd().resolve(), exclude, include), as_json)
         return
+    if (team := options.service_at(service, token_file)) is not None:
+        if options.given("storage"):
+            raise InputError(f"--storage {storage}: a service keeps all runs in its own storage: leave it out")
+        _print_queued(_queued(team, file, overrides, name, exclude, include, priority), as_json)
+        return
     address, cluster = options.place(address, cluster)
     launched = ClusterFile.read(cluster) if cluster else None
     submission = prepare_submission(file, overrides, name, storage, exclude, launched, include)
     with jobs_api(address, launched) as client:
         submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)
+
+
+def _queued(
+    team: Service,
+    file: str,
+    overrides: tuple[str, ...],
+    name: str | None,
+    exclude: tuple[str, ...],
+    include: tuple[str, ...],
+    priority: int,
+) -> dict[str, Any]:
+    """The search, as the service shows it. What can be checked here, is checked first."""
+    from tuner.experiment.reader import load_experiment
+    from tuner.jobs.client import checked_file
+    from tuner.jobs.code_bundle import code_of
+    from tuner.jobs.driver import versions
+    from tuner.service.code_store import pack
+
+    project = Path.cwd().resolve()
+    experiment = load_experiment(file, overrides)
+    code = code_of(project, exclude, include)
+    there = checked_file(file, experiment, project, code)
+    if code.remark:
+        echo(code.remark, err=True)
+    bundle = pack(project, code.files)
+    return team.submit(file=there, overrides=overrides, code=bundle, name=name, priority=priority, versions=versions())
+
+
+def _print_queued(search: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(search)
+        return
+    place = f", place {search['position']}" if search["position"] else ""
+    echo(f"{search['state']}{place}{': ' if search['reason'] else ''}{search['reason']}", err=True)
+    echo(search["name"])
 
 
 def _list(code: Code, as_json: bool) -> None:

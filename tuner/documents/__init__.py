@@ -19,7 +19,7 @@ from tuner.documents.runs import (
     StoppedRun,
     Summary,
 )
-from tuner.documents.service import ListedToken, MadeToken, RevokedTokens
+from tuner.documents.service import ListedToken, MadeToken, RevokedTokens, TeamSearch
 from tuner.documents.tools import (
     Algorithms,
     CheckFinding,
@@ -53,10 +53,11 @@ DOCUMENTS: dict[str, Any] = {
     "best": RestoredTrial,
     "confirm": Confirmed,
     "replay": Replayed,
-    "submit": SubmittedJob | TravellingFiles,
-    "jobs": list[JobRow],
+    "submit": SubmittedJob | TravellingFiles | TeamSearch,
+    "jobs": list[JobRow] | list[TeamSearch],
     "logs": JobLog,
     "fetch": FetchedRun,
+    "serve": Address,
     "token": MadeToken | list[ListedToken] | RevokedTokens,
     "doctor": list[CheckFinding],
     "export": ExportedStudy | ExportedTable,

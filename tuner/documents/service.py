@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.documents.document import Document
+from tuner.documents.errors import FailureProblem
 
 
 class MadeToken(Document):
@@ -134,3 +135,21 @@ class KeptCode(Document):
 
     sha256: str
     """Of the bundle."""
+
+
+class ErrorText(Document):
+    """Why a request failed."""
+
+    message: str
+    """A line for each problem."""
+    exit_status: int
+    """With which a command ends for the same reason."""
+    problems: list[FailureProblem]
+    """Problems of the experiment, each with its place; empty if it is not about one."""
+
+
+class ErrorAnswer(Document):
+    """The body of every answer with a status of 400 and more."""
+
+    error: ErrorText
+    """What is wrong."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tuner import examples
 from tuner.actions.run import checked_name, run_name
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError, did_you_mean
-from tuner.experiment.reader import load_experiment, shipped_experiment
+from tuner.experiment.reader import Experiment, load_experiment, shipped_experiment
 from tuner.jobs.cluster_address import ClusterFile
 from tuner.jobs.code_bundle import Code, code_of, copy_files
 from tuner.jobs.driver import READY, versions
@@ -92,6 +92,16 @@ def prepare_submission(
     if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
         overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
     code = code_of(project, exclude, include)
+    file = checked_file(file, experiment, project, code)
+    run = run_name(name, experiment.spec.name)
+    return Submission(file, tuple(overrides), run, storage, project, code)
+
+
+def checked_file(file: str, experiment: Experiment, project: Path, code: Code) -> str:
+    """The experiment's file as the cluster finds it: below ``project``, or the name of a shipped one.
+
+    Raises InputError if it, or its trainable, is no part of the code that travels.
+    """
     path = (shipped_experiment(file) or Path(file)).resolve()
     if not path.is_relative_to(examples.FOLDER) or path.is_relative_to(project):  # else the cluster's tuner has it
         _check_travels(path, "FILE", project, code)
@@ -99,8 +109,7 @@ def prepare_submission(
     source = Path(load_trainable(experiment.spec.trainable, experiment.roots).module.__file__ or "").resolve()
     if source.is_relative_to(project) and "site-packages" not in source.parts:  # else the cluster must have it
         _check_travels(source, f"trainable {experiment.spec.trainable}", project, code)
-    run = run_name(name, experiment.spec.name)
-    return Submission(file, tuple(overrides), run, storage, project, code)
+    return file
 
 
 def _storage(given: str | None, cluster: ClusterFile | None) -> str | None:

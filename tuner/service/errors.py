@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from tuner.documents.errors import FailureProblem
+from tuner.documents.service import ErrorAnswer, ErrorText
 from tuner.errors import MOST_PROBLEMS, EnvironmentFailure, InputError, Place, Problem, TunerError
 from tuner.redaction import redacted
 from tuner.service.tokens import TokenRefused
@@ -55,26 +55,6 @@ STATUS: dict[type[BaseException], int] = {
     OSError: 503,
 }
 """The status of HTTP for each class of errors; a class that is not here has that of its base."""
-
-
-class ErrorText(BaseModel):
-    """Why a request failed."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-    message: str
-    """A line for each problem."""
-    exit_status: int
-    """With which a command ends for the same reason."""
-    problems: list[FailureProblem]
-    """Problems of the experiment, each with its place; empty if it is not about one."""
-
-
-class ErrorAnswer(BaseModel):
-    """The body of every answer with a status of 400 and more."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-    error: ErrorText
-    """What is wrong."""
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {

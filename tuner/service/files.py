@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,21 +64,16 @@ def unpack(archive: BinaryIO, target: Path) -> None:
 
 def _replace(files: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
     place = target / member.name
-    for parent in [*place.relative_to(target).parents][:-1]:
-        if (target / parent).is_symlink():
-            raise ValueError(f"{target / parent} is a link: what comes would go elsewhere")
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f".{place.name}.part")
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as written:
-        data = cast("BinaryIO", files.extractfile(member))
-        left = member.size
-        while chunk := data.read(_CHUNK):
-            written.write(chunk)
-            left -= len(chunk)
-    if left:
-        raise ValueError(f"{member.name!r} was cut off")
-    temporary.replace(place)
+    temporary = place.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as written:
+            shutil.copyfileobj(cast("BinaryIO", files.extractfile(member)), written)
+            if written.tell() != member.size:
+                raise ValueError(f"{member.name!r} was cut off")
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _names(folder: RunFolder) -> Iterator[str]:

@@ -1,0 +1,297 @@
+"""The client of the service, and the commands that use it, over a real network."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import io
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.documents import conforms
+from tests.runs.test_listing import saved
+from tests.service.http import EXPERIMENT
+from tests.service.http import Service as Server
+from tests.service.test_code_store import files_below
+from tuner.cli import cli
+from tuner.errors import EnvironmentFailure, InputError, TunerError
+from tuner.service.client import Service
+from tuner.service.code_store import pack
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    found = Server(tmp_path_factory.mktemp("storage"))
+    with found.running() as url:
+        yield found, url
+
+
+@pytest.fixture
+def ada(server: tuple[Server, str]) -> Service:
+    service, url = server
+    service.queue.found.clear()
+    return Service(url, service.token("ada"))
+
+
+@pytest.fixture
+def project(user_folder: Path) -> Path:
+    (user_folder / "t.py").write_text("def train(config): ...\n")
+    (user_folder / "e.yaml").write_text(EXPERIMENT)
+    return user_folder
+
+
+def test_every_method(ada: Service, server: tuple[Server, str], project: Path) -> None:
+    queue = server[0].queue
+    assert ada.me()["user"] == "ada"
+    code = pack(project, [Path("t.py"), Path("e.yaml")])
+    assert ada.submit(file="e.yaml", code=code, name="q", overrides=["budget.trials=3"])["state"] == "queued"
+    assert queue.entry("q").submission.trials == 3
+    assert ada.submit(EXPERIMENT, code=code)["name"].startswith("experiment-")
+    assert ada.search("q")["position"] == 1
+    assert {search["name"] for search in ada.searches(user="ada")} > {"q"}
+    assert ada.searches(state="running") == []
+    queue.logs["q"] = "trial #1\n"
+    told: list[str] = []
+    assert ada.logs("q", told.append) == "queued"
+    assert told == ["trial #1\n"]
+    saved(server[0].storage / "q", "2026-01-01T10:00:00+0000", interrupted=False)
+    copy = ada.fetch("q", project / "runs")
+    assert (copy / "trials.csv").read_bytes() == (server[0].storage / "q/trials.csv").read_bytes()
+    assert ada.stop("q")
+    assert not ada.stop("q")
+    assert ada.resume("q")["state"] == "queued"
+    assert ada.cluster()["gpus"] == 8.0
+
+
+def test_a_log_is_followed_to_the_end(
+    ada: Service, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server[0].search("q", state="running")
+    queue, told = server[0].queue, list[str]()
+    queue.logs["q"] = "one\n"
+
+    def later(seconds: float) -> None:
+        queue.logs["q"] += "two\n"
+        queue.set("q", state="failed")
+
+    monkeypatch.setattr("tuner.service.client.time.sleep", later)
+    assert ada.logs("q", told.append, follow=True) == "failed"
+    assert told == ["one\n", "two\n"]
+
+
+def test_refusals_are_the_errors_of_the_command_line(ada: Service, server: tuple[Server, str]) -> None:
+    server[0].search("bobs", user="bob")
+    with pytest.raises(InputError, match=r"experiment\.yaml:4:1: budgett: unknown key") as wrong:
+        ada.submit(EXPERIMENT + "budgett: 3\n")
+    assert wrong.value.problems[0].place.line == 4
+    with pytest.raises(InputError, match="no search 'nothing'"):
+        ada.search("nothing")
+    with pytest.raises(InputError, match="only bob or an admin"):
+        ada.stop("bobs")
+    with pytest.raises(InputError, match="the token is nobody's"):
+        Service(server[1], "tuner_wrong").me()
+    server[0].queue.broken = OSError(28, "No space left on device")
+    try:
+        with pytest.raises(EnvironmentFailure, match="No space left on device"):
+            ada.submit(file="quickstart")
+    finally:
+        server[0].queue.broken = None
+
+
+def test_unchanged_code_travels_once(ada: Service, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    asked = Service._open
+
+    def counted(self: Service, verb: str, path: str, body: object = None) -> object:
+        sent.append(verb)
+        return asked(self, verb, path, body)
+
+    monkeypatch.setattr(Service, "_open", counted)
+    bundle = pack(project, [Path("t.py")])
+    assert ada.send_code(bundle) == ada.send_code(bundle)
+    assert sent.count("PUT") == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "ftp://h", "http://", "http://h:99999", "http://h/?a=b", "http://a b", "http://me:pw@h:1", "http://h\n"],
+)
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(InputError, match="--service") as error:
+        Service(url, "tuner_x")
+    assert "pw" not in str(error.value)
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\nX-Evil: 1", "ä", "\x00"])
+def test_a_token_that_is_none(token: str) -> None:
+    with pytest.raises(InputError, match="is no token") as error:
+        Service("http://127.0.0.1:1", token)
+    assert "Evil" not in str(error.value)
+
+
+def test_nothing_listens_there() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(EnvironmentFailure, match="Connection refused; does `tuner serve` run there"):
+            Service(f"http://127.0.0.1:{unused.getsockname()[1]}", "tuner_x").submit(file="quickstart")
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """Another server, and what it answers."""
+
+    answer: tuple[int, dict[str, str], bytes]
+
+    def do_GET(self) -> None:
+        status, headers, body = self.answer
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments: object) -> None: ...
+
+
+@contextlib.contextmanager
+def elsewhere(status: int, headers: dict[str, str], body: bytes) -> Iterator[str]:
+    handler = type("Handler", (Elsewhere,), {"answer": (status, headers, body)})
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as found:
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{found.server_port}"
+        finally:
+            found.shutdown()
+            thread.join()
+
+
+def test_the_token_is_for_one_server(server: tuple[Server, str]) -> None:
+    token, there = server[0].token("ada"), {"Location": server[1] + "/v1/me"}
+    with elsewhere(302, there, b"") as url, pytest.raises(InputError, match="it leads elsewhere"):
+        Service(url, token).me()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"<html>"), (200, b"[]"), (404, b"<html>"), (500, b"{}"), (200, b"\xff"), (502, b"")]
+)
+def test_something_else_answers(status: int, body: bytes) -> None:
+    with elsewhere(status, {}, body) as url, pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1"):
+        Service(url, "tuner_x").me()
+
+
+def tar(*members: tarfile.TarInfo) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    return file.getvalue()
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, to, 9 if kind == tarfile.REGTYPE else 0
+    return info
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        tar(member("../x")),
+        tar(member("/x/../../y")),
+        tar(member("link", tarfile.SYMTYPE, "/etc")),
+        tar(member("pipe", tarfile.FIFOTYPE)),
+        tar(member("a"))[:515],
+        b"",
+        b"no archive" * 100,
+    ],
+)
+def test_a_copy_that_is_hostile_or_cut_off(body: bytes, tmp_path: Path) -> None:
+    with elsewhere(200, {}, body) as url, pytest.raises(EnvironmentFailure, match="the copy is not complete"):
+        Service(url, "tuner_x").fetch("q", tmp_path / "to")
+    assert files_below(tmp_path) == set()
+
+
+def test_a_copy_goes_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "to/q").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "to/q/ray").symlink_to(tmp_path / "outside")
+    with (
+        elsewhere(200, {}, tar(member("ray/x"))) as url,
+        pytest.raises(EnvironmentFailure, match="outside the destination"),
+    ):
+        Service(url, "tuner_x").fetch("q", tmp_path / "to")
+    assert [*(tmp_path / "outside").iterdir()] == []
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "to").write_text("")
+    with elsewhere(200, {}, tar(member("x"))) as url, pytest.raises(EnvironmentFailure, match="cannot be written"):
+        Service(url, "tuner_x").fetch("q", tmp_path / "to")
+
+
+# Commands
+
+
+def asked(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, words)
+    if isinstance(done.exception, TunerError):
+        return done.exception.exit_status, done.stdout, str(done.exception)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture
+def environment(ada: Service, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_SERVICE", server[1])
+    monkeypatch.setenv("TUNER_TOKEN", server[0].token("ada"))
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_commands(server: tuple[Server, str], project: Path) -> None:
+    queue = server[0].queue
+    status, out, told = asked("submit", "e.yaml", "--name", "mine", "--set", "budget.trials=2")
+    assert (status, out, told) == (0, "mine\n", "queued, place 1: waits for a share\n")
+    assert queue.entry("mine").submission.versions["ray"]
+    conforms("submit", asked("submit", "quickstart", "--json", "--priority", "2")[1])
+    assert {row["name"] for row in conforms("jobs", asked("jobs", "--json")[1])} > {"mine"}
+    assert "waits for a share" in asked("jobs")[1]
+    queue.logs["mine"] = "trial #1\n"
+    assert asked("logs", "mine") == (0, "trial #1\n", "")
+    assert conforms("logs", asked("logs", "mine", "--json")[1])["log"] == "trial #1\n"
+    saved(server[0].storage / "mine", "2026-01-01T10:00:00+0000", interrupted=False)
+    assert asked("fetch", "mine")[1] == "runs/mine\n"
+    assert Path("runs/mine/trials.csv").exists()
+    assert conforms("stop", asked("stop", "mine", "--service", server[1], "--json")[1])["was_running"]
+    assert asked("logs", "mine", "-f")[0] == 0
+    queue.set("mine", state="failed")
+    assert asked("logs", "mine", "-f")[0] == 1
+
+
+@pytest.mark.usefixtures("environment")
+def test_wrong_input_of_the_commands(
+    server: tuple[Server, str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ["--service", server[1]]
+    assert "leave out --cluster" in asked("jobs", *place, "--jobs-address", "http://h:1")[2]
+    assert "a service keeps all runs" in asked("submit", "e.yaml", "--storage", "/x")[2]
+    (project / "e.yaml").write_text(EXPERIMENT + "budgett: 3\n")
+    assert asked("submit", "e.yaml")[2].startswith("e.yaml:4:1: budgett: unknown key")
+    assert asked("fetch", "nothing")[0] == 2
+    assert (
+        asked("jobs", "--token-file", "nothing")[2] == "--token-file nothing: cannot be read: No such file or directory"
+    )
+    (project / "token").write_text("tuner_wrong\n")
+    assert "the token is nobody's" in asked("jobs", "--token-file", "token")[2]
+    (project / "token").write_text(server[0].token("bob") + "\n")
+    assert asked("jobs", "--token-file", "token")[0] == 0
+    monkeypatch.delenv("TUNER_TOKEN")
+    assert "it needs your token" in asked("jobs")[2]
