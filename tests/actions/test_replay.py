@@ -20,9 +20,10 @@ from ray.train._internal import session as tune_session
 from tests.cli.test_command_line import tuner
 from tests.documents import conforms
 from tuner import load_run, run
-from tuner.actions.replay import Replay, find_trial, replay
+from tuner.actions.replay import Replay, replay
 from tuner.actions.replay_comparison import equal_as_recorded, is_process_metric
 from tuner.errors import InputError, Interrupted
+from tuner.runs.named_trial import find_trial
 from tuner.runs.provenance import surroundings
 from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.actions.replay_comparison import ROUNDING, Difference, equal_as_recorded, is_process_metric
-from tuner.errors import InputError, Interrupted, did_you_mean
+from tuner.errors import InputError, Interrupted
 from tuner.execution.failure_classifier import BadReport, MissingMetric, classify, user_error
 from tuner.execution.in_process import run_in_process
 from tuner.execution.trial_context import TrialContext
@@ -17,9 +17,6 @@ from tuner.runs.provenance import experiment_of, surroundings
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 from tuner.spec.quantities import counted
-
-SHOWN = 20
-"""Trials that a message lists at most."""
 
 
 @dataclass(frozen=True)
@@ -84,24 +81,6 @@ class Replay:
 
 Show = Callable[[Report, list[Difference]], None]
 """Gets each report as it comes, with the metrics in which it is not the recorded one."""
-
-
-def find_trial(results: ResultSet, name: str) -> Trial:
-    """The trial whose id or number is ``name``. Raises InputError, with the nearest ones, when there is none."""
-    for trial in results.trials:
-        if name in (trial.id, str(trial.number)):
-            return trial
-    if not results.trials:
-        raise InputError(f"TRIAL: {results.folder.location} has no trials")
-    if name.isdigit() and len(name) < 8:  # an id has eight characters
-        numbers = [trial.number for trial in results.trials]
-        hint = f"its trials have the numbers {min(numbers)} to {max(numbers)}"
-    else:
-        near = sorted(results.trials, key=lambda trial: trial.id[: len(name)] != name)
-        hint = did_you_mean(name, [trial.id for trial in near[:SHOWN]])
-        if len(near) > SHOWN:
-            hint += f", and {len(near) - SHOWN} more"
-    raise InputError(f"TRIAL: {results.folder.location} has no trial {name!r}; {hint}")
 
 
 def replay(

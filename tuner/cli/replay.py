@@ -39,8 +39,9 @@ def command(run_: str, trial: str, until: int | None, debug: bool, storage: str,
     """
     if debug and as_json:
         raise click.UsageError("--pdb and --json both need stdout: choose one")
-    from tuner.actions.replay import fails_by_itself, find_trial, replay
+    from tuner.actions.replay import fails_by_itself, replay
     from tuner.runs.loading import load_run
+    from tuner.runs.named_trial import find_trial
     from tuner.spec.values import metrics_line
     from tuner.visualization.text_tables import config_line
 

@@ -45,17 +45,19 @@ from ray.tune.stopper import CombinedStopper
 
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.execution.budget import BudgetStopper
+from tuner.execution.commanded_controller import CommandedController
 from tuner.execution.consumption_meter import CONSUMED
 from tuner.execution.failure_classifier import MissingMetric, raised_in_trial
 from tuner.execution.prestarted_actors import SameEnvironment
 from tuner.execution.recorder import Recorder
 from tuner.execution.restore_trials import restore_trial
 from tuner.execution.retry_policy import FailureStopper, first_alike, with_micro_batch
-from tuner.execution.retrying_controller import ActorManager, RetryingController
+from tuner.execution.retrying_controller import ActorManager
 from tuner.execution.scheduler_adapter import SchedulerAdapter
 from tuner.execution.slots import SlotTracker
 from tuner.execution.status_file import StatusFile
 from tuner.plan.plan import Plan
+from tuner.runs.commands import Command
 from tuner.runs.results import how_to_resume
 from tuner.runs.trial import Trial
 from tuner.search.control import SearchControl
@@ -92,10 +94,9 @@ def _no_analysis(**options: Any) -> Any:
     return SimpleNamespace(trials=[])
 
 
-class Controller(RetryingController):
+class Controller(CommandedController):
     """One search's control loop."""
 
-    control: SearchControl
     budget: BudgetStopper
 
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
@@ -105,7 +106,6 @@ class Controller(RetryingController):
         """Idle processes that are kept at most, by what their trials asked for."""
         self._idle_since: dict[Any, float] = {}
         self._disk_full_reason = ""
-        self._by_id: dict[str, RayTrial] = {}
         self._live = StatusFile(self.recorder, self.plan.request)
         self._adapter = options["scheduler"] if isinstance(options["scheduler"], SchedulerAdapter) else None
         if self._adapter:
@@ -134,6 +134,8 @@ class Controller(RetryingController):
         """The state of a trial that has not ended, in the words of `tuner.execution.status_file`."""
         if trial in self._held:
             return "held"
+        if trial in self._aside:
+            return "aside"
         if trial.status == RayTrial.PENDING:
             return "starting" if trial in self._trial_to_actor else "queued"
         return str(trial.status).lower()
@@ -190,6 +192,10 @@ class Controller(RetryingController):
             self._queued_trial_decisions.pop(trial.trial_id, None)
             if self._process_trial_result(trial, result) != TrialScheduler.CONTINUE or self.budget.stop_all():
                 break
+
+    def _answer(self, command: Command) -> None:
+        super()._answer(command)
+        self._live.hurry()
 
     # --- bookkeeping ---
 
@@ -252,14 +258,17 @@ class Controller(RetryingController):
     def _maybe_update_trial_queue(self) -> None:
         if self.control.interrupted or self._is_disk_full() or self.recorder.storing.fails:
             return
-        while len(self._running_trials) + len(self._pending_trials) - self._beside() < self.slots:
+        while len(self._running_trials) + len(self._pending_trials) - self._beside() < self.allowed:
+            if self._next_aside():
+                continue
             more = not self._search_alg.is_finished()
             if self._adapter and self._adapter.fill(more):
                 continue
             busy = [trial.trial_id for trial in self._running_trials | self._pending_trials]
             if not more or self.budget.is_committed(busy) or not self._update_trial_queue(blocking=False):
                 break
-        if self._adapter and self._search_alg.is_finished() and not self._running_trials and not self._pending_trials:
+        idle = self.allowed and not self._running_trials and not self._pending_trials
+        if self._adapter and idle and self._search_alg.is_finished():
             for trial in self._paused_trials - set(self._held):
                 self.stop_trial(trial)
 
@@ -278,7 +287,7 @@ class Controller(RetryingController):
     def _schedule_trial_pause(self, trial: RayTrial, should_checkpoint: bool = True) -> None:
         super()._schedule_trial_pause(trial, should_checkpoint)
         if not should_checkpoint:
-            self.recorder.paused(trial.trial_id)
+            self.recorder.paused(trial.trial_id, aside=trial in self._aside)
 
     @contextlib.contextmanager
     def _counted_as_staged(self, trial: RayTrial) -> Iterator[None]:

@@ -200,17 +200,22 @@ class PlacedTrials(TuneController):  # type: ignore[misc]
         return self._alive
 
     def _ask_again(self, trial: RayTrial) -> None:
-        """Takes back what a trial that waits has asked for, and asks for what it may have now."""
+        """Lets a trial that waits ask for what it may have now."""
+        if self._take_back(trial):
+            self._set_trial_status(trial, RayTrial.PENDING)
+
+    def _take_back(self, trial: RayTrial) -> bool:
+        """Takes back what a trial that waits has asked for; False if it has its place, and its process is starting."""
         asked = self._trial_to_actor.get(trial)
-        if asked in self._actor_manager.live_actors:  # it has its place, and its process is starting
-            return
+        if asked in self._actor_manager.live_actors:
+            return False
         if asked is not None:
             self._trial_to_actor.pop(trial)
             self._actor_to_trial.pop(asked)
             self._unstage_trial_with_resources(trial)
             self._remove_actor(asked)
         self._set_trial_status(trial, RayTrial.PAUSED)
-        self._set_trial_status(trial, RayTrial.PENDING)
+        return True
 
     # --- what waits for other nodes, and for whom ---
 

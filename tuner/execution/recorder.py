@@ -11,11 +11,12 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 
 from tuner.execution.actor_hosts import ActorHosts
+from tuner.execution.command_recorder import CommandRecorder
 from tuner.execution.metrics import flat_metrics
 from tuner.experiment.spec import Checkpoints
 from tuner.runs.consumption import Consumption
 from tuner.runs.failure import Failure
-from tuner.runs.history import INTERRUPTED, EventApplier
+from tuner.runs.history import ASIDE, INTERRUPTED, WAITS_AT_RUNG, EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Segment, Status, Trial
@@ -54,7 +55,7 @@ class Listener(Protocol):
     def finished(self, results: ResultSet) -> None: ...
 
 
-class Recorder(Callback):  # type: ignore[misc]
+class Recorder(CommandRecorder, Callback):  # type: ignore[misc]
     """Ray Tune's callback: fills a ``ResultSet``, journals it, keeps the run folder up to date and ``keep_trials``."""
 
     def __init__(
@@ -197,10 +198,10 @@ class Recorder(Callback):  # type: ignore[misc]
             f"trial {trial.label}: checkpoint {self.results.folder.location}/{checkpoint}: {problem}; {instead}"
         )
 
-    def paused(self, trial_id: str) -> None:
-        """The trial waits at its rung."""
-        self._write("paused", trial=trial_id)
-        self._history.paused(trial_id)
+    def paused(self, trial_id: str, aside: bool = False) -> None:
+        """The trial waits at its rung; ``aside``: for a slot, as people limited how many run."""
+        self._write("paused", trial=trial_id, **({"aside": True} if aside else {}))
+        self._history.paused(trial_id, ASIDE if aside else WAITS_AT_RUNG)
 
     def returned(self, trial_id: str) -> None:
         """The trial's function came to its end by itself."""
@@ -214,6 +215,8 @@ class Recorder(Callback):  # type: ignore[misc]
         audited_at = self.state.audited_at(trial.id)
         if trial.reason == RETURNED:
             self._end(trial, "completed", "", audited_rung(self.scheduler, audited_at))
+        elif trial.id in self.state.orders.stopped and trial.id not in self.state.stopping:
+            self._end(trial, "stopped", f"stopped by {self.state.orders.stopped[trial.id]}")
         else:
             self._end(trial, *ending(trial, self.scheduler, audited_at))
 

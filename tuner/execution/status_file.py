@@ -29,11 +29,15 @@ class StatusFile:
         """Whether the file is to be written again. Called in every round of the control loop."""
         return time.monotonic() >= self._next
 
+    def hurry(self) -> None:
+        """What it tells has changed: it is to be written at once."""
+        self._next = 0.0
+
     def write(self, states: Mapping[str, str], slots: int, *, more: bool) -> None:
         """Writes the file.
 
         Args:
-            states: Of each trial that has not ended: queued, starting, running, paused or held.
+            states: Of each trial that has not ended: queued, starting, running, paused, aside or held.
             slots: Trials that run at once at most.
             more: Whether the searcher has more trials to suggest.
         """
@@ -54,6 +58,8 @@ class StatusFile:
             ],
             "available": {k: v for k, v in ray.available_resources().items() if not k.startswith("node:")},
             "more": more,
+            "paused": self._recorder.state.orders.paused,
+            "limit": self._recorder.state.orders.limit,
             "trials": {trial_id: {"state": s, "since": since} for trial_id, (s, since) in self._since.items()},
         }
         folder = self._recorder.results.folder

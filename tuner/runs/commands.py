@@ -41,6 +41,18 @@ class Command:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Commanded(Command):
+    """A command, and what came of it, as the journal has it."""
+
+    done: bool = False
+    """Whether it was carried out."""
+    reason: str = ""
+    """Why it was refused."""
+    trials: tuple[str, ...] = ()
+    """The trials that it made or touched."""
+
+
 class _Command(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     id: str = Field(pattern=f"^{_ID}$")

@@ -67,7 +67,8 @@ def run_state(results: ResultSet) -> tuple[RunState, str]:
         who = f"process {held.get('pid', '?')} on {held.get('host', '?')}"
         silent = time.time() - live.get("time", held.get("time", 0.0))
         if silent < _STALE_S:
-            return "running", f"running: {who}"
+            paused = ", and is paused" if live.get("paused") else ""
+            return "running", f"running: {who}{paused}"
         return "silent", (
             f"{who} has said nothing for {format_duration(silent)}: its Ray may be gone or the machine overloaded; see "
             f"{results.folder.location}/run.log, or stop it (python -m tuner stop {results.folder.quoted}) and "
@@ -88,6 +89,9 @@ def _last(results: ResultSet, event: Event | None) -> str:
     whose = f" trial {trial.label if trial else event['trial']}" if "trial" in event else ""
     since = f"{format_duration(event.get('elapsed', 0.0))} into the search"
     match event["what"]:
+        case "commanded":
+            refused = "" if event["done"] else f", refused: {event['reason']}"
+            return f"{event['by']} commanded {event['do']}{refused}, {since}"
         case "reported":
             return f"reported{whose} step {event['step']}, then {event.get('decision', 'continue')}, {since}"
         case "ended":
@@ -114,9 +118,20 @@ def _trial(trial: Trial, results: ResultSet, state: str, live: Mapping[str, Any]
             return f"its process is starting ({since})"
         case "held":
             return f"waits before it is tried again, as it lost one node after another ({since})"
+        case "aside":
+            return f"waits for a slot ({since}): {_limited(live)}"
         case "paused":
             return f"waits at its rung ({since}): continues when it is among the best there; {_unblocks_pause(live)}"
     return f"queued for {since}: {_lacking_resource(live)}"
+
+
+def _limited(live: Mapping[str, Any]) -> str:
+    """The order of people that lets a trial wait."""
+    if live.get("paused"):
+        return "the search is paused, until somebody continues it"
+    if live.get("limit") is not None:
+        return f"people let {live['limit']} run at once"
+    return "it starts with the next free one"
 
 
 def _unblocks_pause(live: Mapping[str, Any]) -> str:

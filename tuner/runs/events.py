@@ -43,6 +43,16 @@ _FIELDS: dict[str, _Types] = {
     "failed attempt": {"trial": str, "kind": str, "message": str, "step": int, "retried": bool},
     "ended": {"trial": str, "status": str, "reason": str, "rung": _WHOLE_OR_NONE},
     "reopened": {"trial": str},
+    "commanded": {
+        "id": str,
+        "do": str,
+        "by": str,
+        "sent": _NUMBER,
+        "arguments": dict,
+        "done": bool,
+        "reason": str,
+        "trials": list,
+    },
     "left": {"interrupted": bool},
     "trial": {"trial": str, "state": dict},
     "recovered": {"elapsed": _NUMBER},
@@ -59,8 +69,15 @@ _OPTIONAL: _Types = {
     "elapsed": _NUMBER,
     "held": _NUMBER,
     "consumed": dict,
+    "changed": dict,
+    "aside": bool,
 }
 """What an event may tell besides."""
+
+_CHANGES: _Types = {"budget": dict, "search_space": dict}
+"""The keys of the experiment that a command may replace."""
+
+_ORIGIN: _Types = {"by": str, "parent": _TEXT_OR_NONE, "step": _WHOLE_OR_NONE, "begins_at": int}
 
 _SEGMENT: _Types = {"after": int, "config": dict, "donor": _TEXT_OR_NONE, "donor_step": int}
 
@@ -161,12 +178,36 @@ def is_event(value: Any) -> bool:
         return False
     if "trial" in value and not (isinstance(value["trial"], str) and is_id(value["trial"])):
         return False
+    if value["what"] == "commanded" and not _is_commanded(value):
+        return False
+    if not _is_origin(value.get("origin")):
+        return False
     return is_checkpoint(value.get("checkpoint")) and (value.get("segment") is None or _has(value["segment"], _SEGMENT))
 
 
-def _is_state(state: Event) -> bool:
+def _is_commanded(event: Event) -> bool:
+    changed = event.get("changed", {})
     return (
-        _has(state, _STATE)
+        0 <= event["sent"] <= MAX_TIMESTAMP
+        and all(isinstance(trial_id, str) for trial_id in event["trials"])
+        and all(name in _CHANGES and isinstance(value, _CHANGES[name]) for name, value in changed.items())
+    )
+
+
+def _is_origin(origin: Any) -> bool:
+    """Whether it is that of a trial; journals of older versions have none."""
+    if origin is None:
+        return True
+    if not _has(origin, _ORIGIN) or not 0 <= origin["begins_at"] <= MAX_STEP:
+        return False
+    return origin["parent"] is None or is_id(origin["parent"])
+
+
+def _is_state(state: Event) -> bool:
+    known = {name: value for name, value in state.items() if name != "origin"}
+    return (
+        _has(known, _STATE)
+        and _is_origin(state.get("origin"))
         and state["status"] in get_args(Status)
         and all(map(_is_report, state["reports"]))
         and all(_has(segment, _SEGMENT) for segment in state["segments"])

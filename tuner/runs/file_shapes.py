@@ -164,6 +164,8 @@ class Live(_Shape):
     nodes: list[Amounts] = []
     available: Amounts = {}
     more: bool = False
+    paused: bool = False
+    limit: Annotated[int, Field(ge=0)] | None = None
     trials: dict[str, _LiveTrial] = {}
 
 

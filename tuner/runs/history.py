@@ -8,17 +8,18 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tuner.redaction import recorded
+from tuner.runs.commands import Commanded
 from tuner.runs.consumption import consumption_of
 from tuner.runs.events import Event
 from tuner.runs.failure import Failure
 from tuner.runs.file_shapes import Provenance, usable
 from tuner.runs.journal import JournalReader
 from tuner.runs.results import ResultSet
-from tuner.runs.trial import Report, Segment, Status, Trial
+from tuner.runs.trial import Origin, Report, Segment, Status, Trial
 from tuner.storage.folder import RunFolder
 
 INTERRUPTED = "interrupted"
-WAITS_AT_RUNG = "waits at its rung"
+WAITS_AT_RUNG, ASIDE = "waits at its rung", "waits for a slot"
 
 
 class EventApplier:
@@ -27,10 +28,15 @@ class EventApplier:
     def __init__(self, results: ResultSet) -> None:
         self.results = results
 
-    def suggested(self, trial_id: str, config: dict[str, Any], micro_batch: int | None = None) -> Trial:
+    def suggested(
+        self, trial_id: str, config: dict[str, Any], micro_batch: int | None = None, origin: Origin | None = None
+    ) -> Trial:
         """A new trial; ``micro_batch``: a smaller one than the configuration has, with which it starts."""
         number = len(self.results.trials) + 1
-        return self.results.add(Trial(trial_id, number, dict(config), micro_batch=micro_batch))
+        trial = Trial(trial_id, number, dict(config), micro_batch=micro_batch, origin=origin)
+        if origin and origin.step is not None:
+            trial.segments.append(Segment(0, trial.config, origin.parent, origin.step))
+        return self.results.add(trial)
 
     def started(self, trial_id: str, host: str = "") -> None:
         """It got its resources, on ``host``; empty if that is not known."""
@@ -99,6 +105,12 @@ class EventApplier:
         trial = self.results.trial(trial_id)
         trial.status, trial.reason, trial.rung = status, reason, rung
 
+    def commanded(self, event: Event) -> None:
+        """A command was carried out, or refused."""
+        told = {name: event[name] for name in ("id", "do", "by", "sent", "arguments", "done", "reason")}
+        self.results.commands.append(Commanded(**told, trials=tuple(event["trials"])))
+        self.results.spec = self.results.spec | event.get("changed", {})
+
     def reopened(self, trial_id: str) -> None:
         """An ended trial may continue."""
         trial = self.results.trial(trial_id)
@@ -121,10 +133,12 @@ class EventApplier:
                 self.results.spec = recorded(event["spec"])
             case "reopened":
                 pass
+            case "commanded":
+                self.commanded(event)
             case "trial":
                 return self._restore(event)
             case "suggested":
-                self.suggested(trial_id, event["config"], event.get("micro_batch"))
+                self.suggested(trial_id, event["config"], event.get("micro_batch"), origin_of(event))
             case "started":
                 self.started(trial_id, event.get("host", ""))
             case "reported":
@@ -132,7 +146,7 @@ class EventApplier:
             case "lost":
                 self.lost(trial_id, event["checkpoint"])
             case "paused":
-                self.paused(trial_id)
+                self.paused(trial_id, ASIDE if event.get("aside") else WAITS_AT_RUNG)
             case "failed attempt":
                 self.failed_attempt(trial_id, _failure(event))
             case "ended":
@@ -178,6 +192,11 @@ def reopened_by(event: Event) -> Sequence[str]:
     return ()
 
 
+def origin_of(event: Event) -> Origin | None:
+    """Of the trial that an event tells of."""
+    return Origin(**event["origin"]) if event.get("origin") else None
+
+
 _SIMPLE = ("number", "config", "status", "reason", "rung", "micro_batch", "host")
 
 
@@ -187,6 +206,7 @@ def state_of(trial: Trial) -> dict[str, Any]:
         "reports": [_values(report) for report in trial.reports],
         "segments": [asdict(segment) for segment in trial.segments],
         "failures": [asdict(failure) for failure in trial.failures],
+        **({"origin": asdict(trial.origin)} if trial.origin else {}),
     }
 
 
@@ -218,7 +238,8 @@ def trial_of(event: Event) -> Trial | None:
         simple = {name: state[name] for name in _SIMPLE}
     except (KeyError, TypeError):
         return None
-    return Trial(event["trial"], **simple, reports=reports, segments=segments, failures=failures)
+    origin = origin_of(state)
+    return Trial(event["trial"], **simple, reports=reports, segments=segments, failures=failures, origin=origin)
 
 
 def journalled(folder: RunFolder, provenance: dict[str, Any]) -> tuple[EventApplier, JournalReader]:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tuner.runs.commands import Commanded
 from tuner.runs.consumption import OF_TRIAL
 from tuner.runs.csv_codec import encode
 from tuner.runs.repetitions import limits_of
@@ -73,6 +74,8 @@ class ResultSet:
     """While it runs in this process; None for one that was read."""
     unreadable: list[str] = field(default_factory=list)
     """The files of the run folder that are missing or damaged, a line each: these results hold less than the run."""
+    commands: list[Commanded] = field(default_factory=list)
+    """What people commanded while it ran, in order."""
     _by_id: dict[str, Trial] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +130,7 @@ class ResultSet:
         """Forgets all trials: what comes is another telling of the run."""
         self.spec = spec
         self.trials.clear()
+        self.commands.clear()
         self._by_id.clear()
         self.__dict__.pop("objectives", None)
         self.__dict__.pop("outcome_constraints", None)

@@ -62,6 +62,20 @@ class Segment:
     """The donor's report that came with that checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a trial comes from that the searcher did not suggest."""
+
+    by: str
+    """Who added it."""
+    parent: str | None = None
+    """The trial that it is a clone of; None if it is none."""
+    step: int | None = None
+    """The parent's report that came with the checkpoint from which it starts; None if it starts from none."""
+    begins_at: int = 0
+    """The fidelity of that checkpoint, as the clone counts it."""
+
+
 @dataclass(slots=True)
 class Trial:
     """One configuration and what became of it.
@@ -95,6 +109,8 @@ class Trial:
     """The micro-batch to which it was reduced for lack of memory; None: it runs as it was suggested."""
     host: str = ""
     """The node on which it ran last (its first worker); empty if it never started."""
+    origin: Origin | None = None
+    """Where it comes from; None if the searcher suggested it."""
 
     @property
     def steps(self) -> int:

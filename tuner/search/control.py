@@ -57,6 +57,10 @@ class SearchControl:
         if self.started is None:
             self.started = time.monotonic()
 
+    def stand_still(self) -> None:
+        """No trial runs, as people want it: the time until the next one starts does not count."""
+        self.elapsed_before, self.started = self.elapsed, None
+
     @property
     def elapsed(self) -> float:
         """Seconds since the first trial started, without the time between an interruption and `resume`."""

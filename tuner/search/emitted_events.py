@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tuner.runs.commands import Commanded
 from tuner.runs.events import Compared, Event
 from tuner.runs.failure import Failure
 from tuner.runs.history import trial_of
@@ -53,6 +54,12 @@ def reported(report: Report, decision: Decision | Exploit, segment: Segment | No
             "donor_step": segment.donor_step,
         }
     return fields
+
+
+def commanded(command: Commanded) -> Event:
+    """The event of a command, without what it changed of the experiment."""
+    fields = {name: getattr(command, name) for name in ("id", "do", "by", "sent", "arguments", "done", "reason")}
+    return {"what": "commanded", **fields, "trials": list(command.trials)}
 
 
 def failed_attempt(trial_id: str, failure: Failure) -> Event:

@@ -21,7 +21,7 @@ from tuner.runs.file_shapes import Provenance, usable
 from tuner.runs.history import EventApplier, reopened_by, set_ending, state_of
 from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.results import EXPERIMENT, ResultSet
-from tuner.search.emitted_events import one_by_one
+from tuner.search.emitted_events import commanded, one_by_one
 from tuner.search.snapshot import Snapshot, read_snapshot, write_snapshot
 from tuner.search.state import SearchState
 from tuner.search.usage import UsageTracker, usage_of
@@ -185,6 +185,7 @@ def _repair(stock: StoredSearch, reader: JournalReader) -> None:
             state = None
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
     events = [began | ({"request": stock.request} if stock.request else {})]
+    events += map(commanded, stock.results.commands)
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
     events.append({"what": "recovered", "elapsed": elapsed, "held": stock.usage.held})
     events += [stock.last] if stock.last["what"] == "left" else []  # the run had come to its end
@@ -305,5 +306,7 @@ def _tell(state: SearchState, event: Event, adopt: bool, superseded: Collection[
             state.report(trial_id, event["step"], event["metrics"], event["seconds"])
         case "asked":
             state.next_action(event["more"])
+        case "commanded" if event["done"]:
+            state.commanded(event)
         case "ended" if state.runs(trial_id) and event["n"] not in superseded:
             state.end(trial_id, event["status"] == "failed")

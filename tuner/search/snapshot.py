@@ -27,7 +27,7 @@ from tuner.storage.signing import is_ours, signature
 
 STATE = "state.pkl"
 
-_FORMAT = 9
+_FORMAT = 10
 """Counts the changes of classes whose objects are in it."""
 
 _TRIALS_AT_ONCE = 500

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.runs.events import Event
 from tuner.schedulers.audited import Audited
 from tuner.schedulers.base import Decision, Exploit, Resume, Scheduler, Stop
+from tuner.search.orders import Orders
 from tuner.searchers.base import PastTrial, Searcher
 from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Objective, compared, have_weights
@@ -59,6 +61,8 @@ class SearchState:
     """Whether new trials could come when the scheduler was asked last."""
     outside: dict[str, str] = field(default_factory=dict)
     """Of each trial that the searcher does not know: why it is outside of the space."""
+    orders: Orders = field(default_factory=Orders)
+    """What people have ordered."""
 
     def fidelity(self, number: int, metrics: dict[str, Any]) -> int:
         """Of a trial's ``number``-th report, whose ``metrics`` are flat."""
@@ -98,6 +102,10 @@ class SearchState:
         self._seen[trial_id] = 0
         if self.scheduler:
             self.scheduler.add(trial_id, configuration)
+
+    def commanded(self, event: Event) -> None:
+        """A command was carried out."""
+        self.orders.apply(event)
 
     @property
     def open(self) -> set[str]:
@@ -158,6 +166,7 @@ class SearchState:
         """The trial ended."""
         self.paused.discard(trial_id)
         self.stopping.discard(trial_id)
+        self.orders.ended(trial_id)
         self._seen.pop(trial_id, None)
         if self.scheduler:
             self.scheduler.remove(trial_id)

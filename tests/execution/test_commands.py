@@ -1,0 +1,161 @@
+"""Commands to a search that runs, on a real Ray session: the search in a thread, the person beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journals import read_journal
+from tuner import run
+from tuner.runs.commands import COMMANDS, send
+from tuner.runs.diagnose import live_status
+from tuner.runs.loading import load_run
+from tuner.runs.results import ResultSet
+from tuner.storage.folder import RunFolder
+
+pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+HERE = Path(__file__).parent
+
+
+class Running:
+    """A search in a thread of its own."""
+
+    def __init__(self, storage: Path, function: str = "quadratic", **keys: Any) -> None:
+        self.folder = RunFolder.at(storage / "run")
+        experiment = {
+            "trainable": f"{HERE}/toys.py:{function}",
+            "params": {"epochs": 20, "seconds": 0.1},
+            "search_space": {"x": {"uniform": [0, 1]}},
+            "objective": {"metric": "score", "mode": "max"},
+            "search": {"kind": "random", "seed": 3},
+            "budget": {"trials": 4},
+            "resources": {"gpu": 0, "max_concurrent_trials": 2},
+            "checkpoints": {"keep_trials": 99},
+            **keys,
+        }
+        self.said: list[str] = []
+        self.results: ResultSet | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._search, args=(experiment, storage))
+        self._thread.start()
+
+    def _search(self, experiment: dict[str, Any], storage: Path) -> None:
+        try:
+            self.results = run(experiment, storage=storage, name="run", say=self.said.append)
+        except BaseException as error:  # noqa: BLE001 - of whatever kind: the test raises it
+            self._error = error
+
+    def events(self, what: str) -> list[dict[str, Any]]:
+        if not self.folder.exists("journal.jsonl"):
+            return []
+        return [event for event in read_journal(self.folder).events if event["what"] == what]
+
+    def until(self, holds: Callable[[], Any], timeout: float = 120) -> Any:
+        deadline = time.monotonic() + timeout
+        while not (found := holds()):
+            assert self._thread.is_alive(), (self._error, self.said)
+            assert time.monotonic() < deadline, f"it did not come to that: {self.said}"
+            time.sleep(0.02)
+        return found
+
+    def command(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Sends a command, and waits for the event that answers it."""
+        sent = send(self.folder, do, "ada@laptop", arguments)
+        return self.until(lambda: next((e for e in self.events("commanded") if e["id"] == sent.id), None))
+
+    def stop_all(self) -> ResultSet:
+        """Ends a search whose trials would train for long."""
+        for trial in self.events("suggested"):
+            self.command("stop-trial", trial=trial["trial"])
+        return self.end()
+
+    def end(self) -> ResultSet:
+        self._thread.join(200)
+        assert not self._thread.is_alive(), self.said
+        if self._error:
+            raise self._error
+        assert self.results is not None
+        assert (self.folder / COMMANDS).files() == []
+        return self.results
+
+
+def test_a_stopped_trial_ends_at_its_next_report_and_keeps_its_checkpoint(tmp_path: Path) -> None:
+    search = Running(tmp_path, budget={"trials": 2})
+    first = search.until(lambda: search.events("reported"))[0]["trial"]
+    answer = search.command("stop-trial", trial=first)
+    assert (answer["done"], answer["by"], answer["trials"]) == (True, "ada@laptop", [first])
+    results = search.end()
+    stopped, other = results.trial(first), next(t for t in results.trials if t.id != first)
+    assert (stopped.status, stopped.reason) == ("stopped", "stopped by ada@laptop")
+    assert 0 < stopped.steps < 20
+    assert stopped.best.checkpoint
+    assert (tmp_path / "run" / stopped.best.checkpoint).is_dir()
+    assert (other.status, other.steps) == ("completed", 20)
+
+
+def test_a_paused_search_runs_nothing_and_continues_where_it_was(tmp_path: Path) -> None:
+    search = Running(tmp_path, params={"epochs": 12, "seconds": 0.1})
+    search.until(lambda: len(search.events("reported")) >= 6)
+    search.command("pause")
+    search.until(lambda: len(search.events("paused")) == 2)
+    search.until(
+        lambda: {t["state"] for t in live_status(load_run(search.folder)).get("trials", {}).values()} == {"aside"}
+    )
+    live = live_status(load_run(search.folder))
+    assert (live["paused"], live["limit"], live["available"].get("CPU")) == (True, None, 2.0)
+    before = len(search.events("reported"))
+    search.command("slots", trials=2)  # takes a turn of the loop or more
+    assert len(search.events("reported")) == before
+    search.command("continue")
+    results = search.end()
+    assert [trial.status for trial in results.trials] == ["completed"] * 4
+    for trial in results.trials:
+        assert [report.metrics["epoch"] for report in trial.reports] == list(range(1, 13))
+    reported = [(event["trial"], event["step"]) for event in search.events("reported")]
+    assert len(reported) == len(set(reported))
+
+
+def test_fewer_slots_let_fewer_run_and_more_let_the_paused_ones_continue_first(tmp_path: Path) -> None:
+    search = Running(tmp_path, params={"epochs": 60, "seconds": 0.1}, budget={"trials": 3})
+    search.until(lambda: len(search.events("reported")) >= 4)
+    search.command("slots", trials=1)
+    (paused,) = search.until(lambda: search.events("paused"))
+    search.command("slots", trials=None)
+    started = search.until(lambda: [e["trial"] for e in search.events("started")][2:])
+    assert started[0] == paused["trial"]
+    assert [trial.status for trial in search.end().trials] == ["completed"] * 3
+
+
+def test_a_trial_without_checkpoints_continues_to_its_end_in_a_paused_search(tmp_path: Path) -> None:
+    search = Running(tmp_path, "without_checkpoints", params={"epochs": 300}, budget={"trials": 3})
+    search.until(lambda: search.events("started"))
+    search.command("pause")
+    search.until(lambda: len(search.events("ended")) == 2)
+    assert len(search.events("suggested")) == 2
+    search.command("continue")
+    assert [trial.steps for trial in search.end().trials] == [300] * 3
+
+
+def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
+    search = Running(tmp_path, params={"epochs": 9999, "seconds": 0.1}, budget={"trials": 2})
+    search.until(lambda: len(search.events("suggested")) == 2)
+    refused = {
+        ("fly", ()): "'fly' is no command",
+        ("stop-trial", (("trial", "99"),)): "has no trial '99'",
+        ("stop-trial", ()): "stop-trial: it needs trial",
+        ("slots", (("trials", -1),)): "slots: trials: -1",
+        ("pause", (("now", True),)): "pause: now is no argument of it",
+    }
+    for (do, arguments), reason in refused.items():
+        answer = search.command(do, **dict(arguments))
+        assert not answer["done"]
+        assert reason in answer["reason"]
+        assert "\n" not in answer["reason"]
+    results = search.stop_all()
+    assert [trial.status for trial in results.trials] == ["stopped"] * 2
+    assert [command.done for command in results.commands] == [False] * 5 + [True] * 2

@@ -1,0 +1,128 @@
+"""What people order of a search that runs: the arguments of each command, and the orders that hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from tuner.errors import InputError, did_you_mean
+from tuner.spec.model import Model
+
+
+class Nothing(Model):
+    """No arguments."""
+
+
+class OfTrial(Model):
+    """A trial."""
+
+    trial: Annotated[str, Field(min_length=1)]
+    """Its id or its number."""
+
+
+class Addition(Model):
+    """A configuration that is to run."""
+
+    config: dict[str, Any]
+    """Its parameters by name, nested as the space is; constants may be left out."""
+
+
+class Clone(OfTrial):
+    """A trial that is to run once more, changed."""
+
+    changes: dict[str, Any] = Field(default_factory=dict)
+    """What is other than in the trial, by name; ``model.width`` stands for a nested one too."""
+    checkpoint: bool = False
+    """Whether it starts from the trial's latest checkpoint."""
+
+
+class NewBudget(Model):
+    """New totals of the budget. A limit that is not named stays; null removes one."""
+
+    trials: Annotated[int, Field(ge=1)] | None = None
+    epochs: int | None = None
+    wall_clock: float | str | None = None
+    gpu_hours: float | None = None
+    cost: float | None = None
+    """The new ``max``."""
+
+
+class NewSpace(Model):
+    """A narrower search space."""
+
+    search_space: Annotated[dict[str, Any], Field(min_length=1)]
+    """The parameters that change, nested as the space is; the others stay."""
+
+
+class Slots(Model):
+    """How many trials run at once at most."""
+
+    trials: Annotated[int, Field(ge=0)] | None
+    """0: none; null: as many as the machines take."""
+
+
+KINDS: dict[str, type[Model]] = {
+    "stop-trial": OfTrial,
+    "pause": Nothing,
+    "continue": Nothing,
+    "slots": Slots,
+}
+"""The arguments of each kind of command."""
+
+
+def arguments_of(do: str, arguments: Mapping[str, Any]) -> Model:
+    """The checked arguments of a command. Raises InputError, in one line, if they are wrong or there is no such one."""
+    if do not in KINDS:
+        raise InputError(f"{do!r} is no command; {did_you_mean(do, list(KINDS))}")
+    named = {name: str(value) if name == "trial" and type(value) is int else value for name, value in arguments.items()}
+    try:
+        return KINDS[do].model_validate(named)
+    except ValidationError as error:
+        raise InputError(f"{do}: {_told(do, error)}") from None
+
+
+def _told(do: str, error: ValidationError) -> str:
+    """The first problem, in one line."""
+    problem = error.errors(include_url=False)[0]
+    name = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        allowed = list(KINDS[do].model_fields)
+        return f"{name} is no argument of it; {did_you_mean(name, allowed) if allowed else 'it has none'}"
+    if problem["type"] == "missing":
+        return f"it needs {name}"
+    return f"{name}: {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+@dataclass
+class Orders:
+    """The orders that hold. They are part of what a search knows, so that they hold after a kill too."""
+
+    paused: bool = False
+    """Whether no trial is to run."""
+    limit: int | None = None
+    """How many trials run at once at most; None: as many as the machines take."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """The trials that are to end at their next report, and who ordered it."""
+
+    def allowed(self, slots: int) -> int:
+        """How many of ``slots`` trials may run at once."""
+        if self.paused:
+            return 0
+        return slots if self.limit is None else min(slots, self.limit)
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Takes account of a command that was carried out, as the journal tells it."""
+        match event["do"]:
+            case "pause" | "continue":
+                self.paused = event["do"] == "pause"
+            case "slots":
+                self.limit = event["arguments"]["trials"]
+            case "stop-trial":
+                self.stopped.update(dict.fromkeys(event["trials"], event["by"]))
+
+    def ended(self, trial_id: str) -> None:
+        """The trial has ended: what was ordered of it holds no longer."""
+        self.stopped.pop(trial_id, None)
