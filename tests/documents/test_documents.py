@@ -19,6 +19,7 @@ from tests.cli.test_json import document
 from tests.documents import conforms
 from tests.runs.test_listing import saved
 from tests.runs.test_results import new_run, trial
+from tuner.actions import control
 from tuner.cli import cli
 from tuner.cli.groups import HIDDEN, names
 from tuner.cli.run import summary
@@ -119,6 +120,11 @@ def test_a_plan(user_folder: Path) -> None:
 @pytest.mark.parametrize("command", ["run", "resume", "extend", "retry"])
 def test_a_search_that_ended(command: str, runs: Path) -> None:
     conforms(command, json.dumps(summary(load_latest(RunFolder.at("runs/q")))))
+
+
+def test_a_command_that_was_carried_out(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "command", lambda folder, do, arguments: control.Outcome("1", do, True, "", ("t1",)))
+    assert conforms("control", printed("control", "q", "stop-trial", "1"))["trials"] == ["t1"]
 
 
 def test_findings() -> None:

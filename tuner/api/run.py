@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.actions.resume import extend, resume, retry
 from tuner.actions.run import Say
+from tuner.api.control import Controlled
 from tuner.api.progress import Show, with_progress
 from tuner.errors import TunerError
 from tuner.experiment.reader import Experiment
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tuner.runs.restore import Best
 
 
-class Run:
+class Run(Controlled):
     """A search that was run, or runs: what it found, and what can be done with it.
 
     A notebook shows it as its headline, its curves and its best trials.

@@ -67,6 +67,13 @@ def trials(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [item for item in found if item.value.startswith(incomplete)][:_MOST]
 
 
+def commands(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Commands to a search that runs."""
+    from tuner.search.orders import KINDS
+
+    return _items(name for name in KINDS if name.startswith(incomplete))
+
+
 def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """``budget.trials=``: keys of the experiment file; after the ``=`` the values, if there are few."""
     from tuner.experiment.schema import experiment_schema

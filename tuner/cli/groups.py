@@ -11,6 +11,7 @@ GROUPS = {
         "extend": "make a search longer: more trials, epochs or time",
         "retry": "run the failed trials of a search again",
         "stop": "stop a running search, or a job of a cluster",
+        "control": "change a search while it runs: stop a trial, pause, limit it",
     },
     "Look": {
         "list": "list the runs in a storage folder",

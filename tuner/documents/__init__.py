@@ -11,6 +11,7 @@ from tuner.documents.jobs import FetchedRun, JobLog, JobRow, StoppedJob, Submitt
 from tuner.documents.runs import (
     Address,
     Comparison,
+    ControlledRun,
     ListedRun,
     PlannedSearch,
     ReportPage,
@@ -44,6 +45,7 @@ DOCUMENTS: dict[str, Any] = {
     "extend": Summary,
     "retry": Summary,
     "stop": StoppedRun | StoppedJob,
+    "control": ControlledRun,
     "list": list[ListedRun],
     "show": Shown,
     "status": RunStatus,

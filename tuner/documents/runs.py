@@ -234,6 +234,23 @@ class StoppedRun(Document):
     """How it stands now."""
 
 
+class ControlledRun(Document):
+    """A command that a running search carried out."""
+
+    run: str
+    """The run folder."""
+    id: str
+    """Of the command, by which the journal names it."""
+    do: str
+    """Its kind, such as ``stop-trial``."""
+    done: bool
+    """True: a command that is refused is an error."""
+    reason: str
+    """Why it was refused: empty."""
+    trials: list[str]
+    """Ids of the trials that it made or touched."""
+
+
 class Rung(Document):
     """A rung of the scheduler."""
 

@@ -24,3 +24,15 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def nested(values: Mapping[str, Any]) -> Configuration:
+    """``values`` with ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    found: Configuration = {}
+    for name, value in values.items():
+        *groups, last = name.split(".")
+        inner: Any = nested(value) if isinstance(value, Mapping) else value
+        for group in reversed([*groups[1:], last]) if groups else ():
+            inner = {group: inner}
+        found = merge(found, {groups[0] if groups else last: inner})
+    return found

@@ -42,6 +42,18 @@ class JournalReader:
     _file: int = 0
     """Inode of the local file."""
 
+    @classmethod
+    def at_end(cls, folder: RunFolder) -> JournalReader:
+        """One that reads what is appended from now on."""
+        event, size = end_of(folder)
+        reader = cls(folder, number=event["n"] if event else 0, size=size)
+        if folder.is_local:
+            with opened_file(folder) as file:
+                reader._file = 0 if file is None else os.fstat(file).st_ino
+        else:
+            reader._segment, reader.size = max(segments(folder), default=(0, 0))
+        return reader
+
     @property
     def damage(self) -> str:
         """A text that names the lost events; empty if none is lost."""
