@@ -171,7 +171,7 @@ def submit(client: JobSubmissionClient, submission: Submission, say: Callable[[s
         if not submit_job(client, submission.job, folder, submission.attempt):
             raise InputError(f"--name {submission.name!r} is taken on this cluster; choose another name")
     say(f"{len(submission.code.files)} files sent, job {submission.name} made in {time.monotonic() - begun:.1f}s")
-    known_as = _id(submission.name, submission.attempt)
+    known_as = job_id(submission.name, submission.attempt)
     while READY not in client.get_job_logs(known_as):
         info = client.get_job_info(known_as)
         if info.status.is_terminal():
@@ -195,7 +195,7 @@ def _why_failed(logs: str, message: str, status: int | None) -> TunerError:
     return kinds.get(status or 0, EnvironmentFailure)(lines[-1])
 
 
-def _id(name: str, attempt: int) -> str:
+def job_id(name: str, attempt: int) -> str:
     """Of a job, as Ray knows it: each attempt has its own.
 
     One that was deleted cannot be given again at once: Ray 2.60 looks at a job once a second, so that it would take the
@@ -214,7 +214,7 @@ def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 
         try:
             client.submit_job(
                 entrypoint=job.command,
-                submission_id=_id(job.name, attempt),
+                submission_id=job_id(job.name, attempt),
                 runtime_env={"working_dir": code, "env_vars": job.environment},
                 metadata={_STORAGE: job.storage, _BY: job.submitter.who},
             )

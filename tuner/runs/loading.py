@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.redaction import recorded
+from tuner.runs.commands import COMMANDS
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, mapping, spec_of
 from tuner.runs.history import journalled, set_ending
 from tuner.runs.journal import JOURNAL, first_event, has_lines, last_event
@@ -31,14 +32,17 @@ def is_run(folder: RunFolder) -> bool:
 
 
 def run_exists(folder: RunFolder) -> bool:
-    """Whether ``folder`` holds anything: a run that was killed before its first event left nothing but an empty one."""
+    """Whether ``folder`` holds anything of a run.
+
+    One that was killed before its first event left nothing. Commands may wait for a search that has not begun.
+    """
     from pyarrow.fs import FileSelector
 
     if not folder.exists():
         return False
     names = {info.base_name for info in folder.filesystem.get_file_info(FileSelector(folder.path))}
     shown = {name for name in names if not name.startswith(".")}  # the others are what a killed writer left
-    return bool(shown - {LOCK, claims_of(LOCK), f"{JOURNAL}.jsonl"}) or has_lines(folder)
+    return bool(shown - {LOCK, claims_of(LOCK), f"{JOURNAL}.jsonl", COMMANDS}) or has_lines(folder)
 
 
 def runs(storage: RunFolder) -> list[RunFolder]:

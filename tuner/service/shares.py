@@ -94,6 +94,8 @@ class Shares:
     owed: dict[str, float] = field(default_factory=dict)
     """GPU seconds that each member should have had and did not get; negative if he got more. All that is to be kept
     when the process ends."""
+    unit: str = "GPU"
+    """The name of what is shared, for people: a cluster without GPUs shares its CPUs."""
 
     def __post_init__(self) -> None:
         self._members = {member.name: member for member in self.members}
@@ -112,11 +114,15 @@ class Shares:
         if member is None:
             return f"{demand.member!r} is not a user of this cluster"
         if demand.gpus > gpus:
-            return f"a trial takes {demand.gpus:g} GPUs, and the cluster never has more than {gpus:g} for searches"
+            return (
+                f"a trial takes {demand.gpus:g} {self.unit}s, and the cluster never has more than {gpus:g} for searches"
+            )
         if member.gpus_at_once is not None and demand.gpus > member.gpus_at_once:
-            return f"a trial takes {demand.gpus:g} GPUs, and {member.name} may use {member.gpus_at_once:g} at once"
+            return (
+                f"a trial takes {demand.gpus:g} {self.unit}s, and {member.name} may use {member.gpus_at_once:g} at once"
+            )
         if member.gpu_hours_a_week == 0:
-            return f"{member.name} may use 0 GPU hours a week"
+            return f"{member.name} may use 0 {self.unit} hours a week"
         return ""
 
     def allot(

@@ -1,0 +1,82 @@
+"""The file that tells who shares a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import EnvironmentFailure, InputError
+from tuner.service.team import Team, read_team
+from tuner.storage.folder import RunFolder
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> RunFolder:
+    (tmp_path / ".service").mkdir()
+    return RunFolder.at(tmp_path)
+
+
+def _write(storage: RunFolder, text: str) -> None:
+    (Path(storage.path) / ".service" / "team.yaml").write_text(text)
+
+
+def test_a_storage_without_a_file_has_everybody(storage):
+    assert read_team(storage) == Team()
+
+
+def test_members_have_weights_quotas_and_rights(storage):
+    _write(storage, "members: {ada: {weight: 2, admin: true}, bob: {gpus_at_once: 4}}\nreserved: 1\nlargest: 64\n")
+    team = read_team(storage)
+
+    assert team.members["ada"].admin
+    assert [(one.name, one.weight, one.gpus_at_once) for one in team.shares([])] == [("ada", 2, None), ("bob", 1, 4)]
+
+
+def test_another_file_can_be_named(storage, tmp_path):
+    (tmp_path / "t.yaml").write_text("members: {eve: {}}")
+
+    assert [*read_team(storage, str(tmp_path / "t.yaml")).members] == ["eve"]
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_user(storage, tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_team(storage, str(tmp_path / "none.yaml"))
+
+
+def test_a_storage_that_cannot_be_read_is_none(storage):
+    (Path(storage.path) / ".service" / "team.yaml").mkdir()
+    with pytest.raises(EnvironmentFailure, match="cannot be read"):
+        read_team(storage)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("members: {ada: {weigth: 2}}", "did you mean 'weight'?"),
+        ("members: {ada: {weight: 0}}", "members.ada.weight: must be"),
+        ("members: {'a b': {}}", "'a b'"),
+        ("reserved: many", "reserved: must be"),
+        ("member: {}", "did you mean 'members'?"),
+        ("[]", "a team is a mapping"),
+        ("members: [ada]", "members: must be"),
+        ("a: {", "team.yaml:1"),
+        ("members: {ada: 1}", "members.ada"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(storage, text, told):
+    _write(storage, text)
+    with pytest.raises(InputError) as error:
+        read_team(storage)
+
+    assert told in str(error.value)
+    assert "team.yaml:1:" in str(error.value)
+
+
+def test_all_problems_are_told_at_once(storage):
+    _write(storage, "members: {ada: {weigth: 2}, bob: {gpus_at_once: -1}}\nreserved: -1\n")
+    with pytest.raises(InputError) as error:
+        read_team(storage)
+
+    keys = {problem.key for problem in error.value.problems}
+    assert keys == {"reserved", "members.ada.weigth", "members.bob.gpus_at_once"}

@@ -1,0 +1,366 @@
+"""The searches of a team, in the storage of their runs: who waits, who runs, and how many trials each may run.
+
+Each search is a job of the cluster. `SearchQueue.step` looks at the cluster and at the run folders, asks
+`tuner.service.shares` what each search gets, and tells searches by ``slots`` commands. A search with more trials than
+that pauses them at their next checkpoints. Places are given away only when they are free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.jobs.client import job_id
+from tuner.runs.loading import run_exists
+from tuner.service.accounts import Use, passed
+from tuner.service.cluster import Capacity, Cluster, JobView
+from tuner.service.code_store import CodeStore
+from tuner.service.interface import SERVICE, Submission
+from tuner.service.jobs import job_of, send_limit, why_failed
+from tuner.service.places import Placement, placed
+from tuner.service.records import Account, Record, Records
+from tuner.service.shares import Demand, Shares
+from tuner.service.standing import Standing, amount, places, standing
+from tuner.service.team import Team
+from tuner.storage.folder import RunFolder, reason
+from tuner.storage.lock import Lock, locked
+
+LOCK = "service.lock"
+
+MOST_WAITING = 1000
+"""Searches of one user that wait at once."""
+
+SLOW_S = 60.0
+"""A pass that takes longer is a problem that users should know of."""
+
+
+@dataclass(frozen=True)
+class QueueStatus:
+    """How the queue stands: `tuner.live.queue_source.Status`."""
+
+    unit: str = "GPU"
+    gpus: float = 0.0
+    reserved: float = 0.0
+    in_use: float = 0.0
+    problem: str = "the service has not looked at the cluster yet"
+    users: Mapping[str, Use] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.users is None:
+            object.__setattr__(self, "users", {})
+
+
+class SearchQueue:
+    """The queue of one storage: `tuner.service.interface.Queue`.
+
+    Several threads may call it. One of them calls `step` every few seconds, and no other one does.
+    """
+
+    def __init__(
+        self, storage: RunFolder, cluster: Cluster, team: Team, lock: Lock, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Reads what there is. Raises InputError, EnvironmentFailure and OSError if the storage cannot be used."""
+        self._storage, self._cluster, self._team, self._lock, self._clock = storage, cluster, team, lock, clock
+        self._store, self._code = Records(storage), CodeStore(storage)
+        self._store.create()
+        found, self.unreadable = self._store.read()
+        """``unreadable``: why records of some searches cannot be read. Those are left as they are."""
+        self._records = {record.name: record for record in found}
+        self._account = self._read_account()
+        self._mutex = threading.RLock()
+        self._status = QueueStatus(reserved=team.reserved)
+        self._waits: dict[str, str] = {}
+        """Why each search has not what it asks for."""
+        self._began: float | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls, storage: RunFolder, cluster: Cluster, team: Team, clock: Callable[[], float] = time.time
+    ) -> Iterator[SearchQueue]:
+        """Within: the only queue of the storage. Raises EnvironmentFailure if another process has it open."""
+        with contextlib.ExitStack() as stack:
+            (storage / SERVICE).create()
+            try:
+                lock = stack.enter_context(locked(storage / SERVICE, LOCK))
+            except InputError:
+                remedy = "one is enough for a team: use that one, or stop it first"
+                raise EnvironmentFailure(f"another service works on the storage {storage.location}: {remedy}") from None
+            yield cls(storage, cluster, team, lock, clock)
+
+    def _read_account(self) -> Account:
+        try:
+            return self._store.account()
+        except ValueError as error:
+            self.unreadable.append(f"what users had is counted anew: account.json: {' '.join(str(error).split())}")
+            return Account()
+
+    # ---- what people ask
+
+    def entries(self) -> Sequence[Record]:
+        """All searches, the earliest first; of each that waits its place and the reason."""
+        with self._mutex:
+            waiting = sorted(
+                (record for record in self._records.values() if record.state == "queued"),
+                key=lambda record: (-record.priority, record.submitted, record.name),
+            )
+            line = {record.name: place for place, record in enumerate(waiting, 1)}
+            return [
+                replace(
+                    record, position=line.get(record.name), reason=record.reason or self._waits.get(record.name, "")
+                )
+                for record in self._records.values()
+            ]
+
+    def entry(self, name: str) -> Record:
+        """One search. Raises InputError if there is none."""
+        for record in self.entries():
+            if record.name == name:
+                return record
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> InputError:
+        return InputError(f"no search {name!r}; {did_you_mean(name, [*self._records])}")
+
+    def status(self) -> QueueStatus:
+        """As of the last pass, or why there was none."""
+        with self._mutex:
+            began, found = self._began, self._status
+        if began is not None and (takes := time.monotonic() - began) > SLOW_S:
+            return replace(found, problem=f"the cluster or the storage has not answered for {takes:.0f} s")
+        return found
+
+    def is_member(self, user: str) -> bool:
+        """Whether the team has the user; one without members has everybody."""
+        return not self._team.members or user in self._team.members
+
+    def is_admin(self, user: str) -> bool:
+        """Whether the user may stop and control the searches of others."""
+        return user in self._team.members and self._team.members[user].admin
+
+    def check(self, submission: Submission) -> str:
+        """Why a search can never run, or may not wait; empty if all is well."""
+        if not self.is_member(submission.user):
+            return f"{submission.user!r} is not a user of this cluster"
+        with self._mutex:
+            waiting = sum(record.user == submission.user and not record.has_ended for record in self._records.values())
+            largest, unit = self._largest(), self._status.unit
+        if waiting >= MOST_WAITING:
+            return f"{submission.user} has {waiting} searches that wait or run, and may have {MOST_WAITING}"
+        if unit == "CPU" and submission.per_trial.get("GPU", 0.0) > 0 and largest:
+            return f"a trial takes {submission.per_trial['GPU']:g} GPUs, and the cluster has none"
+        demand = Demand(submission.name, submission.user, 1, amount(submission, unit))
+        return Shares(self._team.shares([submission.user]), unit=unit).problem(demand, largest or float("inf"))
+
+    def _largest(self) -> float:
+        """What searches can have of the cluster when it is largest; 0 if that is not known yet."""
+        whole = self._team.largest if self._team.largest is not None else self._account.largest
+        return max(0.0, whole - self._team.reserved)
+
+    def submit(self, submission: Submission) -> Record:
+        """Keeps a search. The same request of the same user is the search that there is.
+
+        Raises InputError if the name is taken, or the search can never run, and OSError if the storage fails.
+        """
+        with self._mutex:
+            known = self._records.get(submission.name)
+            if known is not None and (known.user, known.request) == (submission.user, submission.request):
+                return self.entry(known.name)
+            if problem := self.check(submission):
+                raise InputError(f"{submission.name}: {problem}")
+            damaged = any(f"/{submission.name}.json" in line for line in self.unreadable)
+            if known is not None or damaged or run_exists(self._storage / submission.name):
+                raise InputError(f"name {submission.name!r} is taken in {self._storage.location}: choose another name")
+            self._keep(Record(submission, self._clock()))
+            return self.entry(submission.name)
+
+    def stop(self, name: str) -> bool:
+        """Ends a search, or takes it out of the queue; whether there was something to stop.
+
+        Raises InputError if there is none of that name, and OSError if the storage fails.
+        """
+        with self._mutex:
+            record = self._known(name)
+            if record.state == "queued":
+                self._keep(replace(record, state="stopped", reason="taken out of the queue"))
+            elif record.has_job:
+                self._keep(replace(record, state="stopping"))
+            return not record.has_ended
+
+    def resume(self, name: str) -> Record:
+        """Queues a search again that was stopped or has failed. Raises InputError if there is nothing to resume."""
+        with self._mutex:
+            record = self._known(name)
+            if not record.has_ended:
+                raise InputError(f"{name}: nothing to resume: it is {record.state}")
+            if record.state == "succeeded":
+                raise InputError(f"{name}: nothing to resume: its search came to its end")
+            resumes = run_exists(self._storage / name)
+            self._keep(replace(record, state="queued", reason="", attempt=record.attempt + 1, resumes=resumes))
+            return self.entry(name)
+
+    def log(self, name: str) -> str:
+        """The output of its job until now; empty before it begins. Raises InputError, EnvironmentFailure."""
+        with self._mutex:
+            record = self._known(name)
+        if record.state == "queued" and record.attempt == 1:
+            return ""
+        attempt = record.attempt - (record.state == "queued")
+        return self._cluster.log(job_id(name, attempt))
+
+    def _known(self, name: str) -> Record:
+        if name not in self._records:
+            raise self._unknown(name)
+        return self._records[name]
+
+    def _keep(self, record: Record) -> None:
+        """First in the storage: what it does not have has not happened."""
+        self._store.keep(record)
+        self._records[record.name] = record
+        if record.has_ended or record.state == "queued":
+            self._waits.pop(record.name, None)
+
+    # ---- one pass
+
+    def step(self) -> None:
+        """Looks at the cluster, and starts, limits and ends searches.
+
+        Raises EnvironmentFailure if the cluster does not answer, or another process has the storage, and OSError if the
+        storage fails. Nothing is lost then: the next pass does it again.
+        """
+        self._began = time.monotonic()
+        try:
+            self._lock.renew()
+            self._pass()
+        except (OSError, EnvironmentFailure) as error:
+            told = f"{self._storage.location}: {reason(error)}" if isinstance(error, OSError) else str(error)
+            with self._mutex:
+                self._status = replace(self._status, problem=told)
+            raise
+        finally:
+            self._began = None
+
+    def _pass(self) -> None:
+        capacity, jobs = self._cluster.capacity(), self._cluster.jobs()
+        logs = self._logs_of_failed(jobs)
+        with self._mutex:
+            self._settle(jobs, logs)
+            active = [record for record in self._records.values() if record.has_job]
+        found = {record.name: standing(self._storage / record.name, record.submission, capacity) for record in active}
+        with self._mutex:
+            placement = self._placement(capacity, found)
+            self._started(placement)
+            mine = [record for record in self._records.values() if record.has_job]
+        for record in mine:
+            self._act(record, jobs, found.get(record.name), placement)
+
+    def _logs_of_failed(self, jobs: Mapping[str, JobView]) -> dict[str, str]:
+        """By name the output of each search whose job has failed since the last pass."""
+        with self._mutex:
+            active = [record for record in self._records.values() if record.has_job]
+        ids = {record.name: job_id(record.name, record.attempt) for record in active}
+        return {
+            name: self._cluster.log(one) for name, one in ids.items() if one in jobs and jobs[one].state == "failed"
+        }
+
+    def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str]) -> None:
+        """Takes over what the cluster tells of the jobs."""
+        for record in [*self._records.values()]:
+            if not record.has_job:
+                continue
+            job = jobs.get(job_id(record.name, record.attempt))
+            if job is not None and job.has_ended:
+                self._keep(_ended(record, job, logs.get(record.name, "")))
+            elif job is None and record.state == "stopping":
+                self._keep(replace(record, state="stopped"))
+            elif job is None and record.state != "starting":  # the cluster has lost its head, and forgotten it
+                self._keep(replace(record, state="starting", attempt=1))
+            elif job is not None and record.state == "starting":
+                self._keep(replace(record, state="running"))
+
+    def _placement(self, capacity: Capacity, found: Mapping[str, Standing]) -> Placement:
+        """What each search gets from now on; also adds up what users had since the last pass."""
+        unit = "GPU" if capacity.gpus else "CPU"
+        whole = capacity.gpus if capacity.gpus else capacity.cpus
+        records = [one for one in self._records.values() if one.state in ("queued", "starting", "running", "paused")]
+        standings = {
+            one.name: found.get(one.name) or Standing(wanted=max(1, places(one.submission, capacity)))
+            for one in records
+        }
+        shares = Shares(self._team.shares(sorted({one.user for one in records})), dict(self._account.owed), unit)
+        room = max(0.0, whole - self._team.reserved)
+        account = replace(self._account, largest=max(self._account.largest, whole))
+        demands = [
+            Demand(
+                one.name,
+                one.user,
+                standings[one.name].wanted,
+                amount(one.submission, unit),
+                one.priority,
+                one.submitted,
+            )
+            for one in records
+            if not standings[one.name].is_paused
+        ]
+        had: dict[str, float] = {}
+        for one in self._records.values():
+            if one.name in found:
+                had[one.user] = had.get(one.user, 0.0) + found[one.name].running * amount(one.submission, unit)
+        account, users = passed(account, self._clock(), shares, demands, room, had)
+        self._store.keep_account(account)
+        self._account = account
+        placement = placed(shares, demands, room, standings, account.hours)
+        self._waits = dict(placement.waits)
+        self._status = QueueStatus(unit, whole, self._team.reserved, sum(had.values()), "", users)
+        return placement
+
+    def _started(self, placement: Placement) -> None:
+        """Notes which searches begin, and which have a place for a trial."""
+        for record in [*self._records.values()]:
+            limit = placement.limits.get(record.name)
+            if record.state == "queued" and limit:
+                self._keep(replace(record, state="starting"))
+            elif record.state == "running" and limit == 0:
+                self._keep(replace(record, state="paused"))
+            elif record.state == "paused" and limit:
+                self._keep(replace(record, state="running"))
+
+    def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, placement: Placement) -> None:
+        """Does for one search what its record tells."""
+        known_as = job_id(record.name, record.attempt)
+        if record.state == "stopping":
+            self._cluster.stop(known_as)
+            return
+        limit = placement.limits.get(record.name)
+        if limit is not None and (now is None or now.limit != limit):
+            send_limit(self._storage / record.name, limit)
+        if record.state == "starting" and known_as not in jobs:
+            self._start(record)
+
+    def _start(self, record: Record) -> None:
+        with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
+            try:
+                file = self._code.lay_out(record.submission, Path(folder))
+            except InputError as error:
+                with self._mutex:
+                    self._keep(replace(record, state="failed", reason=str(error)))
+                return
+            self._cluster.start(job_of(record, self._storage, file), Path(folder), record.attempt)
+        with self._mutex:
+            if self._records[record.name] == record:
+                self._keep(replace(record, state="running"))
+
+
+def _ended(record: Record, job: JobView, log: str) -> Record:
+    """The record of a search whose job has ended."""
+    if job.state == "succeeded":
+        return replace(record, state="succeeded")
+    if job.state == "stopped" or record.state == "stopping":
+        return replace(record, state="stopped", reason="stopped")
+    return replace(record, state="failed", reason=why_failed(log, job.message))

@@ -1,0 +1,60 @@
+"""How a search of the queue stands on the cluster, as its run folder tells it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tuner.runs.diagnose import live_status
+from tuner.runs.results import ResultSet
+from tuner.service.cluster import Capacity
+from tuner.service.interface import Submission
+from tuner.storage.folder import RunFolder
+
+_HOLDS = ("starting", "running")
+_AT_RUNG = "paused"
+"""The state of a trial that waits for the scheduler, and not for a place."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The trials of a search."""
+
+    running: int = 0
+    """That hold resources."""
+    wanted: int = 1
+    """That could run at once."""
+    limit: int | None = None
+    """At most so many may run, as the search knows it; None: no limit, or the search does not run yet."""
+    is_paused: bool = False
+    """Whether a person has paused it."""
+
+
+def amount(submission: Submission, unit: str) -> float:
+    """What a trial holds of the resource that users share."""
+    return submission.per_trial.get(unit, 0.0)
+
+
+def places(submission: Submission, capacity: Capacity) -> int:
+    """How many trials the whole cluster could run at once, and the search has."""
+    have = {"GPU": capacity.gpus, "CPU": capacity.cpus}
+    rooms = [have[name] // amount for name, amount in submission.per_trial.items() if name in have and amount > 0]
+    most = math.inf if submission.trials is None else submission.trials
+    return int(min([most, *rooms, 10_000.0]))
+
+
+def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> Standing:
+    """Of the search whose run folder is ``folder``; before it has written anything, that of one that begins."""
+    whole = max(1, places(submission, capacity))
+    live = live_status(ResultSet(folder, {}, {}))
+    if not live:
+        return Standing(wanted=whole)
+    states = [trial["state"] for trial in live.get("trials", {}).values()]
+    open_trials = sum(state != _AT_RUNG for state in states)
+    wanted = max(open_trials, whole) if live.get("more") else max(open_trials, 1)
+    return Standing(
+        running=sum(state in _HOLDS for state in states),
+        wanted=min(wanted, whole),
+        limit=live.get("limit"),
+        is_paused=bool(live.get("paused")),
+    )

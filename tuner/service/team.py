@@ -1,0 +1,128 @@
+"""Who shares a cluster: weights, quotas and a reservation, from a YAML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from tuner.errors import EnvironmentFailure, InputError, Problem
+from tuner.experiment.validation_errors import validation_problems
+from tuner.runs.file_shapes import MAX_CONFIG_BYTES
+from tuner.service.interface import SERVICE
+from tuner.service.shares import Member
+from tuner.spec.document import Document, describe_type, read_yaml
+from tuner.spec.model import Model
+from tuner.storage.folder import RunFolder, reason
+
+TEAM = "team.yaml"
+"""Its file, in the folder of the service, if no other is named."""
+
+UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+"""It comes in file names, in metrics and in terminals."""
+
+_Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+class TeamMember(Model):
+    """What a user may have of the cluster.
+
+    Example:
+        >>> from tuner.service.team import TeamMember
+        >>> TeamMember(weight=2.0, gpus_at_once=8).admin
+        False
+    """
+
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    """One with twice the weight gets twice the GPUs while both ask for more."""
+    gpus_at_once: _Amount | None = None
+    """The most GPUs that trials of this user hold together; absent: no limit. CPUs, if the cluster has no GPU."""
+    gpu_hours_a_week: _Amount | None = None
+    """GPU hours from Monday, 0:00 UTC, until no trial of this user continues; absent: no limit."""
+    admin: bool = False
+    """Whether this user may stop and control the searches of all others."""
+
+
+class Team(Model):
+    """The users of a cluster.
+
+    Example:
+        >>> from tuner.service.team import Team
+        >>> team = Team(members={"ada": {"weight": 2}, "bob": {"gpus_at_once": 4}}, reserved=1)
+        >>> [member.name for member in team.shares(["ada"])]
+        ['ada', 'bob']
+    """
+
+    members: dict[UserName, TeamMember] = Field(default={})
+    """By name. Empty: everybody who has a token, with equal weights and without quotas."""
+    reserved: _Amount = 0.0
+    """GPUs that searches leave free, for interactive work."""
+    largest: _Amount | None = None
+    """GPUs of the cluster when it is largest, if machines come and go; absent: the most that it ever had. A search
+    whose trial needs more is refused, and one that needs no more waits."""
+
+    def shares(self, users: list[str]) -> list[Member]:
+        """The members, and those of ``users`` who are none but have searches."""
+        told = {name: self.members.get(name, TeamMember()) for name in (*self.members, *users)}
+        return [Member(name, one.weight, one.gpus_at_once, one.gpu_hours_a_week) for name, one in told.items()]
+
+
+def read_team(storage: RunFolder, file: str | None = None) -> Team:
+    """Reads the team of a storage.
+
+    Args:
+        storage: Of the service.
+        file: Another file on this machine; None: ``team.yaml`` in the service's folder, if it is there.
+
+    Returns:
+        The team.
+
+    Raises:
+        InputError: The file is missing or wrong; holds all problems with their places.
+        EnvironmentFailure: The storage cannot be read.
+    """
+    folder = storage / SERVICE
+    shown = file or (folder / TEAM).location
+    try:
+        if file is None and not folder.exists(TEAM):
+            return Team()
+        text = (Path(file).read_bytes() if file else folder.read(TEAM, MAX_CONFIG_BYTES)).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{shown}: is no text in UTF-8") from None
+    except OSError as error:
+        failure = InputError if file else EnvironmentFailure
+        raise failure(f"--team {shown}: cannot be read: {reason(error)}") from None
+    document = read_yaml(text, shown)
+    if not isinstance(document.value, dict):
+        told = describe_type(document.value)
+        raise InputError([Problem(document.place(()), "", f"a team is a mapping with `members`, not {told}")])
+    if problems := _problems(document):
+        raise InputError(problems)
+    return Team.model_validate(document.value)
+
+
+def _problems(document: Document) -> list[Problem]:
+    """All that is wrong; each member is looked at by itself, so that the keys of a member are proposed."""
+    members = document.value.get("members", {})
+    problems: list[Problem] = []
+    try:
+        Team.model_validate(document.value)
+    except ValidationError as error:
+        told = validation_problems(document, error, Team)
+        if not isinstance(members, dict):
+            return told
+        whole = {f"members.{name}" for name, one in members.items() if isinstance(one, dict)}
+        problems += [one for one in told if not any(one.key.startswith(f"{name}.") for name in whole)]
+        for name, one in members.items():
+            if isinstance(one, dict):
+                problems += _problems_of(document, name)
+    return problems
+
+
+def _problems_of(document: Document, name: str) -> list[Problem]:
+    try:
+        TeamMember.model_validate(document.value["members"][name])
+    except ValidationError as error:
+        return validation_problems(document, error, TeamMember, ("members", name))
+    return []
