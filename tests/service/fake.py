@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from tuner.jobs.record import Job
 from tuner.runs.commands import discard, waiting_commands
 from tuner.service.cluster import Capacity, JobState, JobView
 from tuner.storage.folder import RunFolder
+from tuner.storage.lock import locked
 
 
 @dataclass
@@ -34,6 +35,13 @@ class FakeSearch:
     """Seconds that each of its running trials has trained."""
     aside: list[float] = field(default_factory=list)
 
+    process: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Holds the lock of the run while the search runs."""
+
+    def begin(self) -> None:
+        self.run.create()
+        self.process.enter_context(locked(self.run))
+
     def read_commands(self) -> None:
         for command in waiting_commands(self.run)[0]:
             if command.do == "slots":
@@ -50,7 +58,6 @@ class FakeSearch:
             "paused": self.is_paused,
             "trials": {str(number): {"state": state, "since": 0.0} for number, state in enumerate(states)},
         }
-        self.run.filesystem.create_dir(self.run.path, recursive=True)
         self.run.write("live.json", json.dumps(told).encode())
 
 
@@ -78,16 +85,21 @@ class FakeCluster:
         if known_as not in self.searches:
             self.starts.append(known_as)
             run = RunFolder.at(job.storage) / job.name
-            self.searches[known_as] = FakeSearch(run, shlex.join(shlex.split(job.command)), self.trials)
+            self.searches[known_as] = FakeSearch(run, job.command, self.trials)
+            self.searches[known_as].begin()
 
     def stop(self, job_id: str) -> None:
         self._answer()
-        self.searches[job_id].state = "stopped"
-        self.searches[job_id].ages.clear()
+        self.end(self.searches[job_id], "stopped")
 
     def log(self, job_id: str) -> str:
         self._answer()
         return self.searches[job_id].log
+
+    def end(self, one: FakeSearch, state: JobState, log: str = "") -> None:
+        """Its job ends so."""
+        one.state, one.log = state, log
+        one.process.close()
 
     def _answer(self) -> None:
         if self.is_gone:
@@ -99,6 +111,8 @@ class FakeCluster:
 
     def lose_head(self) -> None:
         """It comes back and knows no jobs; the trials are gone with it."""
+        for one in self.searches.values():
+            one.process.close()
         self.searches.clear()
 
     def advance(self, seconds: float, tick: float = 10.0) -> None:
@@ -129,7 +143,7 @@ class FakeCluster:
                 one.ages.append(0.0)
                 one.begun += 1
         if one.begun == one.trials and not one.ages and not one.aside:
-            one.state = "succeeded"
+            self.end(one, "succeeded")
         one.tell()
 
     def _may_begin(self, one: FakeSearch) -> bool:

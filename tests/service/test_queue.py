@@ -45,10 +45,11 @@ class Service:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """The cluster lives on."""
         self._context.__exit__(None, None, None)
 
     def come_back(self) -> None:
-        """As after a kill: only the storage is left."""
+        """As after a kill: only the storage and the cluster are left."""
         self.__exit__()
         self.__enter__()
 
@@ -85,6 +86,7 @@ def storage(tmp_path: Path) -> RunFolder:
 def service(storage: RunFolder) -> Iterator[Service]:
     with Service(storage, FakeCluster(), Team()) as found:
         yield found
+    found.cluster.lose_head()
 
 
 def test_a_search_begins_trains_and_ends(service):
@@ -240,8 +242,7 @@ def test_a_cluster_that_lost_its_head_gets_its_searches_again(service):
 def test_a_failed_search_says_why_and_can_be_resumed(service):
     service.submit("ada", "a")
     service.run(50)
-    one = service.cluster.searches["a"]
-    one.state, one.log = "failed", "text\nerror: the disk is full\nNOTICE: more"
+    service.cluster.end(service.cluster.searches["a"], "failed", "text\nerror: the disk is full\nNOTICE: more")
     service.run(10)
     assert service.states() == {"a": "failed"}
     assert service.queue.entry("a").reason == "the disk is full"
@@ -251,6 +252,15 @@ def test_a_failed_search_says_why_and_can_be_resumed(service):
     assert service.states() == {"a": "succeeded"}
     assert service.cluster.starts == ["a", "a~2"]
     assert "--resume" in service.cluster.searches["a~2"].command
+
+
+def test_what_a_search_left_when_it_ran_last_is_not_how_it_stands(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.cluster.lose_head()
+    service.queue.step()
+
+    assert service.queue.status().in_use == 0
 
 
 def test_only_what_has_ended_otherwise_can_be_resumed(service):

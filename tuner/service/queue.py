@@ -257,8 +257,14 @@ class SearchQueue:
             placement = self._placement(capacity, found)
             self._started(placement)
             mine = [record for record in self._records.values() if record.has_job]
+        refused: list[EnvironmentFailure] = []
         for record in mine:
-            self._act(record, jobs, found.get(record.name), placement)
+            try:
+                self._act(record, jobs, found.get(record.name), placement)
+            except EnvironmentFailure as error:  # of this search's job; the others are not to wait for it
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
     def _logs_of_failed(self, jobs: Mapping[str, JobView]) -> dict[str, str]:
         """By name the output of each search whose job has failed since the last pass."""
@@ -293,7 +299,8 @@ class SearchQueue:
             one.name: found.get(one.name) or Standing(wanted=max(1, places(one.submission, capacity)))
             for one in records
         }
-        shares = Shares(self._team.shares(sorted({one.user for one in records})), dict(self._account.owed), unit)
+        users = sorted({*self._account.hours, *(one.user for one in records)})
+        shares = Shares(self._team.shares(users), dict(self._account.owed), unit)
         room = max(0.0, whole - self._team.reserved)
         account = replace(self._account, largest=max(self._account.largest, whole))
         demands = [
@@ -312,12 +319,12 @@ class SearchQueue:
         for one in self._records.values():
             if one.name in found:
                 had[one.user] = had.get(one.user, 0.0) + found[one.name].running * amount(one.submission, unit)
-        account, users = passed(account, self._clock(), shares, demands, room, had)
+        account, use = passed(account, self._clock(), shares, demands, room, had)
         self._store.keep_account(account)
         self._account = account
         placement = placed(shares, demands, room, standings, account.hours)
         self._waits = dict(placement.waits)
-        self._status = QueueStatus(unit, whole, self._team.reserved, sum(had.values()), "", users)
+        self._status = QueueStatus(unit, whole, self._team.reserved, sum(had.values()), "", use)
         return placement
 
     def _started(self, placement: Placement) -> None:

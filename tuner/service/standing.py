@@ -10,6 +10,7 @@ from tuner.runs.results import ResultSet
 from tuner.service.cluster import Capacity
 from tuner.service.interface import Submission
 from tuner.storage.folder import RunFolder
+from tuner.storage.lock import holder
 
 _HOLDS = ("starting", "running")
 _AT_RUNG = "paused"
@@ -47,7 +48,7 @@ def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> S
     """Of the search whose run folder is ``folder``; before it has written anything, that of one that begins."""
     whole = max(1, places(submission, capacity))
     live = live_status(ResultSet(folder, {}, {}))
-    if not live:
+    if not live or holder(folder) is None:  # what it left when it ran last is not how it stands
         return Standing(wanted=whole)
     states = [trial["state"] for trial in live.get("trials", {}).values()]
     open_trials = sum(state != _AT_RUNG for state in states)
