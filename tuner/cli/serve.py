@@ -42,10 +42,10 @@ def command(storage: str, host: str, port: int, address: str, team: str | None, 
     Exit status: 0 after SIGTERM or Ctrl-C; 4 if the port is in use, or another service has the storage.
     """
     from tuner.live.server import listening
-    from tuner.service.cluster import RayCluster  # type: ignore[import-not-found]
-    from tuner.service.queue import SearchQueue  # type: ignore[import-not-found]
+    from tuner.service.cluster import RayCluster
+    from tuner.service.queue import SearchQueue
     from tuner.service.serve import serve
-    from tuner.service.team import read_team  # type: ignore[import-not-found]
+    from tuner.service.team import read_team
     from tuner.storage.folder import RunFolder
 
     folder = RunFolder.at(storage)

@@ -24,10 +24,13 @@ For all commands that have the option:
   TUNER_RAY_ADDRESS   --ray-address   a running Ray cluster
   TUNER_JOBS_ADDRESS  --jobs-address  the dashboard of a cluster
   TUNER_CLUSTER       --cluster       the launcher file of a cluster
+  TUNER_SERVICE       --service       a team's service
   TUNER_JSON          --json          1 for documents in place of text
 
 For one command, any option of it: TUNER_COMMAND_OPTION, such as TUNER_RUN_NAME=q for `run --name q` or
 TUNER_SUBMIT_STORAGE=s3://bucket/runs for `submit --storage s3://bucket/runs`.
+
+TUNER_TOKEN holds your token of a service, if no --token-file is given. No option does: `ps` would show it.
 
 The command line comes first, then the variable of the command, then that for all commands. `resume` continues a job
 only if --cluster or --jobs-address is on the command line. `submit --storage` is a place of the cluster: TUNER_STORAGE

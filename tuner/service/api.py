@@ -146,7 +146,7 @@ class Api:
     def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
         """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
         self.owned(user, name)
-        from tuner.actions.control import command  # type: ignore[import-not-found]
+        from tuner.actions.control import command
 
         outcome = command(self.run(name), do, arguments, by=user, wait_s=ANSWER_S)
         return CommandAnswer(id=outcome.id, done=outcome.done, reason=outcome.reason, trials=list(outcome.trials))
