@@ -12,7 +12,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from tests.service.plain_queue import PlainEntry, PlainQueue
-from tuner.live.server import READ_S, Server, listening, url_of
+from tuner.live.http_server import READ_S, Server, listening, url_of
 from tuner.service.app import create_app
 from tuner.service.interface import Submission
 from tuner.service.limits import Limits

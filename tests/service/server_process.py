@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.service.fake import FakeCluster
 from tuner.cli import failing
 from tuner.errors import TunerError
-from tuner.live.server import listening
+from tuner.live.http_server import listening
 from tuner.service import api
 from tuner.service.check import Checked
 from tuner.service.queue import SearchQueue

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+import threading
+import time
 from pathlib import Path
 
 import jsonschema
@@ -12,12 +14,15 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
+from tests.live.test_metrics import Journal
 from tests.service.http import EXPERIMENT, Service
 from tests.service.test_code_store import archive, files_below
 from tuner.errors import InputError
+from tuner.runs.commands import discard, waiting_commands
 from tuner.service import api
 from tuner.service.check import Checked
 from tuner.service.files import unpack
+from tuner.storage.lock import locked
 
 
 @pytest.fixture
@@ -174,6 +179,39 @@ def test_everybody_reads_and_only_the_owner_or_an_admin_controls(service: Servic
     assert ada.post("/v1/searches/q/stop").json() == {"name": "q", "was_running": True}
     assert service.client("root").post("/v1/searches/q/resume").json()["state"] == "queued"
     assert service.client("root").post("/v1/searches/q/resume").status_code == 422
+
+
+def test_commands_are_left_for_the_search_that_runs(service: Service, ada: TestClient, tmp_path: Path) -> None:
+    service.search("q", state="running")
+    journal = Journal(tmp_path, "q")
+    refused = ada.post("/v1/searches/q/commands", json={"do": "pause"})
+    assert "no process works on this run" in refused.json()["error"]["message"]
+    with locked(journal.folder):
+        for do, arguments, told in (
+            ("slots", {"trials": None}, "only the queue limits searches"),
+            ("dance", {}, "dance"),
+            ("stop-trial", {}, "trial"),
+        ):
+            refused = ada.post("/v1/searches/q/commands", json={"do": do, "arguments": arguments})
+            assert refused.status_code == 422
+            assert told in refused.json()["error"]["message"]
+        sent = threading.Thread(target=_answered, args=(journal,))
+        sent.start()
+        answer = ada.post("/v1/searches/q/commands", json={"do": "pause"})
+        sent.join()
+    assert answer.status_code == 200, answer.text
+    assert answer.json() | {"id": ""} == {"id": "", "done": True, "reason": "", "trials": []}
+
+
+def _answered(journal: Journal) -> None:
+    """What the control loop of a search does with its first command."""
+    while not (waiting := waiting_commands(journal.folder)[0]):
+        time.sleep(0.01)
+    (command,) = waiting
+    assert (command.do, command.by) == ("pause", "ada")
+    told = {"id": command.id, "do": command.do, "by": command.by, "sent": command.sent, "arguments": {}}
+    journal.append("commanded", **told, done=True, reason="", trials=[], elapsed=0.0)
+    discard(journal.folder, command)
 
 
 def test_lists_by_user_and_state(service: Service, ada: TestClient) -> None:

@@ -20,11 +20,12 @@ import pytest
 from tests.service.http import Service as Server
 from tests.service.plain_queue import PlainQueue
 from tuner.errors import EnvironmentFailure, InputError, LockLost
-from tuner.live.server import Server as HttpServer
-from tuner.live.server import listening, url_of
+from tuner.live.http_server import Server as HttpServer
+from tuner.live.http_server import listening, url_of
 from tuner.service.client import Service
 from tuner.service.limits import Limits
 from tuner.service.loop import Loop
+from tuner.service.serve import serve
 from tuner.service.tokens import Tokens
 from tuner.storage.folder import RunFolder
 
@@ -159,6 +160,39 @@ def test_a_second_service_and_a_port_in_use(tmp_path: Path) -> None:
             0,
             f"NOTICE: nobody has a token yet: tuner token add USER --storage {tmp_path / 'a'}\n",
         )
+
+
+def test_the_command_serves_while_its_cluster_is_gone(tmp_path: Path) -> None:
+    words = ["serve", "--storage", str(tmp_path), "--port", "0", "--jobs-address", f"http://127.0.0.1:{free_port()}"]
+    token = Tokens(RunFolder.at(tmp_path)).add("ada")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tuner", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        service = Service(server.stdout.readline().strip(), token)
+        assert "Connection refused" in service.cluster()["problem"]
+        assert service.submit(file="quickstart")["state"] == "queued"
+        server.send_signal(signal.SIGTERM)
+        told = server.communicate(timeout=WAIT_S)[1].splitlines()
+        assert (server.returncode, len(told)) == (0, 1), told
+        assert told[0].startswith("NOTICE:")
+        assert told[0].endswith("the queue waits, and looks again")
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_an_open_address_without_tls_has_a_notice(tmp_path: Path) -> None:
+    told: list[str] = []
+    with listening("0.0.0.0", 0) as listener:
+        queue = PlainQueue()
+        queue.broken = LockLost("another process has it")
+        with pytest.raises(LockLost):
+            serve(queue, RunFolder.at(tmp_path), listener, told.append, told.append)
+    (nobody, is_open) = told
+    assert nobody.startswith("NOTICE: nobody has a token yet")
+    assert "open to the network, and sends tokens unencrypted" in is_open
 
 
 # In this process

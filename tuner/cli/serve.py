@@ -41,7 +41,7 @@ def command(storage: str, host: str, port: int, address: str, team: str | None, 
 
     Exit status: 0 after SIGTERM or Ctrl-C; 4 if the port is in use, or another service has the storage.
     """
-    from tuner.live.server import listening
+    from tuner.live.http_server import listening
     from tuner.service.cluster import RayCluster
     from tuner.service.queue import SearchQueue
     from tuner.service.serve import serve

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner.actions.control import command
 from tuner.documents.service import (
     ClusterStatus,
     CommandAnswer,
@@ -43,6 +44,9 @@ _CHECKS = 2
 """Experiments that are checked at the same time: each check is a process that imports torch."""
 
 _MOST_PRIORITY = 1000
+
+_LIMIT = "slots"
+"""The command by which the queue tells a search how many trials it may run."""
 
 
 class SubmitRequest(BaseModel):
@@ -146,8 +150,8 @@ class Api:
     def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
         """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
         self.owned(user, name)
-        from tuner.actions.control import command
-
+        if do == _LIMIT:
+            raise InputError(f"{do}: only the queue limits searches; to let one wait, send `pause`")
         outcome = command(self.run(name), do, arguments, by=user, wait_s=ANSWER_S)
         return CommandAnswer(id=outcome.id, done=outcome.done, reason=outcome.reason, trials=list(outcome.trials))
 
@@ -257,7 +261,7 @@ def routes(api: Api) -> APIRouter:
         return _shown(api.queue.resume(name))
 
     @v1.post("/searches/{name}/commands")
-    def command(request: Request, name: str, asked: Annotated[CommandRequest, Body()]) -> CommandAnswer:
+    def commands(request: Request, name: str, asked: Annotated[CommandRequest, Body()]) -> CommandAnswer:
         """Send a command to a running search of yours, and wait for its answer."""
         return api.sent(user_of(request), name, asked.do, asked.arguments)
 

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from collections.abc import Callable
 
-from tuner.live.server import Server, url_of
+from tuner.live.http_server import Server, url_of
 from tuner.service.app import create_app
 from tuner.service.interface import Queue
 from tuner.service.limits import Limits

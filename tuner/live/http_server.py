@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
     """Runs an app until SIGINT, SIGTERM or `stop`.
 
     Example:
-        >>> from tuner.live.server import Server, listening
+        >>> from tuner.live.http_server import Server, listening
         >>> with listening("127.0.0.1", 8380) as listener:
         ...     Server(app).run_at(listener)
     """
