@@ -21,8 +21,8 @@ from tuner.errors import Interrupted
 HEAD = "trainable: t.py:train\nobjective: {metric: loss, mode: min}\n"
 SPACE = "search_space: {lr: {loguniform: [1e-4, 1e-1]}}\n"
 
-TEXT_ONLY = ("schema", "completion", "help")
-"""Commands without ``--json``: what they print is no result of a search; the schema is JSON as it is."""
+TEXT_ONLY = ("schema", "mcp", "completion", "help")
+"""Commands without ``--json``: what they print is no result of a search; the schema and mcp speak JSON as they are."""
 
 
 def document(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

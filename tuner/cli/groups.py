@@ -41,6 +41,7 @@ GROUPS = {
         "simulate": "search known learning curves in virtual time, and compare searches",
         "algorithms": "print which search goes with which scheduler",
         "schema": "print the JSON Schema of the experiment file",
+        "mcp": "serve these commands to programs and language models",
         "completion": "print the completion script of a shell",
         "help": "explain exit statuses, environment variables, or a command",
     },

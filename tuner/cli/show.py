@@ -13,9 +13,10 @@ from tuner.cli.output import echo, print_json
 @click.command()
 @options.run_argument
 @options.storage
+@options.option("--brief", is_flag=True, help="Of the trials only the best one, or the front.")
 @options.wide
 @options.as_json
-def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
+def command(run_: str, storage: str, brief: bool, wide: bool, as_json: bool) -> None:
     """Show one run: how it stands, its best trial (or its Pareto front), and all trials, best first.
 
     \b
@@ -46,8 +47,8 @@ def command(run_: str, storage: str, wide: bool, as_json: bool) -> None:
                 "consumption": t.consumption.named(),
                 "config": t.config,
             }
-            for t in results.trials
+            for t in ([] if brief else results.trials)
         ]
         print_json({"state": state} | summary(results) | {"unreadable": results.unreadable, "all": trials})
     else:
-        echo(overview(results, words, *options.fit(wide)))
+        echo(overview(results, words, *options.fit(wide), brief=brief))

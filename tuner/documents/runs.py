@@ -127,7 +127,7 @@ class Shown(Summary):
     unreadable: list[str]
     """Damaged parts of the run folder, each with the reason; empty unless it is damaged."""
     all: list[TrialRow]
-    """Its trials, in the order in which they were suggested."""
+    """Its trials, in the order in which they were suggested; none with ``--brief``."""
 
 
 class ListedRun(Document):

@@ -257,10 +257,13 @@ def _reached(results: ResultSet, trial: Trial) -> str:
     return f"trial {trial.label}, {values} at step {trial.best.step}: {config_line(trial.config)}"
 
 
-def overview(results: ResultSet, state_line: str, width: int | None = None, fold: bool = False) -> str:
+def overview(
+    results: ResultSet, state_line: str, width: int | None = None, fold: bool = False, brief: bool = False
+) -> str:
     """``show``: how the run stands, the headline and a table of trials, best (the front) first, then the others.
 
-    ``width``: of the terminal; lines of any length without it. ``fold``: nothing is cut or left out to fit.
+    ``width``: of the terminal; lines of any length without it. ``fold``: nothing is cut or left out to fit. ``brief``:
+    the headline alone.
     """
     trials = [*results.rank(results.trials), *(t for t in results.trials if t.best is None)]
     lines = [
@@ -271,7 +274,7 @@ def overview(results: ResultSet, state_line: str, width: int | None = None, fold
     ]
     if width is not None:
         lines = [part for line in lines for part in _wrapped(line, width)]
-    if not trials:
+    if brief or not trials:
         return "\n".join(lines)
     rows = [_row(results, trial) for trial in trials]
     if len({trial.host for trial in trials if trial.host}) > 1:
