@@ -84,7 +84,9 @@ def test_a_command_that_was_not_to_last_ends_if_the_client_gives_up(calls: Calls
     while not calls.settle(call, 0).document["said"]:
         pass
     call.give_up()
-    assert "KeyboardInterrupt" in calls.settle(call, None).document["error"]
+    ended = calls.settle(call, None)
+    assert ended.failed
+    assert (ended.document["error"], ended.document["exit_status"]) == ("interrupted", 130)
 
 
 def test_the_end_of_the_server_ends_what_does_not_survive_it(calls: Calls) -> None:

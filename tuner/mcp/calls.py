@@ -14,12 +14,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tuner.documents.calls import PendingCall
-from tuner.errors import InputError
+from tuner.errors import InputError, Interrupted
 
 LAST_LINES = 5
 """Lines of a pending command that its document tells."""
@@ -48,10 +48,12 @@ class Call:
     process: subprocess.Popen[bytes]
     stdout: Path
     stderr: Path
+    interrupted: threading.Event = field(default_factory=threading.Event)
 
     def interrupt(self) -> None:
         """Interrupts the command as Ctrl-C does; nothing if it has ended."""
         if self.process.poll() is None:
+            self.interrupted.set()
             self.process.send_signal(signal.SIGINT)
 
     def give_up(self) -> None:
@@ -67,6 +69,8 @@ class Call:
         try:
             document = finite(json.loads(self.stdout.read_bytes()))
         except ValueError:
+            if self.interrupted.is_set():  # before it could say so
+                return Answer(failure("interrupted", Interrupted.exit_status), failed=True)
             return Answer(failure("\n".join(self._said()) or _ended(status), status), failed=True)
         return Answer(document, failed=isinstance(document, dict) and {"error", "exit_status"} <= set(document))
 
