@@ -170,6 +170,31 @@ def test_a_checkpoint_elsewhere_is_refused(tmp_path: Path, checkpoint: str) -> N
     assert [one.checkpoint for one in tuner.load(tmp_path / "a").results.trials[0].reports] == [f"ray/{trial.id}/first"]
 
 
+def test_a_worker_that_comes_anew_leaves_open_trials_to_theirs(tmp_path: Path) -> None:
+    """Each step is a process of its own, as the commands ask and tell are."""
+    folder = tmp_path / "q"
+    with search(budget=tuner.Budget(trials=2)).begin(name="q", storage=tmp_path) as loop:
+        first = loop.ask()
+    with tuner.load(folder).reopen() as loop:
+        second = loop.ask(new=True)
+        assert loop.ask(new=True) is None
+        assert first is not None
+        assert second is not None
+        assert sorted(loop.open_ids) == sorted([first.id, second.id])
+    with tuner.load(folder).reopen() as loop:
+        assert loop.tell(second, {"loss": 0.5}) == "continue"
+        loop.finish(second)
+        with pytest.raises(InputError, match=f"'zzz' does not run; running: {first.id}"):
+            loop.tell("zzz", {"loss": 0.5})
+    with tuner.load(folder).reopen() as loop:
+        again = loop.ask()
+        assert again is not None
+        assert again.id == first.id
+        loop.fail(first.id, "lost")
+    assert tuner.load(folder).state == "finished"
+    assert [trial.status for trial in tuner.load(folder).trials] == ["failed", "completed"]
+
+
 def test_the_budget_ends_the_search(tmp_path: Path) -> None:
     with search(budget=tuner.Budget(trials=100, target=0.2)).begin(storage=tmp_path) as loop:
         while (trial := loop.ask()) is not None:

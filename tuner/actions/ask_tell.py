@@ -117,15 +117,18 @@ class AskTell:
     ) -> None:
         self.close()
 
-    def ask(self) -> Suggestion | None:
+    def ask(self, *, new: bool = False) -> Suggestion | None:
         """The trial that a free worker runs next.
+
+        Args:
+            new: Trials that were open when the search was left stay with their workers, and are not returned.
 
         Returns:
             A new trial, or one that was paused and continues; None if none can start now. If no trial is open then, the
             search has come to its end.
         """
         self._check_open()
-        if self._left:
+        if self._left and not new:
             return self._start(self._left.pop(0))
         more = self._may_suggest()
         while not self._control.stop_reason and self._state.scheduler is not None:
@@ -139,7 +142,7 @@ class AskTell:
             self._end(action.trial_id)
         config = self._state.suggest(trial_id := uuid.uuid4().hex[:8]) if more else None
         if config is None:
-            if not self._began:
+            if not self._began and not self._left:
                 self._finish_paused()
             return None
         self._write("suggested", trial=trial_id, config=config)
@@ -148,7 +151,7 @@ class AskTell:
         return self._start(trial_id)
 
     def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
-        """Reports metrics of an open trial.
+        """Reports metrics of an open trial, also of one that was open when the search was left.
 
         Args:
             trial: The trial, or its id.
@@ -220,6 +223,11 @@ class AskTell:
         """
         self._settle(self._open_id(trial), "failed", " ".join(reason.split()))
 
+    @property
+    def open_ids(self) -> list[str]:
+        """Ids of the trials that have not ended: here, and where the search was left."""
+        return [*self._began, *self._left, *self._state.paused]
+
     def close(self) -> ResultSet:
         """Completes the run folder. Open trials stay open, for `tuner.Run.reopen`."""
         if not self._is_closed:
@@ -280,8 +288,11 @@ class AskTell:
     def _open_id(self, trial: Suggestion | str) -> str:
         self._check_open()
         trial_id = trial if isinstance(trial, str) else trial.id
+        if trial_id in self._left:
+            self._left.remove(trial_id)
+            self._start(trial_id)
         if trial_id not in self._began:
-            running = ", ".join(self._began) or "none"
+            running = ", ".join([*self._began, *self._left]) or "none"
             raise InputError(f"trial {trial_id!r} does not run; running: {running}")
         return trial_id
 
@@ -322,6 +333,12 @@ def begin(experiment: Experiment, *, name: str | None, storage: str | Path) -> A
             lock = held.enter_context(locked(folder))
             recovered = record_start(plan, plan.spec.params, [], folder, earlier)
         return AskTell(plan, recovered, lock, held.pop_all())
+
+
+def has_ended(folder: RunFolder) -> bool:
+    """Whether it is a search that `begin` began, and that came to its end."""
+    known = load_summary(folder)
+    return bool(known.spec.get("trainable") == REFERENCE and known.provenance.get("interrupted") is False)
 
 
 def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from tuner.documents.errors import CommandError, SearchError
 from tuner.documents.jobs import FetchedRun, JobLog, JobRow, StoppedJob, SubmittedJob, TravellingFiles
+from tuner.documents.loops import AskedTrial, BegunLoop, ToldTrial
 from tuner.documents.runs import (
     Address,
     Comparison,
@@ -44,6 +45,9 @@ DOCUMENTS: dict[str, Any] = {
     "resume": Summary | SubmittedJob,
     "extend": Summary,
     "retry": Summary,
+    "begin": BegunLoop,
+    "ask": AskedTrial,
+    "tell": ToldTrial,
     "stop": StoppedRun | StoppedJob,
     "control": ControlledRun,
     "list": list[ListedRun],

@@ -51,6 +51,9 @@ VERBS = {
     "extend": _SEARCH,
     "retry": _SEARCH,
     "confirm": _SEARCH,
+    "begin": Verb("adds"),
+    "ask": Verb("adds", note="Open trials are those that show calls paused, with the reason interrupted."),
+    "tell": Verb("adds"),
     "stop": Verb("replaces", is_remote=True),
     "best": Verb("adds", lasts=True, note="It runs the training code. show has the best trial without that."),
     "replay": Verb("adds", lasts=True),
@@ -65,6 +68,9 @@ VERBS = {
 
 LEFT_OUT = {
     "ui": "a server for a person's browser, which runs until Ctrl-C",
+    "watch": "a page for a person's browser, which runs until Ctrl-C",
+    "serve": "a server, which an administrator starts",
+    "token": "it gives away secrets",
     "mcp": "this server",
     "completion": "for a person's shell",
     "help": "for people: each tool has its own description",

@@ -1,0 +1,45 @@
+"""``ask RUN``: the next trial of a search whose trials you run yourself."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tuner.cli import options
+from tuner.cli.output import echo, print_json
+
+
+@click.command()
+@options.run_argument
+@options.storage
+@options.as_json
+def command(run_: str, storage: str, as_json: bool) -> None:
+    """Ask a search that begin began for the next trial to run. Each call gives another one; show names the open ones.
+
+    If no trial can start before others report, or the search has come to its end, there is none.
+
+    \b
+    Example:
+      tuner ask laboratory --json
+    """
+    from tuner.actions.ask_tell import has_ended, reopen
+    from tuner.runs.loading import find_run, load_summary
+
+    folder = find_run(run_, storage)
+    trial, ended = None, has_ended(folder)
+    if not ended:
+        with reopen(folder) as loop:
+            trial = loop.ask(new=True)
+            ended = trial is None and not loop.open_ids
+    if as_json:
+        told = {"trial": trial.id, "number": trial.number, "config": trial.config} if trial else {}
+        empty = {"trial": None, "number": None, "config": None}
+        print_json(
+            {"run": load_summary(folder).name} | empty | told | {"step": trial.step if trial else 0, "ended": ended}
+        )
+    elif trial:
+        echo(f"trial {trial.number} {trial.id}" + (f", after report {trial.step}" if trial.step else ""), err=True)
+        echo(json.dumps(trial.config, default=repr))
+    else:
+        echo("the search has come to its end" if ended else "no trial can start before others report", err=True)
