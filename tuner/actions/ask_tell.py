@@ -151,7 +151,7 @@ class AskTell:
         return self._start(trial_id)
 
     def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
-        """Reports metrics of an open trial, also of one that was open when the search was left.
+        """Reports metrics of an open trial, also if it was open when the search was left.
 
         Args:
             trial: The trial, or its id.

@@ -62,7 +62,7 @@ class Call:
             self.interrupt()
 
     def answer(self) -> Answer:
-        """What the command printed; while it runs, that it does."""
+        """The document of the command; while it runs, that of a pending call."""
         status = self.process.poll()
         if status is None:
             return Answer(PendingCall(call=self.id, command=self.command, run=self.run, said=self._said()).model_dump())

@@ -35,7 +35,7 @@ ARGUMENTS = {
     "name": "A run of this machine (name or path), or the name of a job of a cluster.",
     "folder": "A folder.",
 }
-"""What an argument is, by the name of its parameter: click's arguments have no help."""
+"""The help of each argument, by the name of its parameter: click's arguments have none."""
 
 
 def parameters(command: click.Command, verb: Verb) -> dict[str, click.Parameter]:
@@ -157,7 +157,7 @@ def _property(parameter: click.Parameter) -> Schema:
 
 
 def _default(parameter: click.Parameter) -> Any:
-    """What the command takes if nothing is given: the environment comes before the default that its help shows."""
+    """The value if nothing is given: that of the environment, or else the default that the help shows."""
     if not isinstance(parameter, click.Option) or not parameter.show_default:
         return None
     variable = parameter.envvar if isinstance(parameter.envvar, str) else ""

@@ -22,7 +22,7 @@ PENDING = "result", "cancel"
 
 @dataclass(frozen=True)
 class Tool:
-    """What a client is told of a tool."""
+    """A tool, as clients see it."""
 
     name: str
     description: str
@@ -54,7 +54,7 @@ class Tools:
     def answer(self, name: str, given: Mapping[str, Any], started: list[Call]) -> Answer:
         """Calls the tool ``name``, and waits for its command; ``started`` gets the command, for one who gives up.
 
-        Raises InputError if there is no such tool. What else is wrong is in the answer.
+        Raises InputError if there is no such tool. The answer tells everything else that is wrong.
         """
         if name in PENDING and not self._read_only:
             return _answered(lambda: self._pending(name, given))
@@ -127,7 +127,7 @@ def _lasting(verb: Verb) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Those of a help text that are no examples of a shell."""
+    """The paragraphs of a help text, without examples for a shell."""
     for paragraph in re.split(r"\n\s*\n", text):
         if "\b" not in paragraph and paragraph.strip():
             yield " ".join(paragraph.split())

@@ -75,4 +75,4 @@ LEFT_OUT = {
     "completion": "for a person's shell",
     "help": "for people: each tool has its own description",
 }
-"""Commands that are no tools, each with the reason."""
+"""Commands that are not served, each with the reason."""
