@@ -41,8 +41,8 @@ def command(
     if not metrics and fail is None and not finish:
         raise click.UsageError("nothing to tell: give METRIC=NUMBER, --finish or --fail REASON")
     from tuner.actions.ask_tell import reopen
-    from tuner.actions.replay import find_trial
     from tuner.runs.loading import find_run
+    from tuner.runs.named_trial import find_trial
 
     reported = dict(map(_metric, metrics))
     folder = find_run(run_, storage)

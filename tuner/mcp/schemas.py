@@ -30,6 +30,8 @@ ARGUMENTS = {
     "run_": "A run: its name below the storage, or the path or URI of its folder.",
     "runs": "Runs: names below the storage, or paths or URIs of their folders.",
     "trial": "A trial: its id, or its number.",
+    "do": "The command, as the description lists them.",
+    "words": "What the command acts on, as the description lists it.",
     "metrics": "What the trial reports, each as METRIC=NUMBER.",
     "job": "The name of a job.",
     "name": "A run of this machine (name or path), or the name of a job of a cluster.",

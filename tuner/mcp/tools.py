@@ -129,8 +129,9 @@ def _lasting(verb: Verb) -> str:
 def _paragraphs(text: str) -> Iterator[str]:
     """The paragraphs of a help text, without examples for a shell."""
     for paragraph in re.split(r"\n\s*\n", text):
-        if "\b" not in paragraph and paragraph.strip():
-            yield " ".join(paragraph.split())
+        lines = paragraph.replace("\b", "").strip().splitlines()
+        if lines and lines[0] != "Example:":
+            yield "\n".join(lines) if "\b" in paragraph else " ".join(map(str.strip, lines))
 
 
 def _of_the_server() -> Iterator[Tool]:

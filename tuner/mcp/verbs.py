@@ -54,6 +54,7 @@ VERBS = {
     "begin": Verb("adds"),
     "ask": Verb("adds", note="Open trials are those that show calls paused, with the reason interrupted."),
     "tell": Verb("adds"),
+    "control": Verb("replaces"),
     "stop": Verb("replaces", is_remote=True),
     "best": Verb("adds", lasts=True, note="It runs the training code. show has the best trial without that."),
     "replay": Verb("adds", lasts=True),
