@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass, field
@@ -16,13 +15,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parsed_text
 
 from tests.benchmarks.made_up_run import SPEC, made_up_run
+from tests.live.journals import Journal
 from tuner.live import figures
 from tuner.live.families import MOST_NAMED
 from tuner.live.figures import KEPT_S
 from tuner.live.metrics import router
 from tuner.live.queue_source import Queue
 from tuner.runs.history import journalled, state_of
-from tuner.runs.journal import JournalReader, JournalWriter, rewrite
+from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.loading import runs
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
@@ -48,34 +48,6 @@ def scrape(server: TestClient) -> dict[str, Samples]:
             assert labels not in found.setdefault(sample.name, {}), "a series stands there once"
             found[sample.name][labels] = sample.value
     return found
-
-
-class Journal:
-    """A journal that a test writes."""
-
-    def __init__(self, storage: Path, name: str = "run", **spec: Any) -> None:
-        self.folder = RunFolder.at(storage / name)
-        self.folder.create()
-        self.writer = JournalWriter(self.folder)
-        self.append("began", spec=SPEC | spec, provenance={})
-
-    def append(self, what: str, **fields: Any) -> None:
-        self.writer.append(what, **fields)
-
-    def start(self, trial: str) -> None:
-        self.append("suggested", trial=trial, config={"lr": 0.1})
-        self.append("started", trial=trial)
-
-    def report(self, trial: str, step: int, value: float, **more: Any) -> None:
-        metrics = {"epoch": step, "val_accuracy": value, **more.pop("metrics", {})}
-        timed = {"seconds": 2.0 * step, "timestamp": time.time()}
-        self.append("reported", trial=trial, step=step, **timed, metrics=metrics, checkpoint=None, **more)
-
-    def end(self, trial: str, status: str, rung: int | None = None) -> None:
-        self.append("ended", trial=trial, status=status, reason="", rung=rung)
-
-    def live(self, **values: Any) -> None:
-        self.folder.write("live.json", json.dumps({"time": time.time(), **values}).encode())
 
 
 @pytest.fixture

@@ -69,5 +69,6 @@ class Curve:
         last = len(self._steps) - 1
         kept = [i for i in range(len(self._steps)) if i % 2 == 0 or i == last]
         self._is_extra = (self._appended - 1) % self._every != 0
-        self._steps, self.xs, self.ys = ([part[i] for i in kept] for part in (self._steps, self.xs, self.ys))
+        self._steps = [self._steps[i] for i in kept]
         self._seen = [event] * len(kept)
+        self.xs, self.ys = [self.xs[i] for i in kept], [self.ys[i] for i in kept]

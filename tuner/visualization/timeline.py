@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -83,7 +82,9 @@ def chronicle(results: ResultSet) -> Timeline:
     unit, usage, limits = unit_of(results), usage_of(results), results.outcome_constraints
     told = Timeline(unit)
     open_: dict[str, TrialSpan] = {}
-    for event, now in _on_the_clock(known_events(results)):
+    clock = SearchClock()
+    for event in known_events(results):
+        now = clock.at(event)
         told.elapsed = max(told.elapsed, now)
         trial_id = event.get("trial", "")
         match event["what"]:
@@ -113,19 +114,23 @@ def chronicle(results: ResultSet) -> Timeline:
     return told
 
 
-def _on_the_clock(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
-    """Each event with its second of the search; those of tables have the time of day instead."""
-    now, origin = 0.0, math.nan
-    for event in events:
+class SearchClock:
+    """Tells at which second of the search events happened, one event after the other."""
+
+    def __init__(self) -> None:
+        self._now, self._origin = 0.0, math.nan
+
+    def at(self, event: Event) -> float:
+        """The second of ``event``; NaN if it is not known. Events of tables have the time of day instead."""
         if "elapsed" in event:
-            now = event["elapsed"]
+            self._now = event["elapsed"]
         elif math.isnan(event.get("timestamp", 0.0)):
-            yield event, math.nan
-            continue
+            return math.nan
         elif "timestamp" in event:
-            origin = event["timestamp"] - event["seconds"] if math.isnan(origin) else origin
-            now = max(now, event["timestamp"] - origin)
-        yield event, now
+            start = event["timestamp"] - event["seconds"]
+            self._origin = start if math.isnan(self._origin) else self._origin
+            self._now = max(self._now, event["timestamp"] - self._origin)
+        return self._now
 
 
 def _close(open_: dict[str, TrialSpan], trial_id: str, now: float | None = None) -> None:
