@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.redaction import has_secret, redacted
@@ -149,15 +149,29 @@ class RunFolder:
         Raises FileNotFoundError when there is no such file, OSError when it is a pipe, a device or a folder, which are
         never opened, or has more than ``most`` bytes.
         """
+        with self._opened(name) as file:
+            if most is not None and file.size() > most:
+                raise OSError(f"{name} has {file.size()} bytes, and at most {most} are read")
+            return bytes(file.read())
+
+    def read_part(self, name: str, start: int | None, most: int) -> tuple[bytes, int]:
+        """At most ``most`` bytes of a file from byte ``start`` on, and where they begin; None: the last ones.
+
+        Raises as `read`.
+        """
+        with self._opened(name) as file:
+            size = file.size()
+            begin = max(0, size - most) if start is None else min(start, size)
+            return bytes(file.read_at(min(most, size - begin), begin)), begin
+
+    def _opened(self, name: str) -> Any:
+        """A file to be read. Raises as `read`."""
         from pyarrow.fs import FileType
 
         path = posixpath.join(self.path, name)
         if self.is_local and self.filesystem.get_file_info(path).type in (FileType.Directory, FileType.Unknown):
             raise OSError(f"{name} is not a plain file")
-        with self.filesystem.open_input_file(path) as file:
-            if most is not None and file.size() > most:
-                raise OSError(f"{name} has {file.size()} bytes, and at most {most} are read")
-            return bytes(file.read())
+        return self.filesystem.open_input_file(path)
 
     def delete(self, name: str) -> None:
         """Deletes a folder, if it exists."""

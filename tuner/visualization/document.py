@@ -50,7 +50,9 @@ def document(title: str, head: str, sections: Sequence[Section]) -> str:
     }
     data = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")
     body = head + "".join(map(_section, sections))
-    style, script = ((files("tuner.visualization") / name).read_text() for name in ("page.css", "page.js"))
+    style, rows, script = (
+        (files("tuner.visualization") / name).read_text() for name in ("page.css", "rows.js", "page.js")
+    )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}"><link rel="icon" href="data:,">
@@ -58,7 +60,8 @@ def document(title: str, head: str, sections: Sequence[Section]) -> str:
 {body}
 <script type="application/json" id="figures">{data}</script>
 <script>{_plotly()}</script>
-<script>{script}</script>
+<script>{rows}
+{script}</script>
 </body></html>
 """
 

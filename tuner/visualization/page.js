@@ -40,48 +40,21 @@ dark.addEventListener("change", () => {
 // A cell's value: its number where it has one, else its text in small letters.
 const valueOf = (cell) => ("value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent.toLowerCase());
 
-function compare(a, b) {
-  if (a === b) return 0;
-  if (a === "" || Number.isNaN(a)) return 1; // what is missing comes last
-  if (b === "" || Number.isNaN(b)) return -1;
-  if (typeof a === typeof b) return a < b ? -1 : 1;
-  return typeof a === "number" ? -1 : 1;
-}
-
 function sort(table, column) {
   const head = table.tHead.rows[0].cells[column];
   const sign = head.ariaSort === "ascending" ? -1 : 1;
-  const missing = (value) => value === "" || Number.isNaN(value);
   const rows = [...table.tBodies[0].rows].map((row) => [valueOf(row.cells[column]), row]);
-  rows.sort(([a], [b]) => (missing(a) || missing(b) ? 1 : sign) * compare(a, b));
+  rows.sort(([a], [b]) => compareValues(a, b, sign));
   for (const cell of table.tHead.rows[0].cells) cell.ariaSort = null;
   head.ariaSort = sign === 1 ? "ascending" : "descending";
   table.tBodies[0].append(...rows.map(([, row]) => row));
 }
 
-const TESTS = {
-  "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b,
-  "=": (a, b) => a === b, "!=": (a, b) => a !== b,
-};
-
-// One word of the filter: `lr<0.01`, `status=stopped`, or a text that some cell of the row holds.
-function condition(word, names) {
-  const [, name, operator, value] = word.match(/^(.*?)(<=|>=|!=|<|>|=)(.+)$/) ?? [];
-  const column = names.indexOf(name);
-  if (column < 0) return (row) => row.textContent.toLowerCase().includes(word);
-  return (row) => {
-    const found = valueOf(row.cells[column]);
-    if (found === "" || Number.isNaN(found)) return false;
-    const wanted = typeof found === "number" ? Number(value) : value;
-    return TESTS[operator](found, wanted);
-  };
-}
-
 function filter(table, text, count) {
   const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim().toLowerCase());
-  const conditions = text.toLowerCase().split(/\s+/).filter(Boolean).map((word) => condition(word, names));
+  const holds = conditions(text, names, (row, column) => valueOf(row.cells[column]), (row) => row.textContent);
   const rows = [...table.tBodies[0].rows];
-  for (const row of rows) row.hidden = !conditions.every((holds) => holds(row));
+  for (const row of rows) row.hidden = !holds(row);
   count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
 }
 

@@ -1,0 +1,70 @@
+"""All that is known of one trial, and the end of its output: what a viewer asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.live.changes import Json, shown, text
+from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
+from tuner.runs.trial import Trial
+from tuner.search.usage import unit_of
+from tuner.spec.configuration import flat
+from tuner.spec.values import is_number
+from tuner.storage.folder import RunFolder
+from tuner.visualization.thinning import spread
+
+MOST_REPORTS = 1000
+"""Reports of a trial that are sent at most."""
+
+MOST_METRICS = 100
+"""Metrics of a trial that are sent at most."""
+
+LOG_BYTES = 1 << 16
+"""Of a trial's output at most, at once."""
+
+
+def detail(results: ResultSet, trial: Trial) -> Json:
+    """The configuration and all metrics of a trial."""
+    reports, unit = spread(trial.reports, MOST_REPORTS), unit_of(results)
+    names = [*dict.fromkeys([*results.compared_metrics, *_numeric(trial)])][:MOST_METRICS]
+    return {
+        "number": trial.number,
+        "id": trial.id,
+        "config": {text(name): shown(value) for name, value in flat(trial.config)},
+        "values": {text(name): value for name, value in flat(trial.config)},
+        "metrics": [text(name) for name in names],
+        "x": [report.progress(unit) for report in reports],
+        "y": [[_plain(report.number(name)) for report in reports] for name in names],
+        "failures": [text(failure) for failure in trial.failures],
+        "checkpoint": trial.best.checkpoint if trial.best else None,
+    }
+
+
+def _numeric(trial: Trial) -> Iterator[str]:
+    """Metrics that are numbers in the latest report."""
+    if trial.reports:
+        yield from (name for name, value in trial.reports[-1].metrics.items() if is_number(value))
+
+
+def _plain(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def output(folder: RunFolder, trial: Trial, start: int | None) -> dict[str, Any]:
+    """What a trial printed, from byte ``start`` on, or the end of it; where that begins and ends.
+
+    Raises FileNotFoundError if it printed nothing, and OSError if its output cannot be read.
+    """
+    name = f"{RAY}/{trial.id}/{TRIAL_LOG}"
+    if folder.is_local and not _lies_in(folder, name):
+        raise OSError(f"{name} leads out of the run folder")
+    data, begin = folder.read_part(name, start, LOG_BYTES)
+    return {"text": data.decode(errors="replace"), "begin": begin, "end": begin + len(data)}
+
+
+def _lies_in(folder: RunFolder, name: str) -> bool:
+    """Whether no link in the run folder, which others may have written, leads to a file elsewhere."""
+    here = folder.local_path.resolve()
+    return (here / name).resolve().is_relative_to(here)
