@@ -18,6 +18,7 @@ from tuner.runs.trial import Trial
 from tuner.search.usage import unit_of
 from tuner.spec.configuration import flat
 from tuner.spec.values import brief, format_number
+from tuner.visualization.style import EXTREME
 from tuner.visualization.text_tables import failed_attempts, savings_line
 
 Json = dict[str, Any]
@@ -88,6 +89,7 @@ def _description(run: LiveRun) -> Json:
         "parameters": [text(name) for name in run.parameters],
         "budget": _budget(results),
         "notices": [text(notice) for notice in results.notices],
+        "extreme": EXTREME,
         "fields": ROW,
     }
 

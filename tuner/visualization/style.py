@@ -34,7 +34,7 @@ STATUS_COLOURS = {
 HEIGHT = 380
 """Pixels of a figure, unless it says otherwise."""
 
-_EXTREME = 8.0
+EXTREME = 8.0
 """An axis leaves out values that are so many times further from the best than nine tenths of them."""
 
 
@@ -89,14 +89,14 @@ def objective_label(objective: Objective) -> str:
 def view(values: Sequence[float], objective: Objective) -> tuple[list[float] | None, int]:
     """The range of an axis for ``values``, and how many of them lie outside of it.
 
-    None, and 0, if all of them fit: none is further from the best one than `_EXTREME` times the distance of the nearest
+    None, and 0, if all of them fit: none is further from the best one than `EXTREME` times the distance of the nearest
     nine tenths. Else a single exploded loss would flatten all the others to a line.
     """
     ordered = sorted((v for v in values if math.isfinite(v)), key=lambda v: -objective.sign * v)
     if len(ordered) < 10:
         return None, 0
     best, usual = ordered[0], ordered[int(0.9 * (len(ordered) - 1))]
-    inside = [v for v in ordered if abs(v - best) <= _EXTREME * abs(usual - best)]
+    inside = [v for v in ordered if abs(v - best) <= EXTREME * abs(usual - best)]
     if len(inside) == len(ordered) or usual == best:
         return None, 0
     margin = 0.05 * abs(inside[-1] - best)

@@ -1,0 +1,126 @@
+// Commands to the search: each is sent with the user's name, and its answer comes to all pages with the events.
+
+import { refusal } from "./connection.js";
+import { el, say } from "./dom.js";
+
+const BUDGETS = [["trials", "trials"], ["wall_clock", "time, such as 2h30m"], ["epochs", "epochs"], ["gpu_hours", "GPU hours"], ["cost", "cost"]];
+
+export class Control {
+  constructor(address, user) {
+    this.address = address;
+    this.may = Boolean(user);
+    this.told = el("p", { class: "answer", role: "status" });
+    this.waiting = new Map(); // by id: the kind
+  }
+
+  async send(does, given = {}) {
+    say(this.told, `${does} …`);
+    this.told.dataset.is = "waiting";
+    try {
+      const body = JSON.stringify({ do: does, arguments: given });
+      const headers = { "Content-Type": "application/json" };
+      const answer = await fetch(`${this.address}/commands`, { method: "POST", headers, body });
+      if (!answer.ok) return this.answer(`${does}: ${await refusal(answer)}`, false);
+      const told = await answer.json();
+      if (told.done === true || told.done === false) this.answer(told.done ? `${does}: done` : `${does} was refused: ${told.reason}`, told.done);
+      else this.waiting.set(told.id, does);
+    } catch {
+      this.answer(`${does}: the server does not answer`, false);
+    }
+  }
+
+  answer(text, done) {
+    say(this.told, text);
+    this.told.dataset.is = done ? "done" : "refused";
+  }
+
+  // Commands that the search has answered.
+  heard(commands) {
+    for (const { id, done, reason } of commands) {
+      const does = this.waiting.get(id);
+      if (!does) continue;
+      this.waiting.delete(id);
+      this.answer(done ? `${does}: done` : `${does} was refused: ${reason}`, done);
+    }
+  }
+
+  // The buttons of a search.
+  draw(store, place) {
+    const { now } = store, running = this.may && ["running", "silent"].includes(now.state);
+    const key = `${running} ${now.paused}`;
+    if (place.dataset.for === key) return;
+    place.dataset.for = key;
+    place.replaceChildren(...(running ? [
+      now.paused ? button("Continue", () => this.send("continue")) : button("Pause", () => this.send("pause")),
+      button("Budget …", () => this.budget(store)),
+      button("Slots …", () => this.slots(store)),
+    ] : []), this.told);
+  }
+
+  // The buttons of a trial.
+  buttons(store, trial) {
+    if (!this.may || !["running", "silent"].includes(store.now.state)) return [];
+    const ended = ["completed", "stopped", "failed"].includes(trial.status), about = { trial: trial.id };
+    return [
+      ended ? null : button("Stop", () => this.send("stop-trial", about), `stop trial ${trial.number}`),
+      ended ? null : button("Keep", () => this.send("keep-trial", about), `keep trial ${trial.number}: the scheduler does not stop it`),
+      button("Clone …", () => this.clone(trial), `clone trial ${trial.number}`),
+    ].filter(Boolean);
+  }
+
+  budget(store) {
+    const now = { ...store.run.budget, cost: store.run.budget.cost?.max };
+    const fields = BUDGETS.map(([name, label]) => field(name, label, now[name] ?? ""));
+    form("More budget", "New totals; what stays empty does not change.", fields, (values) => {
+      const changed = Object.entries(values).filter(([name, text]) => text !== "" && text !== String(now[name] ?? ""));
+      const told = Object.fromEntries(changed.map(([name, text]) => [name, plain(text)]));
+      if (changed.length) this.send("budget", told);
+    });
+  }
+
+  slots(store) {
+    const fields = [field("trials", "trials at once; empty: no limit", store.now.limit ?? "")];
+    form("Slots", "Trials beyond it are paused at their next checkpoint.", fields, ({ trials }) => this.send("slots", { trials: trials === "" ? null : plain(trials) }));
+  }
+
+  async clone(trial) {
+    const answer = await fetch(`${this.address}/trials/${trial.number}`);
+    if (!answer.ok) return this.answer(await refusal(answer), false);
+    const { values } = await answer.json();
+    const from = el("input", { type: "checkbox", name: " checkpoint" });
+    const fields = Object.entries(values).map(([name, value]) => field(name, name, written(value)));
+    const checkbox = el("label", { class: "check" }, from, "start from its latest checkpoint");
+    form(`Clone trial #${trial.number}`, "A new trial with this configuration, as you change it.", [...fields, checkbox], (told) => {
+      const changed = Object.entries(told).filter(([name, text]) => name in values && text !== written(values[name]));
+      const changes = Object.fromEntries(changed.map(([name, text]) => [name, typeof values[name] === "string" ? text : plain(text)]));
+      this.send("clone", { trial: trial.id, changes, checkpoint: from.checked });
+    });
+  }
+}
+
+export const button = (text, act, title = text) => el("button", { class: "action", title, "aria-label": title, onclick: act }, text);
+
+const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+// A value as people write it: JSON, else a word.
+function plain(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+const field = (name, label, value) => el("label", {}, el("span", {}, label), el("input", { name, value: String(value), autocomplete: "off" }));
+
+// A dialog; `act` gets the text of each field.
+function form(title, what, fields, act) {
+  const dialog = el("dialog", {}, el("form", { method: "dialog", onsubmit: (event) => {
+    if (event.submitter?.value !== "send") return;
+    act(Object.fromEntries([...dialog.querySelectorAll("input:not([type=checkbox])")].map((input) => [input.name, input.value.trim()])));
+  } }, el("h2", {}, title), el("p", { class: "caption" }, what), ...fields,
+    el("div", { class: "actions" }, el("button", { value: "send", class: "action" }, "Send"), el("button", { value: "cancel", class: "action", formnovalidate: true }, "Cancel"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
