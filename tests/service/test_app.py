@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
-from tests.live.test_metrics import Journal
+from tests.live.journals import Journal
 from tests.service.http import EXPERIMENT, Service
 from tests.service.test_code_store import archive, files_below
 from tuner.errors import InputError
