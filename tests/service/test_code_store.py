@@ -116,7 +116,9 @@ def test_only_plain_files_below_the_root(member: tuple[str, bytes, bytes], store
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"no archive", gzip.compress(b"no archive"), archive(("a", tarfile.REGTYPE, b"x" * 99))[:-20]]
+    "data",
+    [b"", b"no archive", gzip.compress(b"no archive"), archive(("a", tarfile.REGTYPE, b"x" * 99))[:-20]],
+    ids=["empty", "plain", "compressed", "cut off"],
 )
 def test_what_is_no_archive(data: bytes, store: CodeStore) -> None:
     with pytest.raises(InputError, match="no bundle of code"):

@@ -1,4 +1,4 @@
-"""What users of a cluster had: GPU hours of this week, and what they are owed."""
+"""The account of a cluster's users: GPU hours of this week, and what they are owed."""
 
 from __future__ import annotations
 
