@@ -93,6 +93,7 @@ def test_an_event_and_a_whole_trial_tell_what_was_consumed(tmp_path: Path) -> No
         {"host_gib": True},
         {"x": 1.0},
         {"gpu_use": float("nan")},
+        {"gpu_watts": 10**400},
         {"host_gib": None},
     ],
 )

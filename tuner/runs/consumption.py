@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -73,9 +73,9 @@ _SUMS_OF_RANKS = ("host_gib", "peak_host_gib", "gpu_watts")
 
 
 def consumption_of(values: Mapping[str, Any]) -> Consumption:
-    """The consumption that a file holds by name. Raises ValueError if a value is not a finite number from 0 on."""
+    """The consumption that a file holds by name. Raises ValueError for all but finite floats from 0 on."""
     for name, value in values.items():
-        if name not in NAMES or type(value) not in (int, float) or not 0 <= value < math.inf:
+        if name not in NAMES or type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
             raise ValueError(f"{name} is {value!r}, not what a trial consumed")
     return Consumption(**{name: float(value) for name, value in values.items()})
 
