@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -15,7 +16,7 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.storage.folder import reason
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 READ_S = 60.0
 """A client that takes nothing of what it asked for loses its connection after this time."""
@@ -45,7 +46,7 @@ def listening(host: str, port: int, read_s: float = READ_S) -> Iterator[socket.s
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as error:
-        raise InputError(f"--host {host}: is no address of this machine: {error}") from None
+        raise InputError(f"--host {host}: this machine has no such address: {error}") from None
     with socket.socket(family, kind, protocol) as found:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.setsockopt(
@@ -66,6 +67,46 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+class _UntilEnd:
+    """An app whose answers that have no end, such as streams of events, end in good order when the server is to end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._ending = app, asyncio.Event()
+
+    def end(self) -> None:
+        """To be called in the server's loop."""
+        self._ending.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. The app learns of the end as of a client that is gone, once it has the body of the request."""
+        has_body = is_open = False
+
+        async def received() -> Message:
+            nonlocal has_body
+            message = await (self._received(receive) if has_body else receive())
+            has_body = not message.get("more_body", False)
+            return message
+
+        async def sent(message: Message) -> None:
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        await self._app(scope, received, sent)
+        if is_open and self._ending.is_set():
+            await send({"type": "http.response.body"})
+
+    async def _received(self, receive: Receive) -> Message:
+        """That the client is gone, or the server is to end."""
+        waits = [asyncio.ensure_future(receive()), asyncio.ensure_future(self._ending.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return {"type": "http.disconnect"}
+
+
 class Server(uvicorn.Server):
     """Runs an app until SIGINT, SIGTERM or `stop`.
 
@@ -79,7 +120,8 @@ class Server(uvicorn.Server):
         """``started``: called when it answers."""
         settings: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
         settings |= {"lifespan": "off", "ws": "none", "limit_concurrency": _MOST_CONNECTIONS}
-        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=END_S, **settings))
+        self._app = _UntilEnd(app)
+        super().__init__(uvicorn.Config(self._app, timeout_graceful_shutdown=END_S, **settings))
         self._told = started
 
     def run_at(self, listener: socket.socket) -> None:
@@ -99,3 +141,8 @@ class Server(uvicorn.Server):
         """As uvicorn does, and says so."""
         await super().startup(sockets)
         self._told()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does; streams of events end at once."""
+        self._app.end()
+        await super().shutdown(sockets)

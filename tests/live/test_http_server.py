@@ -1,0 +1,66 @@
+"""The server: it ends in good order, whoever still listens."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+from tuner.live.http_server import Server, listening
+
+WITHIN_S = 60.0
+
+
+def streaming(begun: threading.Event) -> FastAPI:
+    """An app with a stream that does not end, and with what wants the whole body of a request, once it has begun."""
+    app = FastAPI()
+
+    async def lines() -> AsyncIterator[str]:
+        yield "data: 1\n\n"
+        await asyncio.Event().wait()
+
+    @app.get("/events")
+    async def events() -> StreamingResponse:
+        return StreamingResponse(lines(), media_type="text/event-stream")
+
+    @app.post("/size")
+    async def size(request: Request) -> int:
+        begun.set()
+        return len(await request.body())
+
+    return app
+
+
+def test_an_open_stream_ends_whole_and_without_a_word(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with listening("127.0.0.1", 0) as listener:
+        started, begun = threading.Event(), threading.Event()
+        server = Server(streaming(begun), started.set)
+        thread = threading.Thread(target=server.run_at, args=[listener])
+        thread.start()
+        assert started.wait(WITHIN_S)
+        client = http.client.HTTPConnection(*listener.getsockname(), timeout=WITHIN_S)
+        client.request("GET", "/events")
+        answer = client.getresponse()
+        assert answer.readline() == b"data: 1\n"
+        upload = http.client.HTTPConnection(*listener.getsockname(), timeout=WITHIN_S)
+        upload.putrequest("POST", "/size")
+        upload.putheader("Content-Length", "4")
+        upload.endheaders(b"ab")
+        assert begun.wait(WITHIN_S)
+        server.stop()
+        assert answer.read() == b"\n", "the stream has its end, so this raises no IncompleteRead"
+        upload.send(b"cd")
+        assert upload.getresponse().read() == b"4"
+        thread.join(WITHIN_S)
+        assert not thread.is_alive()
+        client.close()
+        upload.close()
+    assert capfd.readouterr().err == ""
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
