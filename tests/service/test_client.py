@@ -130,7 +130,7 @@ def test_an_address_that_is_none(url: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "a b", "a\nX-Evil: 1", "ä", "\x00"])
 def test_a_token_that_is_none(token: str) -> None:
-    with pytest.raises(InputError, match="is no token") as error:
+    with pytest.raises(InputError, match="is malformed") as error:
         Service("http://127.0.0.1:1", token)
     assert "Evil" not in str(error.value)
 

@@ -100,7 +100,7 @@ def prepare_submission(
 def checked_file(file: str, experiment: Experiment, project: Path, code: Code) -> str:
     """The experiment's file as the cluster finds it: below ``project``, or the name of a shipped one.
 
-    Raises InputError if it, or its trainable, is no part of the code that travels.
+    Raises InputError if it or its trainable does not belong to the code that travels.
     """
     path = (shipped_experiment(file) or Path(file)).resolve()
     if not path.is_relative_to(examples.FOLDER) or path.is_relative_to(project):  # else the cluster's tuner has it

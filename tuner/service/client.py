@@ -50,7 +50,7 @@ class Service:
         """``url``: as `tuner serve` prints it. ``token``: as `tuner token add` prints it."""
         self.url = _checked_url(url)
         if not token.isascii() or not token.isprintable() or " " in token or not token:
-            raise InputError("the token of the service is no token: `tuner token add` prints one, in one line")
+            raise InputError("the token of the service is malformed: `tuner token add` prints one, in one line")
         self._token = token
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
         if _is_loopback(self.url):

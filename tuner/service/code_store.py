@@ -63,7 +63,7 @@ class CodeStore:
         self._folder = storage / SERVICE / _CODE
 
     def has(self, sha256: str) -> bool:
-        """Whether there is such a bundle. Raises InputError if that is no sha256."""
+        """Whether there is such a bundle. Raises InputError if ``sha256`` cannot be one."""
         return self._folder.exists(_file(sha256))
 
     def put(self, sha256: str, file: io.BufferedIOBase) -> None:
@@ -74,7 +74,7 @@ class CodeStore:
             file: Holds them, from its beginning.
 
         Raises:
-            InputError: It has another sha256, is no archive of plain files below one folder, or is too large.
+            InputError: It has another sha256, holds something else than plain files below one folder, or is too large.
             EnvironmentFailure: The storage cannot be written.
         """
         name = _file(sha256)
@@ -167,7 +167,7 @@ def _members(file: io.BufferedIOBase) -> Iterator[tuple[tarfile.TarFile, tarfile
                 raise ValueError(f"it holds more than {format_bytes(MAX_BYTES)}, or more than {MOST_FILES:,} files")
             parts = member.name.split("/")
             if not member.isreg() or member.name.startswith("/") or {"", ".", ".."} & set(parts):
-                raise ValueError(f"{member.name!r} is no plain file below its root")
+                raise ValueError(f"{member.name!r} is something else than a plain file below its root")
             yield archive, member
 
 

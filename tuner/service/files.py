@@ -56,7 +56,7 @@ def unpack(archive: BinaryIO, target: Path) -> None:
         with tarfile.open(fileobj=archive, mode="r|") as files:
             for member in files:
                 if not member.isreg():
-                    raise ValueError(f"{member.name!r} is no plain file")
+                    raise ValueError(f"{member.name!r} is something else than a plain file")
                 _replace(files, tarfile.data_filter(member, str(target)), target)
     except _BROKEN as error:
         raise EnvironmentFailure(f"the copy is not complete: {' '.join(str(error).split())}; try again") from None

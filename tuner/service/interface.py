@@ -11,6 +11,9 @@ from tuner.live import queue_source
 SERVICE = ".service"
 """The folder of the service's own files, in the storage."""
 
+USER = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
+"""Pattern of a user's name: it comes in file names, in metrics and in terminals."""
+
 ENDED = ("succeeded", "failed", "stopped")
 """States of a search that no longer runs or waits."""
 

@@ -14,7 +14,7 @@ EVERY_S = 2.0
 
 
 class Loop:
-    """Calls `Queue.step`. A storage or a cluster that fails is told once, and asked again; any other error ends it."""
+    """Calls `Queue.step`. It reports a failing storage or cluster once, and looks again. Any other error ends it."""
 
     def __init__(
         self, queue: Queue, say: Callable[[str], None], failed: Callable[[], None], every_s: float = EVERY_S

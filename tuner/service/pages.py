@@ -1,8 +1,11 @@
-"""The pages of the service that are no run's: the login, and the list of all searches."""
+"""The pages of the service beside those of runs: the login, and the list of all searches."""
 
 from __future__ import annotations
 
+import functools
 import html
+import importlib.resources
+import string
 import time
 import urllib.parse
 
@@ -19,21 +22,6 @@ COOKIE_S = 30 * 86400
 """For how long a browser keeps a token that does not expire before."""
 
 _LONGEST_FORM = 1000
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 1rem auto; padding: 0 1rem }}
-table {{ border-collapse: collapse; width: 100% }} th, td {{ text-align: left; padding: .3rem .8rem .3rem 0 }}
-td {{ border-top: 1px solid #8884 }} @media (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark }} }}
-</style></head><body>
-{body}
-</body></html>
-"""
-
-_FORM = """<h1>tuner</h1><p>{told}</p>
-<form method="post" action="{action}"><label>Token <input type="password" name="token" autocomplete="current-password"
- required></label> <button>Log in</button></form>"""
 
 
 def routes(queue: Queue, tokens: Tokens) -> APIRouter:
@@ -90,8 +78,13 @@ def _row(entry: Entry) -> str:
 
 
 def _login(told: str, status: int = 200) -> HTMLResponse:
-    return _page("tuner: log in", _FORM.format(told=html.escape(told), action=LOGIN), status)
+    return _page("tuner: log in", _template("login.html").substitute(told=html.escape(told), action=LOGIN), status)
 
 
 def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(_PAGE.format(title=title, body=body), status)
+    return HTMLResponse(_template("page.html").substitute(title=title, body=body), status)
+
+
+@functools.cache
+def _template(name: str) -> string.Template:
+    return string.Template((importlib.resources.files("tuner.service") / name).read_text(encoding="utf-8"))

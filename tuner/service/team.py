@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from tuner.errors import EnvironmentFailure, InputError, Problem
 from tuner.experiment.validation_errors import validation_problems
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES
-from tuner.service.interface import SERVICE
+from tuner.service.interface import SERVICE, USER
 from tuner.service.shares import Member
 from tuner.spec.document import Document, describe_type, read_yaml
 from tuner.spec.model import Model
@@ -19,8 +19,7 @@ from tuner.storage.folder import RunFolder, reason
 TEAM = "team.yaml"
 """Its file, in the folder of the service, if no other is named."""
 
-UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
-"""It comes in file names, in metrics and in terminals."""
+UserName = Annotated[str, Field(pattern=f"^{USER}$")]
 
 _Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 

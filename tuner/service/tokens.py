@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TIMESTAMP, checked
-from tuner.service.interface import SERVICE
+from tuner.service.interface import SERVICE, USER
 from tuner.storage.folder import RunFolder, reason
 from tuner.storage.lock import locked
 from tuner.storage.untrusted_json import parsed
@@ -31,7 +31,6 @@ _PREFIX = "tuner_"
 """Of every token: whoever finds one in a file can see what it is."""
 
 _LOCK, _LOCK_S = "tokens.lock", 10.0
-_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class TokenRefused(InputError):
@@ -54,7 +53,7 @@ class Token:
 class _Stored(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
     id: str = Field(max_length=64)
-    user: str = Field(pattern=f"^{_USER.pattern}$")
+    user: str = Field(pattern=f"^{USER}$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: float = Field(ge=0, le=MAX_TIMESTAMP)
     expires: float | None = Field(default=None, ge=0, le=MAX_TIMESTAMP)
@@ -194,8 +193,8 @@ class Tokens:
 
 
 def _check_user(user: str) -> None:
-    if not _USER.fullmatch(user):
-        rule = "use at most 64 letters, digits, '.', '_' and '-', a letter or digit first"
+    if not re.fullmatch(USER, user):
+        rule = "use at most 64 letters, digits, '.', '_', '@' and '-', a letter or digit first"
         raise InputError(f"USER: {user!r} cannot name a user: {rule}")
 
 
