@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.runs.test_listing import saved
 from tests.service.http import Service
 from tuner.errors import EnvironmentFailure
 from tuner.service.auth import COOKIE
@@ -113,6 +114,27 @@ def test_pages_load_nothing_from_elsewhere(path: str, service: Service) -> None:
         assert "frame-ancestors 'none'" in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "https://" not in answer.text
+
+
+def test_the_page_of_a_run_is_everybodys_and_its_buttons_are_the_owners(service: Service, tmp_path: Path) -> None:
+    service.search("q")
+    saved(tmp_path / "q", "2026-01-01T10:00:00+0000", interrupted=False)
+    saved(tmp_path / "older", "2026-01-01T10:00:00+0000", interrupted=False)
+    ada, bob = service.browser("ada"), service.browser("bob")
+    origin = {"Origin": "http://tuner.test"}
+    for browser, name, user in ((ada, "q", "ada"), (bob, "q", ""), (ada, "older", "")):
+        page = browser.get(f"/runs/{name}")
+        assert (page.status_code, f'data-user="{user}"' in page.text) == (200, True)
+        if not user:
+            sent = browser.post(f"/runs/{name}/commands", json={"do": "pause", "arguments": {}}, headers=origin)
+            assert sent.status_code == 403
+    limit = {"do": "slots", "arguments": {"trials": None}}
+    assert ada.post("/runs/q/commands", json=limit, headers=origin).status_code == 422
+    assert bob.get("/runs/q/data").status_code == 200
+    assert bob.get("/runs/nothing").status_code == 404
+    assert bob.get("/runs/..%2fq").status_code == 404
+    assert service.client().get("/runs/q/data").status_code == 401
+    assert not (tmp_path / "q/commands").exists()
 
 
 def test_hostile_names_are_shown_as_text(service: Service) -> None:

@@ -61,4 +61,6 @@ def command(storage: str, host: str, port: int, address: str, team: str | None, 
         echo(text, err=True)
 
     with listening(host, port) as listener, SearchQueue.open(folder, RayCluster(address), members) as queue:
+        for line in queue.unreadable:
+            say(f"NOTICE: {line}")
         serve(queue, folder, listener, say, started)

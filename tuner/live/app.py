@@ -17,7 +17,7 @@ from tuner.live.changes import Json, encoded
 from tuner.live.event_stream import EventStream, event, wake
 from tuner.live.hub import MOST_VIEWERS, Hub, Watched
 from tuner.live.trial_detail import detail, output
-from tuner.runs.commands import send
+from tuner.runs.commands import LIMIT, send
 from tuner.storage.folder import RunFolder, reason
 
 Find = Callable[[str], "RunFolder | None"]
@@ -185,8 +185,10 @@ def _command(body: bytes) -> tuple[str, Json]:
     except (ValueError, RecursionError):
         raise InputError("a command is JSON, and this is not") from None
     match told:
-        case {"do": str(do), "arguments": dict(arguments)}:
+        case {"do": str(do), "arguments": dict(arguments)} if do != LIMIT:
             return do, arguments
+        case {"do": str(do)} if do == LIMIT:
+            raise InputError(f"{do}: a page limits no search; to let one wait, send `pause`")
     raise InputError('a command is {"do": KIND, "arguments": {…}}')
 
 

@@ -23,6 +23,9 @@ from tuner.storage.untrusted_json import parsed
 COMMANDS = "commands"
 """The folder of commands that wait, in the run folder."""
 
+LIMIT = "slots"
+"""The command by which the queue of a service limits a search. Its users send ``pause``."""
+
 _ID, _MOST_TEXT = r"[0-9]{20}-[0-9a-f]{8}", 200
 
 

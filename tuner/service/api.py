@@ -28,6 +28,7 @@ from tuner.documents.service import (
 )
 from tuner.errors import InputError
 from tuner.experiment.spec import Name, check_name
+from tuner.runs.commands import LIMIT
 from tuner.service.auth import found_token, user_of
 from tuner.service.check import Checked, check
 from tuner.service.code_store import CodeStore
@@ -44,9 +45,6 @@ _CHECKS = 2
 """Experiments that are checked at the same time: each check is a process that imports torch."""
 
 _MOST_PRIORITY = 1000
-
-_LIMIT = "slots"
-"""The command by which the queue tells a search how many trials it may run."""
 
 
 class SubmitRequest(BaseModel):
@@ -150,7 +148,7 @@ class Api:
     def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
         """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
         self.owned(user, name)
-        if do == _LIMIT:
+        if do == LIMIT:
             raise InputError(f"{do}: only the queue limits searches; to let one wait, send `pause`")
         outcome = command(self.run(name), do, arguments, by=user, wait_s=ANSWER_S)
         return CommandAnswer(id=outcome.id, done=outcome.done, reason=outcome.reason, trials=list(outcome.trials))

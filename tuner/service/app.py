@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
+from tuner.errors import InputError
+from tuner.experiment.spec import check_name
 from tuner.installed import versions
+from tuner.live import app as live
 from tuner.live import metrics
-from tuner.runs.loading import runs
+from tuner.runs.loading import is_run, runs
 from tuner.service import api, errors, pages
-from tuner.service.auth import Door
+from tuner.service.auth import Door, user_of
 from tuner.service.interface import Queue
 from tuner.service.limits import Limits
 from tuner.service.tokens import Tokens
@@ -35,8 +38,26 @@ def create_app(queue: Queue, tokens: Tokens, storage: RunFolder, limits: Limits 
         redirect_slashes=False,  # it would send clients to the host that they name
     )
     errors.install(app)
-    app.include_router(api.routes(api.Api(queue, storage)))
+    rest = api.Api(queue, storage)
+
+    def found(name: str) -> RunFolder | None:
+        """Any run of the storage: everybody on the team may look."""
+        try:
+            folder = storage / check_name(name)
+        except ValueError:
+            return None
+        return folder if is_run(folder) else None
+
+    def may_control(request: Request) -> str | None:
+        user = user_of(request)
+        try:
+            return user if rest.may_control(user, request.path_params["name"]) else None
+        except InputError:  # a run that no search of the queue made
+            return None
+
+    app.include_router(api.routes(rest))
     app.include_router(pages.routes(queue, tokens))
+    app.include_router(live.run_routes(found, may_control))
     app.include_router(metrics.router(lambda: runs(storage), queue))
     app.add_middleware(Door, tokens=tokens, limits=limits)
     return app
