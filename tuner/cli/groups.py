@@ -21,6 +21,7 @@ GROUPS = {
         "show": "show one run and its trials",
         "status": "show what a live or dead run waits for",
         "report": "write a run as one HTML page",
+        "watch": "show a run on a page that follows it, and control it there",
         "compare": "put several runs side by side",
         "ui": "open the MLflow UI on a run, or on all runs in a storage folder",
     },

@@ -56,6 +56,7 @@ DOCUMENTS: dict[str, Any] = {
     "report": ReportPage,
     "compare": Comparison,
     "ui": Address,
+    "watch": Address,
     "best": RestoredTrial,
     "confirm": Confirmed,
     "replay": Replayed,

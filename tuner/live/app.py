@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -18,6 +18,8 @@ from tuner.live.event_stream import EventStream, event, wake
 from tuner.live.hub import MOST_VIEWERS, Hub, Watched
 from tuner.live.trial_detail import detail, output
 from tuner.runs.commands import LIMIT, send
+from tuner.runs.results import ResultSet
+from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder, reason
 
 Find = Callable[[str], "RunFolder | None"]
@@ -45,6 +47,15 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
     routes, hub = APIRouter(include_in_schema=False), Hub()
     routes.include_router(pages.asset_routes())
 
+    async def _read(name: str, told: Callable[[Watched], Response]) -> Response:
+        """What ``told`` answers when the journal was read."""
+        watched = await asyncio.to_thread(_watched, hub, find, name)
+        if watched is None:
+            return _no_run(name)
+        if not await _is_read(watched):
+            return error(EnvironmentFailure(f"the journal of {name} is still being read; ask again"), 503)
+        return await asyncio.to_thread(told, watched)
+
     @routes.get("/runs/{name}")
     def page(request: Request, name: str) -> Response:
         if find(name) is None:
@@ -53,13 +64,8 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
 
     @routes.get("/runs/{name}/data")
     async def data(request: Request, name: str, since: str = "") -> Response:
-        watched = await asyncio.to_thread(_watched, hub, find, name)
-        if watched is None:
-            return _no_run(name)
-        if not await _is_read(watched):
-            return error(EnvironmentFailure(f"the journal of {name} is still being read; ask again"), 503)
         zipped = "gzip" in request.headers.get("accept-encoding", "")
-        return await asyncio.to_thread(_all_since, watched, since, zipped)
+        return await _read(name, lambda watched: _all_since(watched, since, zipped))
 
     @routes.get("/runs/{name}/events")
     def events(request: Request, name: str, since: str = "") -> Response:
@@ -71,13 +77,13 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
         return EventStream(_Viewer(watched, request.headers.get("last-event-id", since)).next, watched.viewed)
 
     @routes.get("/runs/{name}/trials/{number}")
-    def trial(name: str, number: str) -> Response:
-        return _about(hub, find, name, number, lambda watched, found: detail(watched.run.results, found))
+    async def trial(name: str, number: str) -> Response:
+        return await _read(name, lambda watched: _about(watched, name, number, detail))
 
     @routes.get("/runs/{name}/trials/{number}/log")
-    def log(name: str, number: str, after: str = "") -> Response:
+    async def log(name: str, number: str, after: str = "") -> Response:
         start = int(after) if _is_whole(after) else None
-        return _about(hub, find, name, number, lambda watched, found: output(watched.folder, found, start))
+        return await _read(name, lambda watched: _about(watched, name, number, partial(output, start=start)))
 
     @routes.post("/runs/{name}/commands")
     async def command(request: Request, name: str) -> Response:
@@ -144,23 +150,17 @@ def _all_since(watched: Watched, since: str, zipped: bool) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
-def _about(hub: Hub, find: Find, name: str, number: str, told: Callable[..., Mapping[str, Any]]) -> Response:
+def _about(watched: Watched, name: str, number: str, told: Callable[[ResultSet, Trial], Json]) -> Response:
     """What ``told`` says of a trial."""
-    watched = _watched(hub, find, name)
-    if watched is None:
-        return _no_run(name)
+    results, wanted = watched.run.results, int(number) if _is_whole(number) else 0
     with watched.lock:
-        trials = watched.run.results.trials
-        wanted = int(number) if _is_whole(number) else 0
-        found = next((trial for trial in trials if trial.number == wanted), None)
-        if found is None:
-            return error(InputError(f"{name} has no trial {number!r}: it has {len(trials)}"), 404)
-        try:
-            return Response(encoded(dict(told(watched, found))), media_type="application/json")
-        except FileNotFoundError:
-            return error(InputError(f"trial {found.label} has printed nothing yet, or its output is gone"), 404)
-        except OSError as problem:
-            return error(EnvironmentFailure(f"the output of trial {found.label}: {reason(problem)}"), 503)
+        found = next((trial for trial in results.trials if trial.number == wanted), None)
+    if found is None:
+        return error(InputError(f"{name} has no trial {number!r}: it has {len(results.trials)}"), 404)
+    try:
+        return Response(encoded(told(results, found)), media_type="application/json")
+    except OSError as problem:
+        return error(EnvironmentFailure(f"the output of trial {found.label}: {reason(problem)}"), 503)
 
 
 def _is_whole(text: str) -> bool:

@@ -189,9 +189,10 @@ def _command(results: ResultSet, told: Told) -> Json:
 
 
 def _arguments(arguments: Any) -> str:
+    """Those of a command, in words; its trial has its own place."""
     if not isinstance(arguments, Mapping):
         return ""
-    return text(", ".join(f"{name} {brief(value)}" for name, value in flat(arguments)))
+    return text(", ".join(f"{name} {brief(value)}" for name, value in flat(arguments) if name != "trial"))
 
 
 def _number(results: ResultSet, trial_id: str) -> int | None:

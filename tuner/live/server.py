@@ -108,7 +108,9 @@ def listening(host: str, port: int) -> socket.socket:
 class Server:
     """An app, served in a thread."""
 
-    def __init__(self, app: FastAPI, port: int = 0) -> None:
+    def __init__(self, app: FastAPI, port: int = 0, page: str = "") -> None:
+        """``page``: of its pages the one that people are to open; empty: its root."""
+        self._page = f"/{page}" if page else ""
         self._socket = listening(HOST, port)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
@@ -116,8 +118,8 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Of its root."""
-        return f"http://{HOST}:{self._socket.getsockname()[1]}"
+        """Of its page."""
+        return f"http://{HOST}:{self._socket.getsockname()[1]}{self._page}"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from tuner.live.changes import Json, shown, text
 from tuner.runs.results import RAY, TRIAL_LOG, ResultSet
@@ -27,7 +26,7 @@ LOG_BYTES = 1 << 16
 
 def detail(results: ResultSet, trial: Trial) -> Json:
     """The configuration and all metrics of a trial."""
-    reports, unit = spread(trial.reports, MOST_REPORTS), unit_of(results)
+    reports, unit = spread([*trial.reports], MOST_REPORTS), unit_of(results)  # a copy: the journal is read on
     names = [*dict.fromkeys([*results.compared_metrics, *_numeric(trial)])][:MOST_METRICS]
     return {
         "number": trial.number,
@@ -52,15 +51,18 @@ def _plain(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def output(folder: RunFolder, trial: Trial, start: int | None) -> dict[str, Any]:
+def output(results: ResultSet, trial: Trial, start: int | None) -> Json:
     """What a trial printed, from byte ``start`` on, or the end of it; where that begins and ends.
 
-    Raises FileNotFoundError if it printed nothing, and OSError if its output cannot be read.
+    Nothing if it has printed nothing yet. Raises OSError if its output cannot be read.
     """
-    name = f"{RAY}/{trial.id}/{TRIAL_LOG}"
+    folder, name = results.folder, f"{RAY}/{trial.id}/{TRIAL_LOG}"
     if folder.is_local and not _lies_in(folder, name):
         raise OSError(f"{name} leads out of the run folder")
-    data, begin = folder.read_part(name, start, LOG_BYTES)
+    try:
+        data, begin = folder.read_part(name, start, LOG_BYTES)
+    except FileNotFoundError:
+        data, begin = b"", 0
     return {"text": data.decode(errors="replace"), "begin": begin, "end": begin + len(data)}
 
 

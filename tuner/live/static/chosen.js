@@ -107,6 +107,7 @@ export class Chosen {
     this.log = { number, end: "" };
     say(this.told, `Output of trial #${number}`);
     say(this.output, "");
+    this.output.hidden = true;
     this.readLog();
   }
 
@@ -119,8 +120,9 @@ export class Chosen {
       if (log !== this.log) return;
       if (!answer.ok) return say(this.told, await refusal(answer));
       const { text, begin, end } = await answer.json();
-      if (log.end === "") say(this.told, `Output of trial #${log.number}${begin ? `, the last ${end - begin} bytes` : ""}`);
-      log.end = end;
+      if (!end) say(this.told, `Trial #${log.number} has printed nothing yet, or its output is gone.`);
+      else if (!log.end) say(this.told, `Output of trial #${log.number}${begin ? `, the last ${end - begin} bytes` : ""}`);
+      log.end = end || "";
       if (text) this.append(text);
     } catch {
       // the next one may come through
@@ -133,6 +135,7 @@ export class Chosen {
     const { output } = this, below = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
     const all = output.textContent + text.replace(ESCAPES, "").replace(/\r+\n/g, "\n");
     output.textContent = all.slice(-LONGEST_LOG);
+    output.hidden = false;
     if (below) output.scrollTop = output.scrollHeight;
   }
 }

@@ -147,8 +147,9 @@ export class Busy {
 export class Rungs {
   constructor() {
     this.body = el("tbody");
-    this.unit = el("th");
-    const head = el("tr", {}, this.unit, ...["reached", "stopped here", "wait here", ""].map((name) => el("th", {}, name)));
+    this.unit = el("th", { class: "number" });
+    const names = ["reached", "stopped here", "wait here"].map((name) => el("th", { class: "number" }, name));
+    const head = el("tr", {}, this.unit, ...names, el("th"));
     this.element = section("rungs", "Rungs", el("div", { class: "wide" }, el("table", {}, el("thead", {}, head), this.body)));
   }
 

@@ -48,6 +48,7 @@ export class Trials {
     const rank = (trial) => (this.sorted ? 0 : trial.number === store.head.best ? -1 : front.size && !front.has(trial.number) ? 1 : 0);
     fits.sort((a, b) => rank(a) - rank(b) || compareValues(value(a, column), value(b, column), sign) || a.number - b.number);
     const rows = fits.slice(0, this.shown).map((trial) => this.row(trial, told.get(trial)));
+    [...this.head.cells].forEach((cell, i) => cell.classList.toggle("number", rows.some((row) => row.cells[i].className === "number")));
     rows.forEach((row, i) => { if (this.body.rows[i] !== row) this.body.insertBefore(row, this.body.rows[i] ?? null); });
     while (this.body.rows.length > rows.length) this.body.lastElementChild.remove();
     say(this.count, `${fits.length} of ${told.size}`);
