@@ -67,5 +67,5 @@ def test_docstrings_are_read(prose: ModuleType) -> None:
 
 def test_the_documentation_is_plain(prose: ModuleType) -> None:
     top = {page.name for page in prose.pages() if page.parent == ROOT}
-    assert top == {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+    assert top == {"AGENTS.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
     assert prose.check(prose.pages()) == []

@@ -46,7 +46,7 @@ class JobView:
 
 
 class Cluster(Protocol):
-    """Where searches run. Each method raises EnvironmentFailure if the cluster does not answer."""
+    """Runs searches. Each method raises EnvironmentFailure if the cluster does not answer."""
 
     def capacity(self) -> Capacity:
         """Its size now."""

@@ -16,7 +16,7 @@ BY = "the queue"
 
 
 def job_of(record: Record, storage: RunFolder, file: str) -> Job:
-    """What the cluster is to run for a search, in the folder of its code.
+    """The job of a search, which runs in the folder of its code.
 
     A job that was forgotten by a cluster that lost its head continues, as `tuner.jobs.recover` would continue it.
     """

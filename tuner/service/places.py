@@ -35,8 +35,8 @@ def placed(
 ) -> Placement:
     """The limit of each search.
 
-    A search above its allotment is limited at once, and keeps its GPUs until its trials come to checkpoints. What it
-    still holds is not free: others grow only into what is.
+    A search above its allotment is limited at once, and keeps its GPUs until its trials come to checkpoints. Until
+    then they are not free, and others grow only into free ones.
 
     Args:
         shares: Of the members.

@@ -159,7 +159,7 @@ class SearchQueue:
         return Shares(self._team.shares([submission.user]), unit=unit).problem(demand, largest or float("inf"))
 
     def _largest(self) -> float:
-        """What searches can have of the cluster when it is largest; 0 if that is not known yet."""
+        """The GPUs for searches when the cluster is largest; 0 if that is not known yet."""
         whole = self._team.largest if self._team.largest is not None else self._account.largest
         return max(0.0, whole - self._team.reserved)
 

@@ -1,4 +1,4 @@
-"""What a queue must know when its process comes back: a file for each search, and one for what users had.
+"""The state of a queue in its storage: a file for each search, and one for what users had.
 
 A record is written before the queue acts on it. So a killed process finds in the storage all that it had begun.
 """

@@ -45,7 +45,7 @@ def places(submission: Submission, capacity: Capacity) -> int:
 
 
 def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> Standing:
-    """Of the search whose run folder is ``folder``; before it has written anything, that of one that begins."""
+    """Of the search whose run folder is ``folder``. One that has not begun wants all places that it could have."""
     whole = max(1, places(submission, capacity))
     live = live_status(ResultSet(folder, {}, {}))
     if not live or holder(folder) is None:  # what it left when it ran last is not how it stands

@@ -88,7 +88,7 @@ def read_team(storage: RunFolder, file: str | None = None) -> Team:
             return Team()
         text = (Path(file).read_bytes() if file else folder.read(TEAM, MAX_CONFIG_BYTES)).decode()
     except UnicodeDecodeError:
-        raise InputError(f"{shown}: is no text in UTF-8") from None
+        raise InputError(f"{shown}: is not text in UTF-8") from None
     except OSError as error:
         failure = InputError if file else EnvironmentFailure
         raise failure(f"--team {shown}: cannot be read: {reason(error)}") from None
