@@ -17,6 +17,7 @@ import tuner
 from tests.journals import read_journal
 from tuner.actions.ask_tell import AskTell
 from tuner.errors import InputError
+from tuner.runs.results import how_to_continue
 from tuner.storage.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +181,7 @@ def test_a_worker_that_comes_anew_leaves_open_trials_to_theirs(tmp_path: Path) -
         assert loop.ask(new=True) is None
         assert first is not None
         assert second is not None
+        assert f"tuner ask {folder}" in how_to_continue(loop.results)
         assert sorted(loop.open_ids) == sorted([first.id, second.id])
     with tuner.load(folder).reopen() as loop:
         assert loop.tell(second, {"loss": 0.5}) == "continue"

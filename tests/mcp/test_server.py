@@ -184,7 +184,14 @@ def test_a_program_runs_the_trials_of_a_search_by_itself(user_folder: Path) -> N
 
 def test_what_is_no_message_is_answered_and_the_server_ends_with_its_input(runs: Path) -> None:
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    lines = ["{", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})]
+    lasts = {"name": "doctor_experiment", "arguments": {"file": "e.yaml", "wait_s": 600}}
+    asked = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": lasts},
+    ]
+    lines = ["{", *(json.dumps({"jsonrpc": "2.0"} | message) for message in asked)]
+    (runs / "t.py").write_text("import time\ndef train(config): time.sleep(1000)\n")
     done = subprocess.run(
         [sys.executable, "-m", "tuner", "mcp"],
         input="\n".join(lines) + "\n",

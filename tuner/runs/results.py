@@ -381,9 +381,10 @@ def how_to_resume(folder: RunFolder) -> str:
 
 
 def how_to_continue(results: ResultSet) -> str:
-    """The command, or the call if its trials run in a loop of the user's, that continues a search."""
+    """The command that continues a search; if its trials run in a loop of the user's, the call in Python, too."""
     if results.spec.get("trainable") == OWN_LOOP:
-        return f"in Python, tuner.load({results.folder.location!r}).reopen()"
+        command = f"python -m tuner ask {results.folder.quoted}"
+        return f"{command}, or in Python tuner.load({results.folder.location!r}).reopen()"
     return how_to_resume(results.folder)
 
 

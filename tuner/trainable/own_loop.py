@@ -1,12 +1,12 @@
-"""The trainable of a search without one: its trials run in a loop of the user's, by `tuner.Search.ask` and ``tell``."""
+"""The trainable of a search whose trials the user runs, by `tuner.Search.ask` and ``tell`` or by commands."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _REASON = (
-    "this search has no trainable, as its trials run in a loop of your own: begin it with tuner.Search(...).begin(), "
-    "and continue it with tuner.load(RUN).reopen()"
+    "this search has no trainable, as its trials run in a loop of your own: begin it with tuner begin FILE or "
+    "tuner.Search(...).begin(), and continue it with tuner ask RUN or tuner.load(RUN).reopen()"
 )
 
 REFERENCE = f"{__name__}:train"
