@@ -306,6 +306,7 @@ def test_a_name_of_an_earlier_run_is_taken(service, storage):
         ({"members": {"ada": {"gpus_at_once": 2}}}, {"per_trial": {"GPU": 4.0}}, "ada may use 2 at once"),
         ({"members": {"ada": {"gpu_hours_a_week": 0}}}, {}, "0 GPU hours a week"),
         ({"members": {"bob": {}}}, {}, "not a user"),
+        ({"members": {"ada": {"priority": 3}}}, {"priority": 4}, "the highest one that ada may give is 3"),
         ({"largest": 8}, {"per_trial": {"GPU": 16.0}}, "never has more than 8"),
         ({}, {"per_trial": {"GPU": 16.0}}, "never has more than 8"),
     ],

@@ -148,6 +148,9 @@ class SearchQueue:
         """Why a search can never run, or may not wait; empty if all is well."""
         if not self.is_member(submission.user):
             return f"{submission.user!r} is not a user of this cluster"
+        most = self._team.members[submission.user].priority if self._team.members else submission.priority
+        if submission.priority > most:
+            return f"priority {submission.priority}: the highest one that {submission.user} may give is {most}"
         with self._mutex:
             waiting = sum(record.user == submission.user and not record.has_ended for record in self._records.values())
             largest, unit = self._largest(), self._status.unit

@@ -39,6 +39,8 @@ class TeamMember(Model):
     """The most GPUs that trials of this user hold together; absent: no limit. CPUs, if the cluster has no GPU."""
     gpu_hours_a_week: _Amount | None = None
     """GPU hours from Monday, 0:00 UTC, until no trial of this user continues; absent: no limit."""
+    priority: Annotated[int, Field(ge=-(10**6), le=10**6)] = 0
+    """The highest priority that this user may give to a search."""
     admin: bool = False
     """Whether this user may stop and control the searches of all others."""
 
