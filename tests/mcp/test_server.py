@@ -169,17 +169,21 @@ def test_an_acting_tool(runs: Path) -> None:
 
 def test_a_program_runs_the_trials_of_a_search_by_itself(user_folder: Path) -> None:
     space = "search_space: {x: {uniform: [0, 1]}}\nobjective: {metric: loss, mode: min}\n"
-    (user_folder / "mine.yaml").write_text(f"trainable: none\nbudget: {{trials: 2}}\n{space}")
+    (user_folder / "mine.yaml").write_text(f"trainable: none\nbudget: {{trials: 4}}\n{space}")
 
     async def use(client: Client) -> Any:
         await document(client, "begin", file="mine.yaml", name="mine")
+        both = await asyncio.gather(*(document(client, "ask", run="mine") for _ in range(2)))
+        assert {asked["number"] for asked in both} == {1, 2}
+        for asked in both:
+            await document(client, "tell", run="mine", trial=asked["number"], metrics=["loss=2"], finish=True)
         while not (asked := await document(client, "ask", run="mine"))["ended"]:
             metrics = [f"loss={asked['config']['x']}"]
             await document(client, "tell", run="mine", trial=asked["trial"], metrics=metrics, finish=True)
         return await document(client, "show", run="mine", brief=True)
 
     shown = session(use)
-    assert (shown["state"], shown["trials"]["completed"]) == ("finished", 2)
+    assert (shown["state"], shown["trials"]["completed"]) == ("finished", 4)
 
 
 def test_what_is_no_message_is_answered_and_the_server_ends_with_its_input(runs: Path) -> None:

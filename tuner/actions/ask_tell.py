@@ -341,10 +341,18 @@ def has_ended(folder: RunFolder) -> bool:
     return bool(known.spec.get("trainable") == REFERENCE and known.provenance.get("interrupted") is False)
 
 
-def reopen(folder: RunFolder, *, trust: bool = False) -> AskTell:
-    """Continues a search that `begin` began. Raises InputError if it came to its end, or was begun otherwise."""
+PATIENCE_S = 60.0
+"""How long a command waits for another one on the same run, each of which takes a few seconds."""
+
+
+def reopen(folder: RunFolder, *, trust: bool = False, patience: float = 0.0) -> AskTell:
+    """Continues a search that `begin` began.
+
+    ``patience``: seconds to wait for another process that has the run. Raises InputError if one still has it then, or
+    if the search came to its end, or was begun otherwise.
+    """
     with contextlib.ExitStack() as held:
-        lock = held.enter_context(locked(folder))
+        lock = held.enter_context(locked(folder, patience=patience))
         stock = read_stored_search(load_summary(folder), trust)
         known = stock.results
         if known.spec.get("trainable") != REFERENCE:

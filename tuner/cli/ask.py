@@ -23,13 +23,13 @@ def command(run_: str, storage: str, as_json: bool) -> None:
     Example:
       tuner ask laboratory --json
     """
-    from tuner.actions.ask_tell import has_ended, reopen
+    from tuner.actions.ask_tell import PATIENCE_S, has_ended, reopen
     from tuner.runs.loading import find_run, load_summary
 
     folder = find_run(run_, storage)
     trial, ended = None, has_ended(folder)
     if not ended:
-        with reopen(folder) as loop:
+        with reopen(folder, patience=PATIENCE_S) as loop:
             trial = loop.ask(new=True)
             ended = trial is None and not loop.open_ids
     if as_json:

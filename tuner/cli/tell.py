@@ -40,13 +40,13 @@ def command(
         raise click.UsageError("--fail ends a trial without a report: leave out --finish and the metrics")
     if not metrics and fail is None and not finish:
         raise click.UsageError("nothing to tell: give METRIC=NUMBER, --finish or --fail REASON")
-    from tuner.actions.ask_tell import reopen
+    from tuner.actions.ask_tell import PATIENCE_S, reopen
     from tuner.runs.loading import find_run
     from tuner.runs.named_trial import find_trial
 
     reported = dict(map(_metric, metrics))
     folder = find_run(run_, storage)
-    with reopen(folder) as loop:
+    with reopen(folder, patience=PATIENCE_S) as loop:
         found = find_trial(loop.results, trial)
         answer: str = loop.tell(found.id, reported, checkpoint=checkpoint) if metrics else "continue"
         if fail is not None:
