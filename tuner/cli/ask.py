@@ -24,14 +24,18 @@ def command(run_: str, storage: str, as_json: bool) -> None:
       tuner ask laboratory --json
     """
     from tuner.actions.ask_tell import PATIENCE_S, has_ended, reopen
+    from tuner.errors import InputError
     from tuner.runs.loading import find_run, load_summary
 
     folder = find_run(run_, storage)
-    trial, ended = None, has_ended(folder)
-    if not ended:
+    try:
         with reopen(folder, patience=PATIENCE_S) as loop:
             trial = loop.ask(new=True)
             ended = trial is None and not loop.open_ids
+    except InputError:
+        if not has_ended(folder):
+            raise
+        trial, ended = None, True
     if as_json:
         told = {"trial": trial.id, "number": trial.number, "config": trial.config} if trial else {}
         empty = {"trial": None, "number": None, "config": None}
