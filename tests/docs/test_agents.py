@@ -22,12 +22,13 @@ from tuner.mcp.verbs import VERBS, Effect
 ROOT = Path(__file__).parents[2]
 PAGE = "drive-tuner-with-a-program.md"
 AGENTS = "../../AGENTS.md"
+TEAM = "../tutorials/a-team-on-one-cluster.md"
 
 
 def commands(page: str) -> list[list[str]]:
-    """The words of each command in the ``bash`` blocks of ``page``."""
-    lines = "".join(blocks(page, "bash")).splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.startswith("tuner ")]
+    """The words of each command of tuner in the ``bash`` and ``console`` blocks of ``page``."""
+    text = "".join([*blocks(page, "bash"), *blocks(page, "console")])
+    return [shlex.split(line, comments=True) for line in re.findall(r"^(?:\$ )?(tuner .*)$", text, re.M)]
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def folder(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return user_folder
 
 
-@pytest.mark.parametrize("page", [AGENTS, PAGE])
+@pytest.mark.parametrize("page", [AGENTS, PAGE, TEAM])
 def test_every_command_parses(page: str) -> None:
     assert len(commands(page)) > 5
     for _, name, *words in commands(page):
