@@ -50,6 +50,7 @@ def test_all_are_there() -> None:
         "grafana.json",
         "mlflow.sh",
         "search.sh",
+        "serve.sh",
     }
 
 
@@ -205,13 +206,14 @@ def test_dashboard_and_mlflow_are_on_loopback(path: Path) -> None:
     assert "bash ~/tuner/cluster/mlflow.sh" in load(path)["head_start_ray_commands"]
     assert load(path)["metadata"]["mlflow"] == "http://127.0.0.1:5000"
     assert "attach" in path.read_text()
-    assert "-p 8265 -p 5000" in path.read_text()
+    assert "-p 8265 -p 5000 -p 8380" in path.read_text()
 
 
 @each_launcher
 def test_jobs_are_taken_up_when_all_else_is_up(path: Path) -> None:
-    last = load(path)["head_start_ray_commands"][-1]
-    assert "python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml || echo" in last
+    *_, recover, service = load(path)["head_start_ray_commands"]
+    assert "python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml || echo" in recover
+    assert service.startswith("bash ~/tuner/cluster/serve.sh || echo")
 
 
 @each_launcher
