@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -123,6 +125,10 @@ def test_an_invalid_experiment_has_the_problems_of_validate(service: Service, ad
     assert service.queue.entries() == []
 
 
+def nested(levels: int) -> Any:
+    return [nested(levels - 1)] if levels else 0
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -136,10 +142,20 @@ def test_an_invalid_experiment_has_the_problems_of_validate(service: Service, ad
         ({"experiment": "a", "code": "0" * 64}, "send it first"),
         ({"file": "/etc/passwd"}, "by its path below the root"),
         ([], "the body of the request"),
+        ({"experiment": "a: \ud800"}, "is not text in UTF-8"),
+        ({"experiment": "a: \0"}, "holds the character NUL"),
+        ({"experiment": "a", "set": ["\ud800=1"]}, "set.0: "),
+        ({"file": "\ud800"}, "file: "),
+        ({"experiment": "a", "set": ["x" * 20_000]}, "at most 10000 characters"),
+        ({"experiment": "a", "versions": {"ray": "x" * 1000}}, "at most 100 characters"),
+        ({"experiment": "a", "versions": {str(n): "" for n in range(200)}}, "at most 100"),
+        ({"experiment": {"a": nested(200)}}, "nested"),
+        ({"experiment": {"a": "\ud800"}}, "experiment"),
     ],
 )
 def test_a_request_that_is_wrong(body: object, told: str, ada: TestClient) -> None:
-    refused = ada.post("/v1/searches", json=body)
+    sent = json.dumps(body).encode()
+    refused = ada.post("/v1/searches", content=sent, headers={"Content-Type": "application/json"})
     assert refused.status_code == 422
     assert told in refused.json()["error"]["message"]
 

@@ -60,6 +60,9 @@ def test_the_cookie_is_for_no_script_and_no_other_site(service: Service) -> None
     sent = service.client().post(
         "/login", data={"token": service.token("ada")}, headers={"Origin": "http://tuner.test"}
     )
+    others = 'a={}; b="x; c[]=1; '
+    cookie = others + sent.headers["set-cookie"].split(";")[0]
+    assert service.client().get("/v1/me", headers={"Cookie": cookie}).json()["user"] == "ada"
     words = {word.strip().lower() for word in sent.headers["set-cookie"].split(";")}
     assert {"httponly", "samesite=strict", "path=/"} <= words
     assert "secure" not in words
@@ -174,6 +177,8 @@ def test_a_body_that_is_too_large(tmp_path: Path) -> None:
     pieces = (b"x" * 500 for _ in range(3))  # without a length
     refused = client.post("/v1/searches", content=pieces, headers={"Content-Type": "application/json"})
     assert refused.status_code == 413
+    nobody, origin = service.client(), {"Origin": "http://tuner.test"}
+    assert nobody.post("/login", data={"token": "x" * 100_000}, headers=origin).status_code == 413
     assert client.put(f"/v1/code/{'0' * 64}", content=bytes(51 * 2**20)).status_code == 413
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.actions.control import command
 from tuner.documents.service import (
@@ -27,7 +26,7 @@ from tuner.documents.service import (
     UserUse,
 )
 from tuner.errors import InputError
-from tuner.experiment.spec import Name, check_name
+from tuner.experiment.spec import check_name
 from tuner.runs.commands import LIMIT
 from tuner.service.auth import found_token, user_of
 from tuner.service.check import Checked, check
@@ -35,7 +34,8 @@ from tuner.service.code_store import CodeStore
 from tuner.service.errors import RESPONSES, NameTaken, NoSuchSearch, NotAllowed
 from tuner.service.files import stream
 from tuner.service.interface import Entry, Queue, Submission
-from tuner.spec.document import dump_yaml
+from tuner.service.requests import CommandRequest, SubmitRequest
+from tuner.spec.document import dump_yaml, plain
 from tuner.storage.folder import RunFolder
 
 ANSWER_S = 10.0
@@ -44,39 +44,8 @@ ANSWER_S = 10.0
 _CHECKS = 2
 """Experiments that are checked at the same time: each check is a process that imports torch."""
 
-_MOST_PRIORITY = 1000
-
-
-class SubmitRequest(BaseModel):
-    """A search to be queued: ``experiment``, or ``file`` of the code."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-    experiment: str | dict[str, Any] | None = None
-    """An experiment: the text of its YAML file, or the same as a mapping."""
-    file: str | None = None
-    """In place of it: a file of the code, by its path, or the name of a shipped experiment."""
-    set: list[str] = Field(default=[], max_length=1000)
-    """Overrides, as of ``--set``."""
-    code: str | None = None
-    """The sha256 of the code, which was sent before with ``PUT /v1/code/{sha256}``; null if none is needed."""
-    name: Name | None = None
-    """Of the search and of its run folder; null: the experiment's, with the time."""
-    request: Annotated[str, Field(max_length=100)] | None = None
-    """An id that you make up: a request that is sent again with it is the same search, and is not queued twice."""
-    priority: Annotated[int, Field(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] = 0
-    """Searches with a higher one come first."""
-    versions: dict[str, str] = {}
-    """Of Python and of packages where the code was written; the job refuses other versions of Ray and Python."""
-
-
-class CommandRequest(BaseModel):
-    """A command to a running search, as of ``tuner control``."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-    do: str
-    """Its kind, such as ``stop-trial``."""
-    arguments: dict[str, Any] = {}
-    """Such as ``{"trial": "3"}``."""
+_SLOW = 16
+"""Requests at the same time that wait for the cluster or for a search: the others have threads of their own."""
 
 
 class Api:
@@ -87,6 +56,7 @@ class Api:
         self.code = CodeStore(storage)
         self._naming = threading.Lock()
         self._checks = CapacityLimiter(_CHECKS)
+        self.slow = CapacityLimiter(_SLOW)
 
     def entry(self, name: str) -> Entry:
         """The search. Raises NoSuchSearch."""
@@ -121,7 +91,7 @@ class Api:
         """Checks a search and queues it. Raises InputError as `validate` does, and NameTaken."""
         if known := await to_thread.run_sync(self.known, user, asked):
             return known
-        submission = _submission(user, asked)
+        submission = await to_thread.run_sync(_submission, user, asked)
         checked = await to_thread.run_sync(self._checked, submission, limiter=self._checks)
         return await to_thread.run_sync(self._queued, user, asked, submission, checked)
 
@@ -144,6 +114,12 @@ class Api:
             if problem := self.queue.check(whole):
                 raise InputError(problem)
             return self.queue.submit(whole)
+
+    def log(self, name: str, offset: int) -> SearchLog:
+        """Output of the search's job, from a character on. Raises NoSuchSearch and EnvironmentFailure."""
+        state = self.entry(name).state  # first: what is printed before the end is in the log then
+        log = self.queue.log(name)
+        return SearchLog(name=name, log=log[offset:], offset=max(offset, len(log)), state=state)
 
     def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
         """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
@@ -175,7 +151,7 @@ def _submission(user: str, asked: SubmitRequest) -> Submission:
         raise InputError("give `experiment` (its text, or a mapping) or `file` (a file of the code), and not both")
     text = asked.experiment
     if isinstance(text, dict):
-        text = dump_yaml(text, []).decode()
+        text = dump_yaml(plain(text, "experiment"), []).decode()
     name, request = asked.name or "experiment", asked.request or uuid.uuid4().hex
     more = {"priority": asked.priority, "versions": asked.versions}
     return Submission(user, name, request, asked.file, text, tuple(asked.set), asked.code, **more)  # type: ignore[arg-type]
@@ -235,11 +211,9 @@ def routes(api: Api) -> APIRouter:
         return _shown(api.entry(name))
 
     @v1.get("/searches/{name}/logs")
-    def logs(name: str, offset: Annotated[int, Query(ge=0)] = 0) -> SearchLog:
+    async def logs(name: str, offset: Annotated[int, Query(ge=0)] = 0) -> SearchLog:
         """Output of the search's job, from a character on."""
-        state = api.entry(name).state  # first: what is printed before the end is in the log then
-        log = api.queue.log(name)
-        return SearchLog(name=name, log=log[offset:], offset=max(offset, len(log)), state=state)
+        return await to_thread.run_sync(api.log, name, offset, limiter=api.slow)
 
     @v1.get("/searches/{name}/files", response_class=Response, responses={200: {"content": {"application/x-tar": {}}}})
     def files(name: str) -> StreamingResponse:
@@ -259,9 +233,10 @@ def routes(api: Api) -> APIRouter:
         return _shown(api.queue.resume(name))
 
     @v1.post("/searches/{name}/commands")
-    def commands(request: Request, name: str, asked: Annotated[CommandRequest, Body()]) -> CommandAnswer:
+    async def commands(request: Request, name: str, asked: Annotated[CommandRequest, Body()]) -> CommandAnswer:
         """Send a command to a running search of yours, and wait for its answer."""
-        return api.sent(user_of(request), name, asked.do, asked.arguments)
+        words = (user_of(request), name, asked.do, asked.arguments)
+        return await to_thread.run_sync(api.sent, *words, limiter=api.slow)
 
     @v1.get("/cluster")
     def cluster() -> ClusterStatus:

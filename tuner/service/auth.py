@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter, to_thread
@@ -51,6 +50,9 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 
+_LONGEST_FORM = 10_000
+"""Bytes that somebody may send who has no token yet."""
+
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -68,26 +70,30 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] != "http":  # there is nothing else behind it
             return
         send = _with_headers(send)
         with ExitStack() as held:
             try:
                 await self._let_in(scope, held)
-                most = MAX_BYTES if scope["path"].startswith(_CODE) else self._limits.body
-                receive = _limited(scope, receive, most)
+                receive = _limited(scope, receive, self._longest(scope["path"]))
             except (TokenRefused, NotAllowed, TooLarge, TooMany, EnvironmentFailure) as error:
                 await _refusal(scope, error)(scope, receive, send)
                 return
             await self._app(scope, receive, send)
+
+    def _longest(self, path: str) -> int:
+        """Bytes that the body of a request may have."""
+        if path in OPEN:
+            return _LONGEST_FORM
+        return MAX_BYTES if path.startswith(_CODE) else self._limits.body
 
     async def _let_in(self, scope: Scope, held: ExitStack) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not _HOST.fullmatch(host):
             raise NotAllowed("the header Host of the request is not the name of a host")
-        token, by_cookie = token_of(headers)
+        token, by_cookie = token_of(Request(scope))
         if scope["path"] in OPEN:
             _check_origin(scope, headers, host)
             self._refused.take(_address(scope))
@@ -106,16 +112,13 @@ class Door:
         scope.setdefault("state", {})["token"] = found
 
 
-def token_of(headers: Headers) -> tuple[str | None, bool]:
+def token_of(request: Request) -> tuple[str | None, bool]:
     """The token that a request brings, and whether a browser's cookie holds it."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip(), False
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        cookie = None
-    return (cookie.value, True) if cookie is not None else (None, False)
+    cookie = request.cookies.get(COOKIE)
+    return cookie, cookie is not None
 
 
 def user_of(request: Request) -> str:

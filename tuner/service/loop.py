@@ -12,6 +12,9 @@ from tuner.storage.folder import reason
 EVERY_S = 2.0
 """Between two passes."""
 
+END_S = 10.0
+"""How long the pass that runs may take when the service is to end; to be cut off does it no harm."""
+
 
 class Loop:
     """Calls `Queue.step`. It reports a failing storage or cluster once, and looks again. Any other error ends it."""
@@ -24,7 +27,7 @@ class Loop:
         self._over = threading.Event()
         self._told = ""
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="tuner_queue")
+        self._thread = threading.Thread(target=self._run, name="tuner_queue", daemon=True)
 
     def once(self) -> None:
         """One pass. Raises what no other pass would mend."""
@@ -47,9 +50,9 @@ class Loop:
         self._thread.start()
 
     def end(self) -> None:
-        """Waits for the end of the pass that runs. Raises the error that ended the loop before."""
+        """Waits for the end of the pass that runs, but not long. Raises the error that ended the loop before."""
         self._over.set()
-        self._thread.join()
+        self._thread.join(END_S)
         if self._error is not None:
             raise self._error
 

@@ -1,0 +1,63 @@
+"""What programs send to the service."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from tuner.experiment.spec import Name
+
+_MOST_PRIORITY = 1000
+
+
+def _plain_text(text: str) -> str:
+    """``text``. Raises ValueError if no file and no command line could hold it."""
+    if "\0" in text or not _encodes(text):
+        raise ValueError("is not text in UTF-8, or holds the character NUL")
+    return text
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold
+        return False
+    return True
+
+
+Text = Annotated[str, AfterValidator(_plain_text)]
+Word = Annotated[str, Field(max_length=10_000), AfterValidator(_plain_text)]
+Label = Annotated[str, Field(max_length=100), AfterValidator(_plain_text)]
+
+
+class SubmitRequest(BaseModel):
+    """A search to be queued: ``experiment``, or ``file`` of the code."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    experiment: Text | dict[str, Any] | None = None
+    """An experiment: the text of its YAML file, or the same as a mapping."""
+    file: Word | None = None
+    """In place of it: a file of the code, by its path, or the name of a shipped experiment."""
+    set: list[Word] = Field(default=[], max_length=100)
+    """Overrides, as of ``--set``."""
+    code: Word | None = None
+    """The sha256 of the code, which was sent before with ``PUT /v1/code/{sha256}``; null if none is needed."""
+    name: Name | None = None
+    """Of the search and of its run folder; null: the experiment's, with the time."""
+    request: Label | None = None
+    """An id that you make up: a request that is sent again with it is the same search, and is not queued twice."""
+    priority: Annotated[int, Field(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] = 0
+    """Searches with a higher one come first."""
+    versions: dict[Label, Label] = Field(default={}, max_length=100)
+    """Of Python and of packages where the code was written; the job refuses other versions of Ray and Python."""
+
+
+class CommandRequest(BaseModel):
+    """A command to a running search, as of ``tuner control``."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    do: str
+    """Its kind, such as ``stop-trial``."""
+    arguments: dict[str, Any] = {}
+    """Such as ``{"trial": "3"}``."""
