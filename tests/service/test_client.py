@@ -212,6 +212,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.Ta
         b"",
         b"no archive" * 100,
     ],
+    ids=["up", "absolute", "link", "pipe", "cut off", "nothing", "text"],
 )
 def test_a_copy_that_is_hostile_or_cut_off(body: bytes, tmp_path: Path) -> None:
     with elsewhere(200, {}, body) as url, pytest.raises(EnvironmentFailure, match="the copy is not complete"):
