@@ -21,6 +21,13 @@ class Journal:
         self.writer = JournalWriter(self.folder)
         self.append("began", spec=SPEC | spec, provenance={})
 
+    @classmethod
+    def of(cls, folder: RunFolder) -> Journal:
+        """That of a run that there is already."""
+        made = cls.__new__(cls)
+        made.folder, made.writer = folder, JournalWriter(folder)
+        return made
+
     def append(self, what: str, **fields: Any) -> None:
         """An event."""
         self.writer.append(what, **fields)

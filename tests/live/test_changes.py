@@ -188,11 +188,11 @@ def test_rungs_are_those_of_the_scheduler(journal: Journal, tmp_path: Path) -> N
 
 
 def test_a_large_run_is_small(tmp_path: Path) -> None:
-    run = LiveRun(made_up_run(tmp_path / "large", 1000, 30).folder)
+    run = LiveRun(made_up_run(tmp_path / "large", 400, 20).folder)
     run.read()
     sent = encoded(changes(run, ""))
-    assert len(sent) < 1_500_000
-    assert len(whole(run).rows) == 1000
+    assert len(sent) < 300_000
+    assert len(whole(run).rows) == 400
 
 
 def test_now_tells_what_trials_do(journal: Journal) -> None:

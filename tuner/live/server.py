@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.live.app import Find, run_routes
-from tuner.live.event_stream import GIVEN_UP_AFTER_S
+from tuner.live.event_stream import GIVEN_UP_AFTER_S, end_streams
 from tuner.live.metrics import router as metrics_router
 from tuner.storage.folder import RunFolder
 
@@ -134,6 +134,7 @@ class Server:
             yield self.address
         finally:
             self._server.should_exit = True
+            end_streams()
             self._thread.join()
             self._socket.close()
 

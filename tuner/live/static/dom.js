@@ -53,13 +53,13 @@ export function gently(act, every = 300) {
     wanted = false;
     act();
     waiting = true;
-    setTimeout(() => requestAnimationFrame(run), every);
+    setTimeout(run, every);
   };
   document.addEventListener("visibilitychange", () => { if (!document.hidden && wanted && !waiting) run(); });
   return () => {
     wanted = true;
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(run);
+    setTimeout(run); // no animation frame: a browser gives none to a window that another one covers
   };
 }
