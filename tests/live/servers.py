@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from tuner.live.app import run_routes
-from tuner.live.server import Server
+from tuner.live.http_server import Server, listening, url_of
 from tuner.storage.folder import RunFolder
 
 WITHIN_S = 60.0
@@ -34,8 +35,24 @@ def app_of(storage: Path, may_control: Callable[[Any], str | None] = lambda requ
 @contextlib.contextmanager
 def served(storage: Path, user: str | None = None, port: int = 0) -> Iterator[str]:
     """Within: the address of a server of all runs below ``storage``."""
-    with Server(app_of(storage, lambda request: user), port).running() as address:
+    with running(app_of(storage, lambda request: user), port) as address:
         yield address
+
+
+@contextlib.contextmanager
+def running(app: FastAPI, port: int = 0) -> Iterator[str]:
+    """Within: the address at which ``app`` answers."""
+    answers = threading.Event()
+    server = Server(app, answers.set)
+    with listening("127.0.0.1", port) as listener:
+        thread = threading.Thread(target=server.run_at, args=[listener])
+        thread.start()
+        try:
+            assert answers.wait(WITHIN_S)
+            yield url_of(listener)
+        finally:
+            server.stop()
+            thread.join()
 
 
 def get(address: str, **headers: str) -> Any:

@@ -13,10 +13,9 @@ from fastapi import FastAPI
 
 from tests.benchmarks.made_up_run import made_up_run
 from tests.live.journals import Journal
-from tests.live.servers import served
+from tests.live.servers import running, served
 from tuner.live.changes import LONGEST
 from tuner.live.searches import SearchRow, searches_routes
-from tuner.live.server import Server
 from tuner.runs.commands import waiting_commands
 from tuner.spec.quantities import format_duration
 from tuner.storage.lock import LOCK, locked
@@ -253,7 +252,7 @@ def test_all_searches_are_listed_as_they_change(watch: Watch) -> None:
     rows = [SearchRow(HOSTILE, "ada", "running", best="acc 0.9"), SearchRow("b", "bob", "queued", 1, has_page=False)]
     app = FastAPI()
     app.include_router(searches_routes(lambda: rows))
-    with Server(app).running() as address:
+    with running(app) as address:
         viewer = watch(address)
         viewer.until("() => document.querySelectorAll('#searches tbody tr').length === 2")
         assert HOSTILE in viewer.rows("#searches")[0]

@@ -15,12 +15,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.live.journals import Journal
-from tests.live.servers import WITHIN_S
+from tests.live.servers import WITHIN_S, running
 from tuner.errors import EnvironmentFailure
 from tuner.live import searches
 from tuner.live.figures import FollowedRuns
 from tuner.live.searches import SearchRow, rows_of, searches_routes
-from tuner.live.server import Server
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Board:
 def address(board: Board) -> Iterator[str]:
     app = FastAPI()
     app.include_router(searches_routes(board.read))
-    with Server(app).running() as address:
+    with running(app) as address:
         yield address
 
 

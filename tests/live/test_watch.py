@@ -17,8 +17,9 @@ from fastapi.testclient import TestClient
 from tests.live.journals import Journal
 from tests.live.servers import WITHIN_S
 from tuner.cli import cli
-from tuner.errors import InputError
-from tuner.live.server import listening, local_app
+from tuner.errors import EnvironmentFailure, InputError
+from tuner.live.http_server import listening
+from tuner.live.token_door import local_app
 from tuner.runs.commands import waiting_commands
 from tuner.storage.folder import RunFolder
 
@@ -67,7 +68,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
     Journal(tmp_path)
     with listening("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
-        with pytest.raises(InputError, match=f"--port {port}: Address already in use; choose another"):
+        with pytest.raises(EnvironmentFailure, match=f"port {port} .*something else listens there"):
             invoke(str(tmp_path / "run"), "--port", port)
 
 

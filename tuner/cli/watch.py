@@ -24,21 +24,22 @@ def command(run_: str, storage: str, port: int, opens: bool, as_json: bool) -> N
     Example:
       tuner watch runs/quickstart-20260101-120000
     """
-    import contextlib
-    import signal
     import webbrowser
 
-    from tuner.live.watching import watched
+    from tuner.live.http_server import Server, listening, url_of
+    from tuner.live.token_door import new_token, watched
     from tuner.runs.loading import find_run
 
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts with & ignore Ctrl-C
-        signal.signal(number, signal.default_int_handler)
-    server = watched(find_run(run_, storage), port)
-    with contextlib.suppress(KeyboardInterrupt), server.running():
+    app, path = watched(find_run(run_, storage), new_token())
+
+    def started() -> None:
+        address = url_of(listener) + path
         if as_json:
-            print_json({"address": server.address})
-        else:
-            echo(server.address)
-        if opens and not as_json:
-            webbrowser.open(server.address)
-        server.wait()
+            print_json({"address": address})
+            return
+        echo(address)
+        if opens:
+            webbrowser.open(address)
+
+    with listening("127.0.0.1", port) as listener:
+        Server(app, started).run_at(listener)

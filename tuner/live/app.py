@@ -6,18 +6,20 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from tuner.actions.control import command as commanded
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.live import pages
 from tuner.live.changes import Json, encoded
 from tuner.live.event_stream import EventStream, event, wake
 from tuner.live.hub import MOST_VIEWERS, Hub, Watched
 from tuner.live.trial_detail import detail, output
-from tuner.runs.commands import LIMIT, send
+from tuner.runs.commands import LIMIT
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder, reason
@@ -30,6 +32,9 @@ _LONGEST_COMMAND = 1 << 20
 
 _READ_WITHIN_S = 120.0
 """The journal of a run, the first time."""
+
+_SENDERS, _ANSWERED_WITHIN_S = 8, 30.0
+"""Commands whose answers are waited for at once, and how long."""
 
 _MOST_DIGITS = 15
 
@@ -45,6 +50,7 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
         A router to be included in an app. It checks nobody: the app does.
     """
     routes, hub = APIRouter(include_in_schema=False), Hub()
+    senders = ThreadPoolExecutor(_SENDERS, "commands of live pages")  # they wait long, and hold up nothing else
     routes.include_router(pages.asset_routes())
 
     async def _read(name: str, told: Callable[[Watched], Response]) -> Response:
@@ -95,7 +101,9 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
             return _no_run(name)
         try:
             do, arguments = _command(await _body(request))
-            return JSONResponse(await asyncio.to_thread(_sent, folder, do, arguments, by))
+            waits = partial(commanded, folder, do, arguments, by=by, wait_s=_ANSWERED_WITHIN_S)
+            outcome = await asyncio.get_running_loop().run_in_executor(senders, waits)
+            return JSONResponse(outcome.as_json())
         except InputError as problem:
             return error(problem, 422)
         except EnvironmentFailure as problem:
@@ -190,11 +198,6 @@ def _command(body: bytes) -> tuple[str, Json]:
         case {"do": str(do)} if do == LIMIT:
             raise InputError(f"{do}: a page limits no search; to let one wait, send `pause`")
     raise InputError('a command is {"do": KIND, "arguments": {…}}')
-
-
-def _sent(folder: RunFolder, do: str, arguments: Json, by: str) -> Json:
-    """Sends a command. Its answer comes with the events, as everybody sees it."""
-    return {"id": send(folder, do, by, arguments).id}
 
 
 def error(problem: TunerError, status: int) -> JSONResponse:

@@ -18,9 +18,6 @@ PING_EVERY_S = 10.0
 
 PING = "event: ping\ndata:\n\n"
 
-_open: set[Callable[[], None]] = set()
-"""Ends each of the streams."""
-
 _RETRY_MS = 1000
 """After which a browser connects again."""
 
@@ -51,38 +48,20 @@ class EventStream(StreamingResponse):
 
 
 async def _events(next_: Next, subscribe: Subscribe) -> AsyncGenerator[str, None]:
-    loop, is_new, is_over = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-
-    def end() -> None:
-        wake(loop, is_over)
-        wake(loop, is_new)
-
+    loop, is_new = asyncio.get_running_loop(), asyncio.Event()
     yield f"retry: {_RETRY_MS}\n\n"
-    _open.add(end)
-    try:
-        with subscribe(lambda: wake(loop, is_new)):
-            while not is_over.is_set():
-                is_new.clear()
-                told = await asyncio.to_thread(next_)
-                yield await _ping(is_new) if told is None else told
-    finally:
-        _open.discard(end)
-
-
-async def _ping(is_new: asyncio.Event) -> str:
-    """Waits until there may be something new; a sign of life if that takes long."""
-    try:
-        async with asyncio.timeout(PING_EVERY_S):
-            await is_new.wait()
-    except TimeoutError:
-        return PING
-    return ""
-
-
-def end_streams() -> None:
-    """Ends all streams of this process, so that its servers can end: clients connect again to whatever comes next."""
-    for end in list(_open):
-        end()
+    with subscribe(lambda: wake(loop, is_new)):
+        while True:
+            is_new.clear()
+            told = await asyncio.to_thread(next_)
+            if told is not None:
+                yield told
+                continue
+            try:
+                async with asyncio.timeout(PING_EVERY_S):
+                    await is_new.wait()
+            except TimeoutError:
+                yield PING
 
 
 def wake(loop: asyncio.AbstractEventLoop, is_new: asyncio.Event) -> None:

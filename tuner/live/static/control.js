@@ -1,4 +1,4 @@
-// Commands to the search: each is sent with the user's name, and its answer comes to all pages with the events.
+// Commands to the search: each is sent with the user's name. Its answer comes back, and with the events to all pages.
 
 import { refusal } from "./connection.js";
 import { el, say } from "./dom.js";
@@ -10,7 +10,6 @@ export class Control {
     this.address = address;
     this.may = Boolean(user);
     this.told = el("p", { class: "answer", role: "status" });
-    this.waiting = new Map(); // by id: the kind
   }
 
   async send(does, given = {}) {
@@ -22,8 +21,7 @@ export class Control {
       const answer = await fetch(`${this.address}/commands`, { method: "POST", headers, body });
       if (!answer.ok) return this.answer(`${does}: ${await refusal(answer)}`, false);
       const told = await answer.json();
-      if (told.done === true || told.done === false) this.answer(told.done ? `${does}: done` : `${does} was refused: ${told.reason}`, told.done);
-      else this.waiting.set(told.id, does);
+      this.answer(told.done ? `${does}: done` : `${does} was refused: ${told.reason}`, told.done);
     } catch {
       this.answer(`${does}: the server does not answer`, false);
     }
@@ -32,16 +30,6 @@ export class Control {
   answer(text, done) {
     say(this.told, text);
     this.told.dataset.is = done ? "done" : "refused";
-  }
-
-  // Commands that the search has answered.
-  heard(commands) {
-    for (const { id, done, reason } of commands) {
-      const does = this.waiting.get(id);
-      if (!does) continue;
-      this.waiting.delete(id);
-      this.answer(done ? `${does}: done` : `${does} was refused: ${reason}`, done);
-    }
   }
 
   // The buttons of a search.
@@ -53,7 +41,6 @@ export class Control {
     place.replaceChildren(...(running ? [
       now.paused ? button("Continue", () => this.send("continue")) : button("Pause", () => this.send("pause")),
       button("Budget …", () => this.budget(store)),
-      button("Slots …", () => this.slots(store)),
     ] : []), this.told);
   }
 
@@ -76,11 +63,6 @@ export class Control {
       const told = Object.fromEntries(changed.map(([name, text]) => [name, plain(text)]));
       if (changed.length) this.send("budget", told);
     });
-  }
-
-  slots(store) {
-    const fields = [field("trials", "trials at once; empty: no limit", store.now.limit ?? "")];
-    form("Slots", "Trials beyond it are paused at their next checkpoint.", fields, ({ trials }) => this.send("slots", { trials: trials === "" ? null : plain(trials) }));
   }
 
   async clone(trial) {

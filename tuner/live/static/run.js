@@ -58,7 +58,6 @@ document.querySelector("main").append(
 
 connect(address, store, (told) => {
   if (told.whole) chosen.clear();
-  if (told.commands) control.heard(told.commands);
   if (Object.keys(told).some((name) => !["id", "whole", "elapsed", "now"].includes(name))) drawAll();
   drawNow();
 }, (state) => overview.connection(state));

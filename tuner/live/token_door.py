@@ -1,34 +1,24 @@
-"""A server of the live page on this machine, for whoever has its token."""
+"""The live page on this machine, for whoever has its token."""
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import secrets
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from urllib.parse import quote, urlsplit
 
-import uvicorn
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.errors import EnvironmentFailure, InputError
+from tuner.actions.control import sender
 from tuner.live.app import Find, run_routes
-from tuner.live.event_stream import GIVEN_UP_AFTER_S, end_streams
 from tuner.live.metrics import router as metrics_router
 from tuner.storage.folder import RunFolder
 
-HOST = "127.0.0.1"
-
 _TOKEN, _OPEN = "token", ("/metrics",)
 """The parameter of an address that holds the token; and the paths that want none."""
-
-_STARTS_WITHIN_S = 30.0
 
 _REFUSED = "This page is for whoever started it: open the address that `tuner watch` printed, with its token.\n"
 
@@ -87,58 +77,11 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket for uvicorn; port 0 is one that is free. Raises InputError if the port is taken.
+def watched(folder: RunFolder, token: str) -> tuple[FastAPI, str]:
+    """The live page of the run in ``folder`` for this user; and its path, with the token."""
+    name = folder.path.rstrip("/").rpartition("/")[2]
 
-    Connections of clients that take nothing are closed by the system.
-    """
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(GIVEN_UP_AFTER_S * 1000))
-        found.bind((host, port))
-        found.listen(256)
-    except OSError as problem:
-        found.close()
-        raise InputError(f"--port {port}: {problem.strerror}; choose another, or none: a free one is taken") from None
-    return found
+    def find(asked: str) -> RunFolder | None:
+        return folder if asked == name and folder.exists() else None
 
-
-class Server:
-    """An app, served in a thread."""
-
-    def __init__(self, app: FastAPI, port: int = 0, page: str = "") -> None:
-        """``page``: of its pages the one that people are to open; empty: its root."""
-        self._page = f"/{page}" if page else ""
-        self._socket = listening(HOST, port)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=[[self._socket]], name="live page", daemon=True)
-
-    @property
-    def address(self) -> str:
-        """Of its page."""
-        return f"http://{HOST}:{self._socket.getsockname()[1]}{self._page}"
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[str]:
-        """Within: its address answers. Raises EnvironmentFailure if it does not come up."""
-        self._thread.start()
-        try:
-            deadline = time.monotonic() + _STARTS_WITHIN_S
-            while not self._server.started:
-                if not self._thread.is_alive() or time.monotonic() > deadline:
-                    raise EnvironmentFailure("the server of the live page did not come up")
-                time.sleep(0.01)
-            yield self.address
-        finally:
-            self._server.should_exit = True
-            end_streams()
-            self._thread.join()
-            self._socket.close()
-
-    def wait(self) -> None:
-        """Until it ends."""
-        while self._thread.is_alive():
-            self._thread.join(1.0)
+    return local_app(find, lambda: [folder], sender(), token), f"/runs/{quote(name, safe='')}?{_TOKEN}={token}"
