@@ -19,6 +19,7 @@ SLEEPS = "import sys, time\nprint('begins', file=sys.stderr, flush=True)\nwhile 
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     """Calls of a stand-in for tuner: a command is a module of that name in a package in the working directory."""
     (tmp_path / "tuner").mkdir()
+    (tmp_path / "tuner/__init__.py").touch()
     (tmp_path / "tuner/__main__.py").write_text("import runpy, sys\nrunpy.run_path(f'{sys.argv[1]}.py')\n")
     (tmp_path / "calls").mkdir()
     monkeypatch.chdir(tmp_path)

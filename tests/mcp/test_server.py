@@ -167,6 +167,8 @@ def test_an_acting_tool(runs: Path) -> None:
     assert "mine/train.py" in conforms("init", session(use))["files"]
 
 
+@pytest.mark.processes
+@pytest.mark.timeout(600)
 def test_a_program_runs_the_trials_of_a_search_by_itself(user_folder: Path) -> None:
     space = "search_space: {x: {uniform: [0, 1]}}\nobjective: {metric: loss, mode: min}\n"
     (user_folder / "mine.yaml").write_text(f"trainable: none\nbudget: {{trials: 4}}\n{space}")
