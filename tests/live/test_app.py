@@ -56,9 +56,9 @@ def read(journal: Journal) -> Copy:
 
 
 def until(copy: Copy, events: Events, journal: Journal) -> None:
-    """Has ``copy`` take in events until it has all of them."""
-    last = read(journal).id
-    while copy.id != last:
+    """Has ``copy`` take in events until it has all that the journal tells."""
+    last = vars(read(journal))
+    while vars(copy) != last:
         copy.take(events.next())
 
 
@@ -87,6 +87,27 @@ def test_a_viewer_resumes_at_another_server_without_losing_or_repeating(
     assert (told["curves"], len(told["failures"])) == ([[1, 1, [2.0], [0.7]]], 1)
     copy.take(told)
     assert vars(copy) == vars(read(journal))
+
+
+def test_how_the_search_stands_comes_with_the_state_of_the_moment_not_with_each_event(journal: Journal) -> None:
+    """It takes a look at all trials, which is slow."""
+    watched = hub.Watched(journal.folder)
+    watched.look(also_now=True)
+    first = watched.message("", -1)
+    assert first is not None
+    assert json.loads(first.data)["head"]["epochs"] == 1
+    journal.report("a", 2, 0.7)
+    watched.look(also_now=False)
+    second = watched.message(first.id, first.moment)
+    assert second is not None
+    assert json.loads(second.data).keys() >= {"rows"}
+    assert "head" not in json.loads(second.data)
+    watched.look(also_now=True)
+    third = watched.message(second.id, second.moment)
+    assert third is not None
+    assert json.loads(third.data)["head"]["epochs"] == 2
+    watched.look(also_now=True)
+    assert watched.message(third.id, third.moment) is None
 
 
 def test_data_is_the_same_as_the_first_event(server: str, journal: Journal, watch: Watch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.benchmarks.made_up_run import made_up_run
 from tests.live.journals import Journal
 from tuner.errors import EnvironmentFailure
-from tuner.live.changes import ROW, changes, cursor, encoded
+from tuner.live.changes import ROW, changes, cursor, encoded, head
 from tuner.live.live_run import LiveRun
 from tuner.live.now import now
 from tuner.runs.history import journalled, state_of
@@ -58,8 +58,13 @@ def read(journal: Journal) -> LiveRun:
 
 def whole(run: LiveRun) -> Copy:
     copy = Copy()
-    copy.take(json.loads(encoded(changes(run, ""))))
+    take(copy, run)
     return copy
+
+
+def take(copy: Copy, run: LiveRun) -> None:
+    """Has ``copy`` take in what it lacks."""
+    copy.take(json.loads(encoded(changes(run, copy.id) | {"head": head(run)})))
 
 
 @pytest.fixture
@@ -90,9 +95,9 @@ def test_changes_add_up_for_every_viewer_whenever_it_asks(journal: Journal) -> N
                 journal.report(trial, steps[trial], chosen.random())
         run.read()
         for copy in chosen.choices(copies, k=1):
-            copy.take(json.loads(encoded(changes(run, copy.id))))
+            take(copy, run)
     for copy in copies:
-        copy.take(json.loads(encoded(changes(run, copy.id))))
+        take(copy, run)
         assert vars(copy) == vars(whole(run))
     told = journalled(journal.folder, {})[0].results
     last = {trial.number: trial.status for trial in told.trials}
@@ -141,7 +146,7 @@ def test_a_journal_that_is_written_anew_begins_anew(journal: Journal) -> None:
     run.read()
     told = changes(run, copy.id)
     assert told["whole"]
-    copy.take(told)
+    take(copy, run)
     assert (copy.curves, copy.rows[1]["best"], run.elapsed) == ({1: [(1.0, 0.5)]}, ["0.5"], 9.0)
     assert vars(copy) | {"curves": {1: [(1.0, 0.5)]}} == vars(whole(read(journal)))
 

@@ -52,8 +52,6 @@ def changes(run: LiveRun, since: str) -> Json:
     if known is None or run.described > number:
         found["run"] = _description(run)
     touched = [*_touched(run, number)]
-    if known is None or touched:
-        found["head"] = _head(run)
     found["trials"] = [_trial(run, line) for line in touched if line.configured > number]
     found["rows"] = [_row(run.results, line) for line in touched]
     found["curves"] = [*_curves(touched, number)]
@@ -101,12 +99,13 @@ def _budget(results: ResultSet) -> Json:
         return {}
 
 
-def _head(run: LiveRun) -> Json:
-    """How the search stands as a whole."""
+def head(run: LiveRun) -> Json:
+    """How the search stands as a whole. It looks at all trials, so it is too slow to be made for each event."""
     results = run.results
     front = results.front
     started = len(results.trials) - results.count("pending")
-    told = [savings_line(results), failed_attempts(results), share_feasible(results), no_winner(results)]
+    without = "" if front else no_winner(results)
+    told = [savings_line(results), failed_attempts(results), share_feasible(results), without]
     return {
         "front": [trial.number for trial in front] if results.has_front else [],
         "best": front[0].number if front else None,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tuner.errors import EnvironmentFailure
-from tuner.live.changes import Json, changes, cursor, encoded, text
+from tuner.live.changes import Json, changes, cursor, encoded, event_of, head, text
 from tuner.live.live_run import LiveRun
 from tuner.live.now import now
 from tuner.storage.folder import RunFolder, reason
@@ -24,7 +24,7 @@ _LOCAL_S, _REMOTE_S = 0.25, 2.0
 """Between two looks at a journal; those of a remote storage cost."""
 
 _NOW_EVERY = 4
-"""At so many looks at the journal, one at the lock and at live.json."""
+"""At so many looks at the journal, one at the lock, at live.json and at the search as a whole."""
 
 _CACHED = 16
 
@@ -54,6 +54,9 @@ class Watched:
         self.used = time.monotonic()
         self._problem = ""
         self._now: Json = {}
+        self._head: Json = {}
+        self._head_at = ""
+        """The cursor of the events that `_head` knows."""
         self._moment = 0
         self._messages: dict[tuple[str, int], Message | None] = {}
         self._viewers: set[Callable[[], None]] = set()
@@ -91,6 +94,10 @@ class Watched:
         told = changes(self.run, since) if is_told else {"id": "", "whole": True}
         if moment != self._moment:
             told["now"] = self._now
+        if is_told and told["whole"]:
+            told["head"] = head(self.run)
+        elif moment != self._moment and event_of(self.run, self._head_at) is not None:
+            told["head"] = self._head
         return Message(here, self._moment, encoded(told))
 
     def look(self, also_now: bool) -> None:
@@ -116,7 +123,7 @@ class Watched:
         return found
 
     def _look_at_now(self) -> bool:
-        """Whether the state of the moment is another one."""
+        """Whether the state of the moment, or how the search stands, is another one."""
         if self._problem:
             found: Json = {"state": "unreadable", "words": text(self._problem)}
         else:
@@ -124,7 +131,10 @@ class Watched:
                 found = now(self.run.results)
             except OSError as error:
                 found = {"state": "unreadable", "words": f"{self.folder.location} cannot be read: {reason(error)}"}
-        if found == self._now:
+        has_grown = bool(self.run.results.spec) and self._head_at != cursor(self.run)
+        if has_grown:
+            self._head, self._head_at = head(self.run), cursor(self.run)
+        if found == self._now and not has_grown:
             return False
         self._now = found
         self._moment += 1
