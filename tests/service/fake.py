@@ -24,6 +24,7 @@ class FakeSearch:
     run: RunFolder
     command: str
     trials: int = 8
+    slots: int = 99
     gpus: float = 1.0
     state: JobState = "running"
     message: str = ""
@@ -52,7 +53,7 @@ class FakeSearch:
         states = ["running"] * len(self.ages) + ["aside"] * len(self.aside)
         told = {
             "time": 0.0,
-            "slots": 99,
+            "slots": self.slots,
             "more": self.begun < self.trials,
             "limit": self.limit,
             "paused": self.is_paused,
@@ -67,8 +68,10 @@ class FakeCluster:
     def __init__(self, gpus: float = 8.0, trials: int = 8, trial_s: float = 600.0, checkpoint_s: float = 60.0) -> None:
         """``trials``: of each search. A trial takes ``trial_s``, with a checkpoint each ``checkpoint_s``."""
         self.gpus, self.trials, self.trial_s, self.checkpoint_s = gpus, trials, trial_s, checkpoint_s
+        self.slots = 99
         self.searches: dict[str, FakeSearch] = {}
         self.is_gone = False
+        self.lost_logs: set[str] = set()
         self.starts: list[str] = []
 
     def capacity(self) -> Capacity:
@@ -85,7 +88,7 @@ class FakeCluster:
         if known_as not in self.searches:
             self.starts.append(known_as)
             run = RunFolder.at(job.storage) / job.name
-            self.searches[known_as] = FakeSearch(run, job.command, self.trials)
+            self.searches[known_as] = FakeSearch(run, job.command, self.trials, self.slots)
             self.searches[known_as].begin()
 
     def stop(self, job_id: str) -> None:
@@ -94,6 +97,8 @@ class FakeCluster:
 
     def log(self, job_id: str) -> str:
         self._answer()
+        if job_id in self.lost_logs:
+            raise EnvironmentFailure(f"the output of {job_id} is gone with its node")
         return self.searches[job_id].log
 
     def end(self, one: FakeSearch, state: JobState, log: str = "") -> None:
@@ -148,5 +153,6 @@ class FakeCluster:
 
     def _may_begin(self, one: FakeSearch) -> bool:
         has_more = bool(one.aside) or one.begun < one.trials
-        below = not one.is_paused and (one.limit is None or len(one.ages) < one.limit)
+        most = one.slots if one.limit is None else min(one.slots, one.limit)
+        below = not one.is_paused and len(one.ages) < most
         return has_more and below and self.in_use + one.gpus <= self.gpus

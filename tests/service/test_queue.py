@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.service.fake import FakeCluster
-from tuner.errors import EnvironmentFailure, InputError
+from tuner.errors import EnvironmentFailure, InputError, LockLost
+from tuner.runs.commands import waiting_commands
 from tuner.service.interface import Submission
 from tuner.service.queue import SearchQueue
 from tuner.service.team import Team
@@ -309,6 +310,8 @@ def test_a_name_of_an_earlier_run_is_taken(service, storage):
         ({"members": {"ada": {"priority": 3}}}, {"priority": 4}, "the highest one that ada may give is 3"),
         ({"largest": 8}, {"per_trial": {"GPU": 16.0}}, "never has more than 8"),
         ({}, {"per_trial": {"GPU": 16.0}}, "never has more than 8"),
+        ({"reserved": 8}, {}, "never has more than 0"),
+        ({"autoscales_to": 16}, {"per_trial": {"GPU": 17.0}}, "never has more than 16"),
     ],
 )
 def test_what_can_never_run_is_refused(storage, team, changes, told):
@@ -338,6 +341,158 @@ def test_a_search_that_a_person_has_paused_asks_for_nothing(service):
     service.run(200)
 
     assert service.running() == {"a": 0, "b": 8}
+
+
+def test_gpus_that_a_paused_search_still_holds_are_not_free(service):
+    service.cluster.trials = 50
+    service.submit("ada", "a", trials=50)
+    service.run(50)
+    service.cluster.searches["a"].is_paused = True
+    service.cluster.searches["a"].tell()
+    service.submit("bob", "b", trials=50)
+    service.queue.step()
+
+    assert service.queue.status().in_use == 8
+    assert service.states()["b"] == "queued"
+
+
+def test_gpus_of_a_search_that_is_being_stopped_are_not_free(service):
+    service.cluster.trials = 50
+    service.submit("ada", "a", trials=50)
+    service.run(50)
+    service.cluster.stop = lambda job_id: None  # its processes take their time
+    service.queue.stop("a")
+    service.submit("bob", "b", trials=50)
+    service.queue.step()
+
+    assert service.states() == {"a": "stopping", "b": "queued"}
+
+
+def test_a_search_asks_for_no_more_trials_than_it_runs_at_once(service):
+    service.cluster.trials, service.cluster.slots = 50, 2
+    service.submit("ada", "a", trials=50)
+    service.submit("bob", "b", trials=50)
+    service.run(20)
+    service.cluster.searches["b"].slots = 99
+    service.run(200)
+
+    assert service.running() == {"a": 2, "b": 6}
+
+
+def test_a_failed_job_whose_output_is_gone_holds_up_nobody(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.cluster.end(service.cluster.searches["a"], "failed")
+    service.cluster.searches["a"].message = "its node is gone"
+    service.cluster.lost_logs.add("a")
+    service.submit("bob", "b")
+    service.run(20)
+
+    assert service.states() == {"a": "failed", "b": "running"}
+    assert service.queue.entry("a").reason == "its node is gone"
+
+
+def test_a_run_folder_that_cannot_be_written_holds_up_nobody(service, storage):
+    service.cluster.gpus = 2
+    (Path(storage.path) / "a").mkdir(parents=True)
+    (Path(storage.path) / "a" / "commands").write_text("no folder")
+    service.submit("ada", "a")
+    service.submit("bob", "b")
+    for _ in range(3):
+        with pytest.raises(OSError, match="directory"):
+            service.queue.step()
+
+    assert service.states()["b"] == "running"
+    assert "directory" in service.queue.status().problem
+
+
+def test_what_is_stopped_before_its_job_began_is_not_stopped_on_the_cluster(service):
+    service.submit("ada", "a")
+    start = service.cluster.start
+
+    def gone(*given: object) -> None:
+        service.queue.stop("a")
+        raise EnvironmentFailure("nothing answers")
+
+    service.cluster.start = gone
+    with pytest.raises(EnvironmentFailure):
+        service.queue.step()
+    service.cluster.start = start
+    service.run(20)
+
+    assert service.states() == {"a": "stopped"}
+    assert service.cluster.starts == []
+
+
+def test_a_person_who_resumes_an_ended_search_by_hand_is_not_bound_by_the_queues_limit(service, storage):
+    service.submit("ada", "a")
+    service.run(50)
+    service.queue.stop("a")
+    service.run(20)
+    waiting = waiting_commands(storage / "a")[0]
+    assert [(one.do, one.arguments) for one in waiting] == [("slots", {"trials": None})]
+
+    service.queue.resume("a")
+    service.run(50)
+    assert service.cluster.searches["a~2"].limit == 8
+
+
+def test_a_queue_that_has_lost_its_storage_promises_nothing(service, storage, monkeypatch):
+    service.submit("ada", "a")
+    (Path(storage.path) / ".service" / "service.lock").unlink()
+    monkeypatch.setattr("tuner.storage.lock.CHECK_EVERY_S", 0.0)
+
+    with pytest.raises(LockLost):
+        service.submit("bob", "b")
+    assert service.states() == {"a": "queued"}
+
+
+def test_spot_machines_that_are_all_gone_do_not_make_it_a_cluster_without_gpus(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.cluster.gpus = 0
+    service.run(50)
+    assert service.queue.status().unit == "GPU"
+    service.submit("bob", "b")
+    with pytest.raises(InputError, match="never has more than 8"):
+        service.submit("bob", "c", per_trial={"GPU": 16.0})
+
+    service.come_back()
+    assert service.queue.status().unit == "GPU"
+    service.cluster.gpus = 8
+    service.run(3000)
+    assert service.states() == {"a": "succeeded", "b": "succeeded"}
+
+
+def test_gpus_that_come_after_the_head_are_what_is_shared(service):
+    service.cluster.gpus = 0
+    service.run(50)
+    assert service.queue.status().unit == "CPU"
+    service.cluster.gpus = 8
+    service.run(50)
+
+    assert service.queue.status().unit == "GPU"
+    with pytest.raises(InputError, match="never has more than 8"):
+        service.submit("ada", "a", per_trial={"GPU": 16.0})
+
+
+def test_an_autoscaler_gets_trials_to_start_machines_for(storage):
+    with Service(storage, FakeCluster(gpus=0, trials=50), Team(autoscales_to=6)) as service:
+        service.submit("ada", "a", trials=50)
+        service.run(20)
+        assert service.cluster.searches["a"].limit == 6
+
+        service.cluster.gpus = 6
+        service.submit("bob", "b", trials=50)
+        service.run(200)
+        assert service.running() == {"a": 3, "b": 3}
+
+
+def test_the_team_can_name_what_is_shared(storage):
+    with Service(storage, FakeCluster(gpus=0), Team(unit="GPU")) as service:
+        service.run(10)
+        service.submit("ada", "a")
+        assert service.queue.status().unit == "GPU"
 
 
 def test_a_second_queue_on_the_storage_is_refused(service):

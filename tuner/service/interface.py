@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tuner.live import queue_source
 
@@ -13,6 +13,9 @@ SERVICE = ".service"
 
 USER = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 """Pattern of a user's name: it comes in file names, in metrics and in terminals."""
+
+Unit = Literal["GPU", "CPU"]
+"""What users share."""
 
 ENDED = ("succeeded", "failed", "stopped")
 """States of a search that no longer runs or waits."""

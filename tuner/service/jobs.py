@@ -31,8 +31,10 @@ def job_of(record: Record, storage: RunFolder, file: str) -> Job:
     return Job(record.name, storage.location, shlex.join(["python", *words]), submitter)
 
 
-def send_limit(run: RunFolder, trials: int) -> None:
-    """Leaves word for a search that so many trials may run at once. Earlier word that it has not read is taken back.
+def send_limit(run: RunFolder, trials: int | None) -> None:
+    """Leaves word for a search that so many trials may run at once; None: as many as the machines take.
+
+    Earlier word that it has not read is taken back.
 
     Raises OSError.
     """

@@ -8,6 +8,7 @@ that pauses them at their next checkpoints. Places are given away only when they
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import threading
 import time
@@ -15,15 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.errors import EnvironmentFailure, InputError, did_you_mean
+from tuner.errors import EnvironmentFailure, InputError, LockLost, did_you_mean
 from tuner.jobs.client import job_id
 from tuner.runs.loading import run_exists
 from tuner.service.accounts import Use, passed
-from tuner.service.cluster import Capacity, Cluster, JobView
+from tuner.service.cluster import Cluster, JobView
 from tuner.service.code_store import CodeStore
 from tuner.service.interface import SERVICE, Submission
 from tuner.service.jobs import job_of, send_limit, why_failed
 from tuner.service.places import Placement, placed
+from tuner.service.pool import Pool, largest, opened, pool, unit_of
 from tuner.service.records import Account, Record, Records
 from tuner.service.shares import Demand, Shares
 from tuner.service.standing import Standing, amount, places, standing
@@ -74,7 +76,7 @@ class SearchQueue:
         self._records = {record.name: record for record in found}
         self._account = self._read_account()
         self._mutex = threading.RLock()
-        self._status = QueueStatus(reserved=team.reserved)
+        self._status = QueueStatus(unit_of(team, self._account), reserved=team.reserved)
         self._waits: dict[str, str] = {}
         """Why each search has not what it asks for."""
         self._began: float | None = None
@@ -153,18 +155,13 @@ class SearchQueue:
             return f"priority {submission.priority}: the highest one that {submission.user} may give is {most}"
         with self._mutex:
             waiting = sum(record.user == submission.user and not record.has_ended for record in self._records.values())
-            largest, unit = self._largest(), self._status.unit
+            room, unit = largest(self._team, self._account), self._status.unit
         if waiting >= MOST_WAITING:
             return f"{submission.user} has {waiting} searches that wait or run, and may have {MOST_WAITING}"
-        if unit == "CPU" and submission.per_trial.get("GPU", 0.0) > 0 and largest:
+        if unit == "CPU" and submission.per_trial.get("GPU", 0.0) > 0 and room < math.inf:
             return f"a trial takes {submission.per_trial['GPU']:g} GPUs, and the cluster has none"
         demand = Demand(submission.name, submission.user, 1, amount(submission, unit))
-        return Shares(self._team.shares([submission.user]), unit=unit).problem(demand, largest or float("inf"))
-
-    def _largest(self) -> float:
-        """The GPUs for searches when the cluster is largest; 0 if that is not known yet."""
-        whole = self._team.largest if self._team.largest is not None else self._account.largest
-        return max(0.0, whole - self._team.reserved)
+        return Shares(self._team.shares([submission.user]), unit=unit).problem(demand, room)
 
     def submit(self, submission: Submission) -> Record:
         """Keeps a search. The same request of the same user is the search that there is.
@@ -223,7 +220,8 @@ class SearchQueue:
         return self._records[name]
 
     def _keep(self, record: Record) -> None:
-        """First in the storage: what it does not have has not happened."""
+        """First in the storage: what it does not have has not happened. Raises LockLost if that is another's now."""
+        self._lock.renew()
         self._store.keep(record)
         self._records[record.name] = record
         if record.has_ended or record.state == "queued":
@@ -255,28 +253,33 @@ class SearchQueue:
         with self._mutex:
             self._settle(jobs, logs)
             active = [record for record in self._records.values() if record.has_job]
-        found = {record.name: standing(self._storage / record.name, record.submission, capacity) for record in active}
+            shared = pool(capacity, self._team, self._account)
+        found = {one.name: standing(self._storage / one.name, one.submission, shared.capacity) for one in active}
         with self._mutex:
-            placement = self._placement(capacity, found)
+            placement = self._placement(shared, found)
             self._started(placement)
             mine = [record for record in self._records.values() if record.has_job]
-        refused: list[EnvironmentFailure] = []
+        failures: list[OSError | EnvironmentFailure] = []
         for record in mine:
             try:
                 self._act(record, jobs, found.get(record.name), placement)
-            except EnvironmentFailure as error:  # of this search's job; the others are not to wait for it
-                refused.append(error)
-        if refused:
-            raise refused[0]
+            except LockLost:
+                raise
+            except (OSError, EnvironmentFailure) as error:  # of this search; the others are not to wait for it
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _logs_of_failed(self, jobs: Mapping[str, JobView]) -> dict[str, str]:
-        """By name the output of each search whose job has failed since the last pass."""
+        """By name the output of each search whose job has failed since the last pass; empty if it is gone."""
         with self._mutex:
             active = [record for record in self._records.values() if record.has_job]
         ids = {record.name: job_id(record.name, record.attempt) for record in active}
-        return {
-            name: self._cluster.log(one) for name, one in ids.items() if one in jobs and jobs[one].state == "failed"
-        }
+        logs = {name: "" for name, one in ids.items() if one in jobs and jobs[one].state == "failed"}
+        for name in logs:
+            with contextlib.suppress(EnvironmentFailure):  # the node that had it may be gone
+                logs[name] = self._cluster.log(ids[name])
+        return logs
 
     def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str]) -> None:
         """Takes over what the cluster tells of the jobs."""
@@ -285,6 +288,8 @@ class SearchQueue:
                 continue
             job = jobs.get(job_id(record.name, record.attempt))
             if job is not None and job.has_ended:
+                with contextlib.suppress(OSError):  # only people who continue it by hand need it
+                    send_limit(self._storage / record.name, None)
                 self._keep(_ended(record, job, logs.get(record.name, "")))
             elif job is None and record.state == "stopping":
                 self._keep(replace(record, state="stopped"))
@@ -293,19 +298,17 @@ class SearchQueue:
             elif job is not None and record.state == "starting":
                 self._keep(replace(record, state="running"))
 
-    def _placement(self, capacity: Capacity, found: Mapping[str, Standing]) -> Placement:
+    def _placement(self, shared: Pool, found: Mapping[str, Standing]) -> Placement:
         """What each search gets from now on; also adds up what users had since the last pass."""
-        unit = "GPU" if capacity.gpus else "CPU"
-        whole = capacity.gpus if capacity.gpus else capacity.cpus
+        unit, room = shared.unit, shared.room
         records = [one for one in self._records.values() if one.state in ("queued", "starting", "running", "paused")]
         standings = {
-            one.name: found.get(one.name) or Standing(wanted=max(1, places(one.submission, capacity)))
+            one.name: found.get(one.name) or Standing(wanted=max(1, places(one.submission, shared.capacity)))
             for one in records
         }
-        users = sorted({*self._account.hours, *(one.user for one in records)})
-        shares = Shares(self._team.shares(users), dict(self._account.owed), unit)
-        room = max(0.0, whole - self._team.reserved)
-        account = replace(self._account, largest=max(self._account.largest, whole))
+        account = opened(self._account, shared)
+        users = sorted({*account.hours, *(one.user for one in records)})
+        shares = Shares(self._team.shares(users), dict(account.owed), unit)
         demands = [
             Demand(
                 one.name,
@@ -322,12 +325,13 @@ class SearchQueue:
         for one in self._records.values():
             if one.name in found:
                 had[one.user] = had.get(one.user, 0.0) + found[one.name].running * amount(one.submission, unit)
+        held = sum(found[one.search].running * one.gpus for one in demands if one.search in found)
         account, use = passed(account, self._clock(), shares, demands, room, had)
         self._store.keep_account(account)
         self._account = account
-        placement = placed(shares, demands, room, standings, account.hours)
+        placement = placed(shares, demands, room, standings, account.hours, sum(had.values()) - held)
         self._waits = dict(placement.waits)
-        self._status = QueueStatus(unit, whole, self._team.reserved, sum(had.values()), "", use)
+        self._status = QueueStatus(unit, shared.now, self._team.reserved, sum(had.values()), "", use)
         return placement
 
     def _started(self, placement: Placement) -> None:
@@ -345,7 +349,8 @@ class SearchQueue:
         """Does for one search what its record tells."""
         known_as = job_id(record.name, record.attempt)
         if record.state == "stopping":
-            self._cluster.stop(known_as)
+            if known_as in jobs:
+                self._cluster.stop(known_as)
             return
         limit = placement.limits.get(record.name)
         if limit is not None and (now is None or now.limit != limit):

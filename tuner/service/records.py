@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TIMESTAMP, Number, checked
-from tuner.service.interface import SERVICE, Submission
+from tuner.service.interface import SERVICE, Submission, Unit
 from tuner.storage.folder import RunFolder, reason
 from tuner.storage.untrusted_json import parsed
 
@@ -80,6 +80,8 @@ class Account:
     """GPU seconds by user, as `tuner.service.shares.Shares.owed`."""
     largest: float = 0.0
     """The most GPUs that the cluster has had."""
+    unit: Unit | None = None
+    """What all of these count; None before the cluster was seen."""
 
 
 class _Submission(BaseModel):
@@ -114,6 +116,7 @@ class _Account(BaseModel):
     hours: dict[str, Number]
     owed: dict[str, Number]
     largest: Number
+    unit: Unit | None = None
 
 
 class Records:
@@ -166,7 +169,7 @@ class Records:
             told = checked(_Account, parsed(self._folder.read(_ACCOUNT, MAX_CONFIG_BYTES)))
         except FileNotFoundError:
             return Account()
-        return Account(told.time, told.week, told.hours, told.owed, told.largest)
+        return Account(told.time, told.week, told.hours, told.owed, told.largest, told.unit)
 
 
 def _record(value: Any) -> Record:

@@ -53,9 +53,10 @@ def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> S
     states = [trial["state"] for trial in live.get("trials", {}).values()]
     open_trials = sum(state != _AT_RUNG for state in states)
     wanted = max(open_trials, whole) if live.get("more") else max(open_trials, 1)
+    most = min(whole, live.get("slots") or whole)
     return Standing(
         running=sum(state in _HOLDS for state in states),
-        wanted=min(wanted, whole),
+        wanted=min(wanted, most),
         limit=live.get("limit"),
         is_paused=bool(live.get("paused")),
     )

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from tuner.errors import EnvironmentFailure, InputError, Problem
 from tuner.experiment.validation_errors import validation_problems
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES
-from tuner.service.interface import SERVICE, USER
+from tuner.service.interface import SERVICE, USER, Unit
 from tuner.service.shares import Member
 from tuner.spec.document import Document, describe_type, read_yaml
 from tuner.spec.model import Model
@@ -62,6 +62,11 @@ class Team(Model):
     largest: _Amount | None = None
     """GPUs of the cluster when it is largest, if machines come and go; absent: the most that it ever had. A search
     whose trial needs more is refused, and one that needs no more waits."""
+    autoscales_to: _Amount | None = None
+    """GPUs that the cluster's autoscaler starts for trials that wait; absent: there is no autoscaler. Searches share so
+    many, and not only those that are there: an autoscaler starts nothing before a trial asks for it."""
+    unit: Unit | None = None
+    """What is shared: GPU or CPU; absent: GPUs, if the cluster ever had one."""
 
     def shares(self, users: list[str]) -> list[Member]:
         """The members, and those of ``users`` who are none but have searches."""
