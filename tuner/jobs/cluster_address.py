@@ -171,17 +171,22 @@ def _word(group: dict[str, Any], name: str, where: str, file: str, rule: re.Patt
 
 
 @contextlib.contextmanager
-def jobs_api(address: str | None, cluster: ClusterFile | None) -> Iterator[JobSubmissionClient]:
-    """Within: a client of the Jobs API. Raises EnvironmentFailure if there is none, or it refuses us."""
+def jobs_api(
+    address: str | None, cluster: ClusterFile | None, answer_s: float | None = None
+) -> Iterator[JobSubmissionClient]:
+    """Within: a client of the Jobs API. Raises EnvironmentFailure if there is none, or it refuses us.
+
+    ``answer_s``: seconds after which a request without an answer raises requests.Timeout; None: it waits for ever.
+    """
     if (address is None) == (cluster is None):
         raise InputError("where to: give --cluster FILE (a launcher file) or --jobs-address URL (http://HEAD:8265)")
     deadline = time.monotonic() + PATIENCE_S
     if cluster is not None:
         head = cluster.head_address()
         with _tunnel(cluster, head, deadline) as url:
-            yield _client(url, f"--cluster {cluster.file}: port {PORT} of {head}, through ssh", deadline)
+            yield _client(url, f"--cluster {cluster.file}: port {PORT} of {head}, through ssh", deadline, answer_s)
     else:
-        yield _client(_url(str(address)), f"--jobs-address {address}", deadline)
+        yield _client(_url(str(address)), f"--jobs-address {address}", deadline, answer_s)
 
 
 def _url(address: str) -> str:
@@ -215,14 +220,20 @@ def _check_answers(url: str, given: str, deadline: float) -> None:
         raise EnvironmentFailure(f"{given}: something else than Ray's dashboard answers there; {remedy}")
 
 
-def _client(url: str, given: str, deadline: float) -> JobSubmissionClient:
+def _client(url: str, given: str, deadline: float, answer_s: float | None) -> JobSubmissionClient:
     _check_answers(url, given, deadline)
     import ray
     from ray.job_submission import JobSubmissionClient
 
+    class Limited(JobSubmissionClient):  # type: ignore[misc]  # Ray tells no types
+        """Ray's own sets no limit."""
+
+        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+            return super()._do_request(method, endpoint, **{"timeout": answer_s, **options})
+
     send_token()
     try:
-        client = JobSubmissionClient(url)
+        client = Limited(url)
     except (ConnectionError, RuntimeError, ray.exceptions.AuthenticationError, OSError) as error:
         text = " ".join(str(error).split())
         if "401" in text or "403" in text or "uthenticat" in text:

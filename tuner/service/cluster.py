@@ -114,13 +114,7 @@ class RayCluster:
         import requests
         from ray.exceptions import AuthenticationError
 
-        with jobs_api(self.address, None) as client:
-            ask = client._do_request
-
-            def patiently(method: str, endpoint: str, **arguments: Any) -> Any:
-                return ask(method, endpoint, **{"timeout": ANSWER_S, **arguments})
-
-            client._do_request = patiently  # Ray's own client waits for ever
+        with jobs_api(self.address, None, ANSWER_S) as client:
             try:
                 yield client
             except requests.RequestException as error:
@@ -131,6 +125,9 @@ class RayCluster:
             except RuntimeError as error:  # Ray's client: an answer that is not what was asked for
                 told = " ".join(str(error).split())
                 raise EnvironmentFailure(f"{self.address}: the cluster refuses: {told[:500]}") from None
+            except (KeyError, TypeError, ValueError) as error:
+                told = " ".join(f"{type(error).__name__}: {error}".split())
+                raise EnvironmentFailure(f"{self.address}: its answer cannot be understood: {told[:500]}") from None
 
 
 def _view(job: Any) -> JobView:

@@ -43,7 +43,7 @@ def unit_of(team: Team, account: Account, capacity: Capacity | None = None) -> U
 
 
 def pool(capacity: Capacity, team: Team, account: Account) -> Pool:
-    """What there is to share.
+    """The pool of a cluster.
 
     Args:
         capacity: Of the machines that are there.
@@ -69,6 +69,6 @@ def opened(account: Account, found: Pool) -> Account:
 
 
 def largest(team: Team, account: Account) -> float:
-    """What searches can have of the cluster when it is largest; infinite if that is not known yet."""
+    """The GPUs for searches when the cluster is largest; infinite if that is not known yet."""
     known = team.largest if team.largest is not None else max(account.largest, team.autoscales_to or 0.0)
     return max(0.0, known - team.reserved) if known else math.inf
