@@ -528,44 +528,67 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-def test_a_process_that_dies_at_any_write_neither_loses_nor_doubles_a_search(storage, monkeypatch):
-    """Of a whole day of a queue each write is once the last one of the process."""
-    write, deaths = RunFolder.write, 0
-    for last in range(0, 200):
-        left = [last]
+class Mortal:
+    """Ends the process at the ``last`` one of what it does to the storage and to the cluster."""
 
-        def dying(self, name, data, private=False, left=left):
-            if ".service" in self.path and left[0] == 0:
-                raise Killed
-            left[0] -= ".service" in self.path
-            write(self, name, data, private)
+    def __init__(self, last: int) -> None:
+        self.left = last
 
-        here = storage / f"n{last}"
-        with Service(here, FakeCluster(trials=2, trial_s=60, checkpoint_s=20), Team()) as service:
-            monkeypatch.setattr(RunFolder, "write", dying)
-            promised = []
-            try:
-                for user in ("ada", "bob"):
-                    service.submit(user, user, trials=2)
-                    promised.append(user)
-                service.run(20)
-                service.queue.stop("bob")
-                promised.remove("bob")
-                service.run(20)
-                service.queue.resume("bob")
-                promised.append("bob")
-                service.run(100)
-            except Killed:
-                deaths += 1
-            monkeypatch.setattr(RunFolder, "write", write)
+    def lives(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise Killed
+
+    def bind(self, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
+        write = RunFolder.write
+
+        def mortal(folder: RunFolder, name: str, data: bytes, private: bool = False) -> None:
+            if name != "live.json":  # that one is the search's
+                self.lives()
+            write(folder, name, data, private)
+
+        monkeypatch.setattr(RunFolder, "write", mortal)
+        for name in ("start", "stop"):
+            monkeypatch.setattr(cluster, name, self.around(getattr(cluster, name)))
+
+    def around(self, do: Callable[..., None]) -> Callable[..., None]:
+        def mortal(*arguments: object) -> None:
+            self.lives()
+            do(*arguments)
+            self.lives()
+
+        return mortal
+
+
+def test_a_process_that_dies_at_any_moment_neither_loses_nor_doubles_a_search(storage, monkeypatch):
+    """Of a whole day of a queue each write, and each call of the cluster, is once the last one of the process."""
+    deaths = 0
+    for last in range(300):
+        mortal, promised = Mortal(last), []
+        with Service(storage / f"n{last}", FakeCluster(trials=2, trial_s=60, checkpoint_s=20), Team()) as service:
+            with monkeypatch.context() as patched:
+                mortal.bind(patched, service.cluster)
+                try:
+                    for user in ("ada", "bob"):
+                        service.submit(user, user, trials=2)
+                        promised.append(user)
+                    service.run(20)
+                    service.queue.stop("bob")
+                    promised.remove("bob")
+                    service.run(20)
+                    service.queue.resume("bob")
+                    promised.append("bob")
+                    service.run(100)
+                except Killed:
+                    deaths += 1
             service.come_back()
-            service.run(250)
+            service.run(250, until=lambda: all(one.has_ended for one in service.queue.entries()))
             states = service.states()
             assert {states[name] for name in promised} <= {"succeeded"}, last
             assert len(service.cluster.starts) == len(set(service.cluster.starts)), last
-        if left[0] > 0:
+        if mortal.left >= 0:
             break
-    assert deaths > 20, "the day has that many writes"
+    assert deaths > 30, "the day has that many moments"
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(service, monkeypatch):
