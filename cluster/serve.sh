@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
 # bash cluster/serve.sh [STORAGE]     on the head, after `ray start --head`; the launcher files do it
 #
-# The service of a team (`tuner serve`), on loopback alone: people come by ssh. Who has no token gets nothing, and
-# `python -m tuner token add NAME --storage STORAGE` on the head makes one. STORAGE: by default metadata.storage of the
-# launcher file. It is started again if it dies, and ends when Ray ends on this host. Log and process id are in ~/tuner_serve.
+# The service of a team, `tuner serve`, on loopback alone: people come by ssh. Each needs a token, which
+# `python -m tuner token add NAME --storage STORAGE` on the head makes. STORAGE: by default that of the launcher file. The
+# service is started again if it ends, until Ray ends on this host. Give this command again after a change of
+# STORAGE/.service/team.yaml: searches continue meanwhile. Log and process id are in ~/tuner_serve.
 set -euo pipefail
 
 home=$HOME/tuner_serve
-
 ray_is_up() { pgrep -u "$(id -u)" -x gcs_server > /dev/null; }
-answers() { (: < /dev/tcp/127.0.0.1/8380) 2> /dev/null; }
 
-if [ "${1-}" = --keep ]; then # in a session of its own, whose processes end together
+if [ "${1-}" = --keep ]; then # `--keep STORAGE`: in the foreground
+  service=
+  trap 'kill -TERM $service 2> /dev/null; wait; exit' INT TERM
   while ray_is_up; do
     python -m tuner serve --storage "$2" &
     service=$!
     while kill -0 "$service" 2> /dev/null && ray_is_up; do sleep 2; done
-    ray_is_up && sleep 3 # after a fault that comes again at once
+    kill -TERM "$service" 2> /dev/null || true
+    status=0
+    wait "$service" || status=$?
+    echo "tuner serve has ended with exit status $status"
   done
-  trap '' TERM
-  kill -TERM -- "-$$"
-  wait
   exit
 fi
 
@@ -32,8 +33,8 @@ if [ -z "$storage" ]; then
 fi
 mkdir -p -m 700 "$home"
 if pid=$(cat "$home/pid" 2> /dev/null) && grep -qsa serve.sh "/proc/$pid/cmdline"; then # of an earlier `ray up`
-  kill -TERM -- "-$pid" || true
-  for _ in $(seq 100); do
+  kill -TERM "$pid"
+  for _ in $(seq 150); do
     kill -0 "$pid" 2> /dev/null || break
     sleep 0.2
   done
@@ -44,13 +45,13 @@ pid=$!
 echo "$pid" > "$home/pid"
 
 for _ in $(seq 360); do # 3 minutes: a new machine reads all of it from a cold disk
-  kill -0 "$pid" 2> /dev/null || break
-  if answers; then
-    echo "tuner serve: http://127.0.0.1:8380 on this host, and nowhere else"
+  if url=$(grep -m 1 '^http://' "$home/log"); then
+    echo "the service of a team: $url on this host, and nowhere else; storage $storage"
     exit
   fi
+  grep -q '^tuner serve has ended' "$home/log" && break
   sleep 0.5
 done
-echo "tuner serve did not come up at 127.0.0.1:8380; the end of $home/log:" >&2
+echo "the service of a team did not come up; it is tried again until it does. The end of $home/log:" >&2
 tail -n 20 "$home/log" >&2
 exit 1

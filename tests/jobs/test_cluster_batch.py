@@ -7,17 +7,26 @@ around them: no registry has a package with KubeRay's CRD, so `RAY_JOB` is writt
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import kubernetes_validate
+import psutil
 import pytest
 import yaml
+
+from tests.cluster.hosts import until
+from tuner.cli import cli
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "cluster"
@@ -120,8 +129,8 @@ def test_pods_mount_what_there_is() -> None:
         there = {volume["name"] for volume in pod["spec"]["volumes"]}
         mounted = {mount["name"] for container in pod["spec"]["containers"] for mount in container["volumeMounts"]}
         assert mounted == there
-        claimed = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "emptyDir" not in v}
-        assert claimed <= claims
+        kinds = [v for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v]
+        assert {volume["persistentVolumeClaim"]["claimName"] for volume in kinds} <= claims
         assert {"name": "runs", "mountPath": "/mnt/tuner"} in pod["spec"]["containers"][0]["volumeMounts"]
 
 
@@ -145,6 +154,21 @@ def test_kubernetes_asks_for_the_token_of_a_secret_and_keeps_mlflow_to_the_pod()
     assert mlflow["command"][:4] == ["mlflow", "server", "--host", "127.0.0.1"]
     assert "ports" not in mlflow
     assert "tracking.mlflow.uri=http://127.0.0.1:5000" in job["spec"]["entrypoint"]
+
+
+def test_the_service_runs_beside_the_head_with_its_token_and_keeps_to_the_pod() -> None:
+    pod = pods(kubernetes()[1])[0]
+    [serve] = [container for container in pod["spec"]["containers"] if container["name"] == "serve"]
+    environment = {variable["name"]: variable["value"] for variable in serve["env"]}
+    assert environment["RAY_AUTH_MODE"] == "token"
+    at = Path(environment["RAY_AUTH_TOKEN_PATH"])
+    [mount] = [mount for mount in serve["volumeMounts"] if mount["mountPath"] == str(at.parent)]
+    [volume] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == mount["name"]]
+    assert volume["secret"]["secretName"] == "tuner-ray-token"
+    assert at.name == "auth_token", "the key that the command above makes the secret with"
+    assert "ports" not in serve
+    assert serve["command"][:4] == ["python", "-m", "tuner", "serve"]
+    cli.get_command(click.Context(cli), "serve").make_context("serve", serve["command"][4:])  # type: ignore[union-attr]
 
 
 def test_kubernetes_starts_a_search_that_is_in_the_image() -> None:
@@ -192,6 +216,27 @@ def test_slurm_asks_for_the_token() -> None:
     assert "--dashboard-host=127.0.0.1" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        (["e.yaml", "n"], ["cluster/search.sh", "n", "e.yaml", f"{ROOT}/runs"]),
+        (["serve"], ["cluster/serve.sh", "--keep", f"{ROOT}/runs"]),
+    ],
+)
+def test_slurm_runs_a_search_or_the_service_of_a_team(words: list[str], runs: list[str], tmp_path: Path) -> None:
+    (tmp_path / "tuner_env/bin").mkdir(parents=True)
+    for name, text in {"ray": "mkdir -p ~/.ray", "scontrol": "echo node1", "srun": 'echo "$@"'}.items():
+        (tmp_path / "tuner_env/bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "tuner_env/bin" / name).chmod(0o755)
+    environment = {
+        **{"HOME": str(tmp_path), "USER": "ada", "PATH": os.environ["PATH"]},
+        **{"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1"},
+    }
+    command = ["bash", str(CLUSTER / "slurm.sbatch"), *words]
+    said = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    assert said[said.index("--", 1) + 1 :] == ["bash", *runs]
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_are_bash_and_stop_at_errors(path: Path) -> None:
     subprocess.run(["bash", "-n", str(path)], check=True)
@@ -215,3 +260,76 @@ def test_search_sh_starts_a_search_or_goes_on_with_it(started: bool, tmp_path: P
         assert said == ["-m", "tuner", "resume", "n", *common]
     else:
         assert said == ["-m", "tuner", "run", "e.yaml", "--name", "n", *common, "--set", "a=1"]
+
+
+class ServeSh:
+    """cluster/serve.sh in a home folder of its own, where a program of the test stands for ``tuner serve``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "tuner_serve/log"
+        (folder / "bin").mkdir()
+        self.ray(True)
+        self._program(
+            "python",
+            """
+            case "$1" in
+              -c) exec "$REAL_PYTHON" "$@" ;;
+              *) echo "$$ $*" >> ~/started; test -e ~/wrong && exit 2
+                 echo http://127.0.0.1:8380; exec sleep 600 ;;
+            esac""",
+        )
+        text = {"provider": {"type": "local", "head_ip": "h"}, "auth": {"ssh_user": "u"}, "metadata": {"storage": "/s"}}
+        (folder / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(text))
+
+    def _program(self, name: str, text: str) -> None:
+        (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.folder / "bin" / name).chmod(0o755)
+
+    def ray(self, runs: bool) -> None:
+        self._program("pgrep", f"exit {int(not runs)}")
+
+    def run(self) -> subprocess.CompletedProcess[str]:
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        environment = {"PATH": path, "HOME": str(self.folder), "REAL_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        words = ["bash", str(CLUSTER / "serve.sh")]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+    def services(self) -> list[psutil.Process]:
+        """Those that were started and still run."""
+        found = []
+        for line in (self.folder / "started").read_text().splitlines():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(int(line.split()[0]))
+                found += [process] if process.status() != psutil.STATUS_ZOMBIE else []
+        return found
+
+
+@pytest.fixture
+def serve_sh(tmp_path: Path) -> Iterator[ServeSh]:
+    made = ServeSh(tmp_path)
+    yield made
+    made.ray(False)
+    until(lambda: not made.services())
+
+
+def test_the_service_is_started_once_and_again_if_it_dies(serve_sh: ServeSh) -> None:
+    assert "http://127.0.0.1:8380 on this host" in serve_sh.run().stdout
+    [first] = serve_sh.services()
+    assert (serve_sh.folder / "started").read_text().split()[1:] == ["-m", "tuner", "serve", "--storage", "/s"]
+    first.kill()
+    until(lambda: [one.pid for one in serve_sh.services()] not in ([], [first.pid]))
+    [second] = serve_sh.services()
+    assert serve_sh.run().returncode == 0
+    [third] = serve_sh.services()
+    assert third.pid != second.pid
+    serve_sh.ray(False)
+    until(lambda: not serve_sh.services())
+
+
+def test_a_service_that_cannot_start_is_tried_again(serve_sh: ServeSh) -> None:
+    (serve_sh.folder / "wrong").touch()
+    done = serve_sh.run()
+    assert done.returncode == 1
+    assert "tuner serve has ended with exit status 2" in done.stderr
+    (serve_sh.folder / "wrong").unlink()
+    until(lambda: serve_sh.services())

@@ -12,11 +12,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
+
+from tuner.cli import cli
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "cluster"
@@ -163,7 +166,9 @@ def test_hands_out_code_and_token_and_nothing_else(path: Path) -> None:
     assert mounts.pop("~/.ray/auth_token") == "~/.ray/auth_token"
     assert mounts == {f"~/tuner/{local}": local for local in mounts.values()}
     assert [local for local in mounts.values() if not (ROOT / local).exists()] == []
-    assert {"tuner", "trainables", "setup.cfg", "constraints.txt", "cluster/mlflow.sh"} <= set(mounts.values())
+    assert {"tuner", "trainables", "setup.cfg", "constraints.txt", "cluster/mlflow.sh", "cluster/serve.sh"} <= set(
+        mounts.values()
+    )
 
 
 @each_launcher
@@ -210,10 +215,23 @@ def test_dashboard_and_mlflow_are_on_loopback(path: Path) -> None:
 
 
 @each_launcher
-def test_jobs_are_taken_up_when_all_else_is_up(path: Path) -> None:
-    *_, recover, service = load(path)["head_start_ray_commands"]
+def test_jobs_are_taken_up_when_all_that_they_need_is_up_and_then_the_service_starts(path: Path) -> None:
+    *before, recover, serve = load(path)["head_start_ray_commands"]
+    assert any("mlflow.sh" in command for command in before)
     assert "python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml || echo" in recover
-    assert service.startswith("bash ~/tuner/cluster/serve.sh || echo")
+    assert serve.startswith("bash ~/tuner/cluster/serve.sh || echo")
+
+
+def test_the_service_listens_on_loopback_alone() -> None:
+    """All start it without ``--host``."""
+    command = cli.get_command(click.Context(cli), "serve")
+    assert command is not None
+    assert command.make_context("serve", []).params["host"] == "127.0.0.1"
+    starting = [
+        line for path in FILES for line in path.read_text().splitlines() if re.search(r"tuner,? serve,? --", line)
+    ]
+    assert len(starting) == 2
+    assert not [line for line in starting if "--host" in line]
 
 
 @each_launcher
