@@ -88,7 +88,7 @@ def _queued(
     include: tuple[str, ...],
     priority: int,
 ) -> dict[str, Any]:
-    """The search, as the service shows it. What can be checked here, is checked first."""
+    """The search, as the service shows it. Its experiment is checked here first."""
     from tuner.experiment.reader import load_experiment
     from tuner.jobs.client import checked_file
     from tuner.jobs.code_bundle import code_of
