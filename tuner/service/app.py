@@ -9,6 +9,8 @@ from tuner.experiment.spec import check_name
 from tuner.installed import versions
 from tuner.live import app as live
 from tuner.live import metrics
+from tuner.live.figures import FollowedRuns
+from tuner.live.searches import SearchRow, rows_of, searches_routes
 from tuner.runs.loading import is_run, runs
 from tuner.service import api, errors, pages
 from tuner.service.auth import Door, user_of
@@ -55,9 +57,15 @@ def create_app(queue: Queue, tokens: Tokens, storage: RunFolder, limits: Limits 
         except InputError:  # a run that no search of the queue made
             return None
 
+    followed = FollowedRuns()
+
+    def rows() -> list[SearchRow]:
+        return rows_of(queue.entries(), followed.read(runs(storage))[0])
+
     app.include_router(api.routes(rest))
-    app.include_router(pages.routes(queue, tokens))
+    app.include_router(pages.routes(tokens))
     app.include_router(live.run_routes(found, may_control))
+    app.include_router(searches_routes(rows))
     app.include_router(metrics.router(lambda: runs(storage), queue))
     app.add_middleware(Door, tokens=tokens, limits=limits)
     return app

@@ -1,4 +1,4 @@
-"""The pages of the service beside those of runs: the login, and the list of all searches."""
+"""The login of people, and a path that tells whether the service answers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from tuner.service.auth import COOKIE, LOGIN
-from tuner.service.interface import Entry, Queue
 from tuner.service.tokens import TokenRefused, Tokens
 
 COOKIE_S = 30 * 86400
 """For how long a browser keeps a token that does not expire before."""
 
 
-def routes(queue: Queue, tokens: Tokens) -> APIRouter:
+def routes(tokens: Tokens) -> APIRouter:
     """All of them. They are for people, and no part of the description of the API."""
     pages = APIRouter(include_in_schema=False)
 
@@ -53,33 +52,13 @@ def routes(queue: Queue, tokens: Tokens) -> APIRouter:
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return answer
 
-    @pages.get("/")
-    def searches() -> HTMLResponse:
-        rows = "\n".join(map(_row, sorted(queue.entries(), key=lambda entry: -entry.submitted)))
-        head = "<tr><th>search<th>user<th>state<th>place<th>submitted<th>why</tr>"
-        problem = html.escape(queue.status().problem)
-        return _page("tuner: searches", f"<h1>Searches</h1><p>{problem}</p><table>{head}\n{rows}</table>")
-
     return pages
 
 
-def _row(entry: Entry) -> str:
-    name = html.escape(entry.name)
-    submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.submitted))
-    link = f'<a href="/runs/{urllib.parse.quote(entry.name, safe="")}">{name}</a>'
-    place = "" if entry.position is None else str(entry.position)
-    cells = [link, *(html.escape(text) for text in (entry.user, entry.state, place, submitted, entry.reason))]
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
 def _login(told: str, status: int = 200) -> HTMLResponse:
-    return _page("tuner: log in", _template("login.html").substitute(told=html.escape(told), action=LOGIN), status)
-
-
-def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(_template("page.html").substitute(title=title, body=body), status)
+    return HTMLResponse(_template().substitute(told=html.escape(told), action=LOGIN), status)
 
 
 @functools.cache
-def _template(name: str) -> string.Template:
-    return string.Template((importlib.resources.files("tuner.service") / name).read_text(encoding="utf-8"))
+def _template() -> string.Template:
+    return string.Template((importlib.resources.files("tuner.service") / "login.html").read_text(encoding="utf-8"))
