@@ -6,7 +6,7 @@ from typing import Any
 
 _REASON = (
     "this search has no trainable, as its trials run in a loop of your own: begin it with tuner begin FILE or "
-    "tuner.Search(...).begin(), and continue it with tuner ask RUN or tuner.load(RUN).reopen()"
+    "tuner.Search(...).begin(). To continue it: tuner ask RUN, or tuner.load(RUN).reopen()"
 )
 
 REFERENCE = f"{__name__}:train"
