@@ -196,6 +196,7 @@ def test_who_waits_has_a_place_in_the_queue_and_a_reason(service):
     service.run(10)
 
     waiting = {entry.name: entry.position for entry in service.queue.entries() if entry.state == "queued"}
+    assert [service.queue.entry(entry.name) for entry in service.queue.entries()] == service.queue.entries()
     assert waiting == {"a": 1, "b": 2, "c": 3}
     assert "shares" in service.queue.entry("b").reason
 

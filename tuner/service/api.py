@@ -165,7 +165,7 @@ def _free_name(experiment: str, taken: set[str]) -> str:
 
 
 def _shown(entry: Entry) -> TeamSearch:
-    return TeamSearch(**{name: getattr(entry, name) for name in TeamSearch.model_fields})
+    return TeamSearch.model_validate(entry, from_attributes=True)
 
 
 def routes(api: Api) -> APIRouter:

@@ -108,24 +108,23 @@ class SearchQueue:
     def entries(self) -> Sequence[Record]:
         """All searches, the earliest first; of each that waits its place and the reason."""
         with self._mutex:
-            waiting = sorted(
-                (record for record in self._records.values() if record.state == "queued"),
-                key=lambda record: (-record.priority, record.submitted, record.name),
-            )
+            waiting = sorted((record for record in self._records.values() if record.state == "queued"), key=_turn)
             line = {record.name: place for place, record in enumerate(waiting, 1)}
-            return [
-                replace(
-                    record, position=line.get(record.name), reason=record.reason or self._waits.get(record.name, "")
-                )
-                for record in self._records.values()
-            ]
+            return [self._shown(record, line.get(record.name)) for record in self._records.values()]
 
     def entry(self, name: str) -> Record:
         """One search. Raises InputError if there is none."""
-        for record in self.entries():
-            if record.name == name:
-                return record
-        raise self._unknown(name)
+        with self._mutex:
+            record = self._known(name)
+            if record.state != "queued":
+                return self._shown(record, None)
+            others = (other for other in self._records.values() if other.state == "queued")
+            return self._shown(record, 1 + sum(_turn(other) < _turn(record) for other in others))
+
+    def _shown(self, record: Record, place: int | None) -> Record:
+        """As people see it."""
+        reason = record.reason or self._waits.get(record.name, "")
+        return replace(record, position=place, reason=reason)
 
     def _unknown(self, name: str) -> InputError:
         return InputError(f"no search {name!r}; {did_you_mean(name, [*self._records])}")
@@ -370,6 +369,11 @@ class SearchQueue:
         with self._mutex:
             if self._records[record.name] == record:
                 self._keep(replace(record, state="running"))
+
+
+def _turn(record: Record) -> tuple[int, float, str]:
+    """By which searches that wait are sorted."""
+    return -record.priority, record.submitted, record.name
 
 
 def _ended(record: Record, job: JobView, log: str) -> Record:
