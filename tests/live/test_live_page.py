@@ -17,6 +17,7 @@ from tests.live.servers import running, served
 from tuner.live.changes import LONGEST
 from tuner.live.searches import SearchRow, searches_routes
 from tuner.runs.commands import waiting_commands
+from tuner.search import orders
 from tuner.spec.quantities import format_duration
 from tuner.storage.lock import LOCK, locked
 
@@ -197,25 +198,54 @@ def test_buttons_command_the_search_and_its_answer_is_seen(watch: Watch, tmp_pat
         viewer.until_says(".answer", "pause: done")
         guest.until_says('[data-part="commands"] tbody', "pause")
         viewer.page.locator("#trial-table tbody tr").click()
-        viewer.page.get_by_role("button", name="clone trial 1").click()
-        viewer.page.locator("dialog").get_by_label("lr").fill("0.25")
-        viewer.page.locator("dialog").get_by_role("button", name="Send").click()
+        viewer.page.get_by_role("button", name="stop trial 1").click()
         command = sent(viewer, journal)
-        wanted = {"trial": "a", "changes": {"lr": 0.25}, "checkpoint": False}
-        assert (command.do, command.arguments) == ("clone", wanted)
-        answer(journal, command, reason="lr 0.25 lies outside")
-        viewer.until_says(".answer", "clone was refused: lr 0.25 lies outside")
+        assert (command.do, command.arguments) == ("stop-trial", {"trial": "a"})
+        answer(journal, command, reason="it has ended already")
+        viewer.until_says(".answer", "stop-trial was refused: it has ended already")
         guest.page.locator("#trial-table tbody tr").click()
         guest.until("() => document.querySelectorAll('[data-part=chosen] thead th').length === 2")
         assert guest.page.locator("button.action").count() == 0
         assert viewer.complaints == guest.complaints == []
 
 
+def test_a_clone_and_a_budget_are_sent_as_they_are_written(
+    watch: Watch, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "KINDS", dict.fromkeys(("clone", "budget")))
+    journal.start("b", **{"name": "sgd", "model.width": 64})
+    bodies: list[Any] = []
+    with served(tmp_path, "ada") as address:
+        viewer = watch(f"{address}/runs/run")
+        viewer.page.route("**/commands", lambda route: (bodies.append(route.request.post_data_json), route.abort()))
+        viewer.page.locator("#trial-table tbody tr", has_text="sgd").click()
+        viewer.page.get_by_role("button", name="clone trial 2").click()
+        form = viewer.page.locator("dialog")
+        form.get_by_label("lr").fill("0.25")
+        form.get_by_label("name").fill("lion")
+        form.get_by_role("checkbox").check()
+        form.get_by_role("button", name="Send").click()
+        viewer.until_says(".answer", "clone: the server does not answer")
+        viewer.page.get_by_role("button", name="more budget").click()
+        form.get_by_label("trials").fill("120")
+        form.get_by_label("time").fill("2h")
+        form.get_by_role("button", name="Send").click()
+        viewer.until_says(".answer", "budget: the server does not answer")
+        viewer.page.get_by_role("button", name="more budget").click()
+        form.get_by_role("button", name="Cancel").click()
+        assert viewer.page.locator("dialog").count() == 0
+    clone = {"trial": "b", "changes": {"lr": 0.25, "name": "lion"}, "checkpoint": True}
+    assert bodies[0] == {"do": "clone", "arguments": clone}
+    assert bodies[1:] == [{"do": "budget", "arguments": {"trials": 120, "wall_clock": "2h"}}]
+
+
 def sent(viewer: Viewer, journal: Journal) -> Any:
     """The command that the page has sent."""
-    while not (waiting := waiting_commands(journal.folder)[0]):
+    for _ in range(WITHIN_MS // 50):
+        if waiting := waiting_commands(journal.folder)[0]:
+            return waiting[0]
         viewer.page.wait_for_timeout(50)
-    return waiting[0]
+    raise AssertionError(f"no command was sent: {viewer.text('.answer')}")
 
 
 def answer(journal: Journal, command: Any, reason: str = "") -> None:

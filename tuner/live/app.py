@@ -22,6 +22,7 @@ from tuner.live.trial_detail import detail, output
 from tuner.runs.commands import LIMIT
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
+from tuner.search import orders
 from tuner.storage.folder import RunFolder, reason
 
 Find = Callable[[str], "RunFolder | None"]
@@ -66,7 +67,8 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
     def page(request: Request, name: str) -> Response:
         if find(name) is None:
             return pages.missing(f"There is no run {name!r} here: it was deleted or moved, or its name is another.")
-        return pages.page(name, "run.js", 1, run=name, user=may_control(request) or "")
+        user = may_control(request)
+        return pages.page(name, "run.js", 1, run=name, commands=" ".join(orders.KINDS) if user else "")
 
     @routes.get("/runs/{name}/data")
     async def data(request: Request, name: str, since: str = "") -> Response:

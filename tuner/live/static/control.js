@@ -6,9 +6,10 @@ import { el, say } from "./dom.js";
 const BUDGETS = [["trials", "trials"], ["wall_clock", "time, such as 2h30m"], ["epochs", "epochs"], ["gpu_hours", "GPU hours"], ["cost", "cost"]];
 
 export class Control {
-  constructor(address, user) {
+  // may: the kinds of commands that the reader may send; none if he may only look.
+  constructor(address, may) {
     this.address = address;
-    this.may = Boolean(user);
+    this.may = new Set(may);
     this.told = el("p", { class: "answer", role: "status" });
   }
 
@@ -34,25 +35,29 @@ export class Control {
 
   // The buttons of a search.
   draw(store, place) {
-    const { now } = store, running = this.may && ["running", "silent"].includes(now.state);
+    const { now } = store, running = ["running", "silent"].includes(now.state);
     const key = `${running} ${now.paused}`;
     if (place.dataset.for === key) return;
     place.dataset.for = key;
-    place.replaceChildren(...(running ? [
-      now.paused ? button("Continue", () => this.send("continue")) : button("Pause", () => this.send("pause")),
-      button("Budget …", () => this.budget(store)),
-    ] : []), this.told);
+    const pauses = now.paused ? this.button("continue", "Continue") : this.button("pause", "Pause");
+    const budget = this.button("budget", "Budget …", "more budget", () => this.budget(store));
+    place.replaceChildren(...[running && pauses, running && budget].filter(Boolean), this.told);
   }
 
   // The buttons of a trial.
-  buttons(store, trial) {
-    if (!this.may || !["running", "silent"].includes(store.now.state)) return [];
-    const ended = ["completed", "stopped", "failed"].includes(trial.status), about = { trial: trial.id };
+  buttons(store, { number, id, status }) {
+    if (!["running", "silent"].includes(store.now.state)) return [];
+    const open = !["completed", "stopped", "failed"].includes(status), about = { trial: id };
     return [
-      ended ? null : button("Stop", () => this.send("stop-trial", about), `stop trial ${trial.number}`),
-      ended ? null : button("Keep", () => this.send("keep-trial", about), `keep trial ${trial.number}: the scheduler does not stop it`),
-      button("Clone …", () => this.clone(trial), `clone trial ${trial.number}`),
+      open && this.button("stop-trial", "Stop", `stop trial ${number}`, undefined, about),
+      open && this.button("keep-trial", "Keep", `keep trial ${number}: the scheduler does not stop it`, undefined, about),
+      this.button("clone", "Clone …", `clone trial ${number}`, () => this.clone(store.trials.get(number))),
     ].filter(Boolean);
+  }
+
+  // A button that sends a command, or does what comes before; null if the reader may not.
+  button(does, text, title = text, act = () => this.send(does, given), given = {}) {
+    return this.may.has(does) ? el("button", { class: "action", title, "aria-label": title, onclick: act }, text) : null;
   }
 
   budget(store) {
@@ -79,8 +84,6 @@ export class Control {
     });
   }
 }
-
-export const button = (text, act, title = text) => el("button", { class: "action", title, "aria-label": title, onclick: act }, text);
 
 const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
