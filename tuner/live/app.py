@@ -68,7 +68,8 @@ def run_routes(find: Find, may_control: MayControl) -> APIRouter:
         if find(name) is None:
             return pages.missing(f"There is no run {name!r} here: it was deleted or moved, or its name is another.")
         user = may_control(request)
-        return pages.page(name, "run.js", 1, run=name, commands=" ".join(orders.KINDS) if user else "")
+        commands = " ".join(orders.KINDS) if user else ""
+        return pages.page(name, "run.js", 1, run=name, user=user or "", commands=commands)
 
     @routes.get("/runs/{name}/data")
     async def data(request: Request, name: str, since: str = "") -> Response:

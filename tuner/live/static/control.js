@@ -7,8 +7,9 @@ const BUDGETS = [["trials", "trials"], ["wall_clock", "time, such as 2h30m"], ["
 
 export class Control {
   // may: the kinds of commands that the reader may send; none if he may only look.
-  constructor(address, may) {
+  constructor(address, user, may) {
     this.address = address;
+    this.user = user;
     this.may = new Set(may);
     this.told = el("p", { class: "answer", role: "status" });
   }
@@ -41,7 +42,8 @@ export class Control {
     place.dataset.for = key;
     const pauses = now.paused ? this.button("continue", "Continue") : this.button("pause", "Pause");
     const budget = this.button("budget", "Budget …", "more budget", () => this.budget(store));
-    place.replaceChildren(...[running && pauses, running && budget].filter(Boolean), this.told);
+    const shown = [running && pauses, running && budget].filter(Boolean);
+    place.replaceChildren(...shown, ...(shown.length ? [el("span", { class: "caption" }, `as ${this.user}`)] : []), this.told);
   }
 
   // The buttons of a trial.

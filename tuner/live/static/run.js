@@ -12,7 +12,7 @@ import { Trials } from "./trials.js";
 const MOST_CHOSEN = 6;
 
 const address = location.pathname.replace(/\/$/, "");
-const { run, commands: may } = document.body.dataset;
+const { run, user, commands: may } = document.body.dataset;
 const store = new Store(), chosen = new Set();
 
 function choose(number) {
@@ -24,7 +24,7 @@ function choose(number) {
   if (chosen.size) parts.chosen.element.scrollIntoView({ block: "nearest" });
 }
 
-const control = new Control(address, may.split(" "));
+const control = new Control(address, user, may.split(" "));
 const parts = {
   overview: new Overview(run, choose),
   best: new BestSoFar(choose),
