@@ -1,4 +1,4 @@
-"""Users who share the three hosts: the launcher file has started the service, and each comes through a tunnel of ssh."""
+"""Users who share the three hosts: `ray up` has started the service, and each comes through a tunnel of ssh."""
 
 from __future__ import annotations
 
@@ -7,38 +7,42 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.hosts import Host, until
+from tests.cluster.hosts import until
 from tests.cluster.launcher import Cluster
 from tuner.runs.loading import load_latest
+from tuner.runs.trial import Trial
 from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-SERVICE = "http://127.0.0.1:8380"
-SLOTS = 4
-"""Whole GPUs of the two workers."""
+PORT = 8380
+GPUS = 4
+"""Of the two workers; each trial takes a whole one."""
+
+JOBS = """
+from ray.job_submission import JobSubmissionClient
+print(*sorted(job.submission_id for job in JobSubmissionClient("http://127.0.0.1:8265").list_jobs()), sep="\\n")
+"""
 
 
 class User:
-    """A person at the laptop, with a token and a copy of the project."""
+    """A person at the laptop, with a token, and a project."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.name = cluster, name
-        storage = cluster.hosts.shared
-        said = cluster.head.run(f"python -m tuner token add {name} --storage {storage}", timeout=120)
-        self._token = cluster.laptop.home / f"{name}.token"
-        self._token.write_text(said.splitlines()[-1])
+        words = f"python -m tuner token add {name} --storage {cluster.hosts.shared}"
+        token = cluster.head.run(words, timeout=120).splitlines()[-1]
+        (cluster.laptop.home / f"{name}.token").write_text(token)
         shutil.copytree(Path(__file__).with_name("project"), cluster.laptop.home / name)
 
     def tuner(self, words: str, check: bool = True) -> str:
-        options = f"--service {SERVICE} --token-file ~/{self.name}.token"
+        options = f"--service http://127.0.0.1:{PORT} --token-file ~/{self.name}.token"
         return self.cluster.laptop.run(f"cd ~/{self.name} && python -m tuner {words} {options}", 240, check)
 
     def submit(self, name: str, *overrides: str) -> Path:
@@ -48,68 +52,89 @@ class User:
 
 
 @pytest.fixture(scope="module")
-def tunnel(cluster: Cluster) -> Iterator[Host]:
-    """The laptop, from which the service is reached."""
-    laptop, head = cluster.laptop, cluster.head.address
-    until(lambda: cluster.laptop.run("ssh -o BatchMode=yes head true", check=False) == "")
-    command = f"exec ssh -N -o BatchMode=yes -o ExitOnForwardFailure=yes -L 8380:127.0.0.1:8380 {head}"
-    process = laptop.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def tunnel(cluster: Cluster) -> Iterator[None]:
+    """The laptop reaches the service, which listens on the loopback of the head."""
+    to = f"-L {PORT}:127.0.0.1:{PORT} {cluster.head.address}"
+    process = cluster.laptop.start(f"exec ssh -N -o BatchMode=yes -o ExitOnForwardFailure=yes {to}")
     try:
-        until(lambda: "ssh" in laptop.run("ss -ltnpH 'sport = 8380'"))
-        yield laptop
+        until(lambda: "ssh" in cluster.laptop.run(f"ss -ltnpH 'sport = {PORT}'"))
+        yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def states(cluster: Cluster) -> dict[str, str]:
-    """By name of each search what the storage holds of it: what the service has told of to nobody yet is there too."""
-    found = {}
-    for file in (cluster.hosts.shared / ".service/searches").glob("*.json"):
-        record = json.loads(file.read_text())
-        found[file.stem] = record["state"]
-    return found
+def kill_service(cluster: Cluster) -> None:
+    """kill -9; returns when another one answers."""
+
+    def services() -> list[int]:
+        return [pid for pid, line in cluster.head.processes("-m tuner serve").items() if "bash" not in line]
+
+    (killed,) = services()
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: services() not in ([], [killed]))
+    until(lambda: f":{PORT}" in cluster.head.run(f"ss -ltnH 'sport = {PORT}'"))
 
 
-def trials(run: Path) -> dict[str, str]:
-    """By id of each trial of a search that runs its state now."""
-    with contextlib.suppress(OSError, ValueError):  # it is just being written, or there is none
-        return {name: trial["state"] for name, trial in json.loads((run / "live.json").read_text())["trials"].items()}
+def live(run: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError):  # there is none yet
+        found: dict[str, Any] = json.loads((run / "live.json").read_text())
+        return found
     return {}
 
 
-def running(run: Path) -> int:
-    return sum(state == "running" for state in trials(run).values())
+def count(run: Path, state: str) -> int:
+    """The trials of a search that are in this state now."""
+    return sum(trial["state"] == state for trial in live(run).get("trials", {}).values())
 
 
-def limit(run: Path) -> Any:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads((run / "live.json").read_text()).get("limit")
-    return None
+def trials(run: Path) -> list[Trial]:
+    """Each of whose steps was reported once, and in order."""
+    found = load_latest(RunFolder.at(run)).trials
+    for trial in found:
+        assert [report.step for report in trial.reports] == list(range(1, trial.steps + 1))
+    return found
 
 
-def services(cluster: Cluster) -> list[int]:
-    """Process ids of the service, without the loop that keeps it."""
-    return [pid for pid, line in cluster.head.processes("-m tuner serve").items() if "bash" not in line]
+def continued(run: Path) -> int:
+    """Trials that began again from a checkpoint."""
+    return sum(bool(trial.reports and trial.reports[-1].metrics["begun"] > 0) for trial in trials(run))
 
 
-def steps(run: Path) -> list[list[int]]:
-    return [[report.step for report in trial.reports] for trial in load_latest(RunFolder.at(run)).trials]
+def state(user: User, name: str) -> str:
+    (found,) = [search["state"] for search in json.loads(user.tuner("jobs --json")) if search["name"] == name]
+    return str(found)
 
 
-def test_users_share_the_hosts_and_nothing_is_lost_when_the_service_is_killed(cluster: Cluster, tunnel: Host) -> None:
+def test_users_share_the_hosts_and_a_killed_service_loses_and_doubles_nothing(cluster: Cluster, tunnel: None) -> None:
     cluster.wait_for(3)
     ada, bob, eve = (User(cluster, name) for name in ("ada", "bob", "eve"))
-    first = ada.submit("ada-1", "params.epochs=30", "budget.trials=6")
-    until(lambda: running(first) == SLOTS)
+    first = ada.submit("ada-1", "params.epochs=1000", f"budget.trials={GPUS}")
+    until(lambda: count(first, "running") == GPUS)
 
-    second = bob.submit("bob-1", "params.epochs=8", "budget.trials=4")
-    until(lambda: running(first) == running(second) == SLOTS // 2)
-    assert "aside" in trials(first).values()
+    second = bob.submit("bob-1", "params.epochs=1000", f"budget.trials={GPUS}")
+    kill_service(cluster)
+    until(lambda: count(first, "running") == count(second, "running") == GPUS // 2)
+    assert count(first, "aside") == GPUS // 2
+    assert continued(first) == 0
+    before = len(trials(first)[0].reports)
 
-    (killed,) = until(lambda: services(cluster))
-    os.kill(killed, signal.SIGKILL)
-    third = eve.tuner  # submits while nobody serves: it asks again
-    until(lambda: services(cluster) not in ([], [killed]))
-    print(ada.tuner("jobs"))
-    assert third
+    bob.tuner("stop bob-1")
+    until(lambda: count(first, "running") == GPUS)
+    until(lambda: continued(first) == GPUS // 2)
+    assert before
+
+    third = eve.submit("eve-1", "params.epochs=3", "budget.trials=2")
+    assert "best: trial" in eve.tuner("logs eve-1 -f")
+    assert [trial.steps for trial in trials(third)] == [3, 3]
+    eve.tuner("fetch eve-1")
+    assert len(load_latest(RunFolder.at(cluster.laptop.home / "eve/runs/eve-1")).trials) == 2
+
+    assert "ada" in bob.tuner("stop ada-1", check=False)
+    assert state(bob, "ada-1") == "running"
+    ada.tuner("stop ada-1")
+    until(lambda: state(ada, "ada-1") == "stopped")
+    assert (state(ada, "bob-1"), state(ada, "eve-1")) == ("stopped", "succeeded")
+    assert len(trials(first)) == len(trials(second)) == GPUS
+    jobs = cluster.head.run(f"python -c '{JOBS}'").splitlines()
+    assert [job for job in jobs if job.partition("-")[0] in ("ada", "bob", "eve")] == ["ada-1", "bob-1", "eve-1"]
