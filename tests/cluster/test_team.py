@@ -25,6 +25,9 @@ PORT = 8380
 GPUS = 4
 """Of the two workers; each trial takes a whole one."""
 
+WAIT_S = 300
+"""For what takes some seconds on a machine that has nothing else to do."""
+
 JOBS = """
 from ray.job_submission import JobSubmissionClient
 print(*sorted(job.submission_id for job in JobSubmissionClient("http://127.0.0.1:8265").list_jobs()), sep="\\n")
@@ -110,18 +113,18 @@ def test_users_share_the_hosts_and_a_killed_service_loses_and_doubles_nothing(cl
     cluster.wait_for(3)
     ada, bob, eve = (User(cluster, name) for name in ("ada", "bob", "eve"))
     first = ada.submit("ada-1", "params.epochs=1000", f"budget.trials={GPUS}")
-    until(lambda: count(first, "running") == GPUS)
+    until(lambda: count(first, "running") == GPUS, WAIT_S)
 
     second = bob.submit("bob-1", "params.epochs=1000", f"budget.trials={GPUS}")
     kill_service(cluster)
-    until(lambda: count(first, "running") == count(second, "running") == GPUS // 2)
+    until(lambda: count(first, "running") == count(second, "running") == GPUS // 2, WAIT_S)
     assert count(first, "aside") == GPUS // 2
     assert continued(first) == 0
     before = len(trials(first)[0].reports)
 
     bob.tuner("stop bob-1")
-    until(lambda: count(first, "running") == GPUS)
-    until(lambda: continued(first) == GPUS // 2)
+    until(lambda: count(first, "running") == GPUS, WAIT_S)
+    until(lambda: continued(first) == GPUS // 2, WAIT_S)
     assert before
 
     third = eve.submit("eve-1", "params.epochs=3", "budget.trials=2")
@@ -133,7 +136,7 @@ def test_users_share_the_hosts_and_a_killed_service_loses_and_doubles_nothing(cl
     assert "ada" in bob.tuner("stop ada-1", check=False)
     assert state(bob, "ada-1") == "running"
     ada.tuner("stop ada-1")
-    until(lambda: state(ada, "ada-1") == "stopped")
+    until(lambda: state(ada, "ada-1") == "stopped", WAIT_S)
     assert (state(ada, "bob-1"), state(ada, "eve-1")) == ("stopped", "succeeded")
     assert len(trials(first)) == len(trials(second)) == GPUS
     jobs = cluster.head.run(f"python -c '{JOBS}'").splitlines()
