@@ -12,12 +12,13 @@ import pytest
 
 import tuner
 from tests.runs.test_listing import saved
-from tuner.actions.control import command
+from tuner.actions.control import _total, command
 from tuner.cli import control
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.commands import COMMANDS, Commanded, discard, waiting_commands
 from tuner.runs.journal import JournalWriter
 from tuner.search.emitted_events import commanded
+from tuner.search.orders import arguments_of
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
 
@@ -140,6 +141,11 @@ def test_a_wrong_command_is_not_sent(folder: RunFolder, do: str, arguments: dict
         ("slots 2", {"trials": 2}),
         ("slots none", {"trials": None}),
         ("pause", {}),
+        ("add lr=1e-4 model.width=32 name=on", {"config": {"lr": 1e-4, "model.width": 32, "name": "on"}}),
+        ("clone 3 lr=0.5", {"trial": "3", "changes": {"lr": 0.5}}),
+        ("clone 3", {"trial": "3", "changes": {}}),
+        ("budget trials=+20 wall_clock=2h", {"trials": "+20", "wall_clock": "2h"}),
+        ("budget gpu_hours=null", {"gpu_hours": None}),
     ],
 )
 def test_the_words_of_a_command_line(words: str, arguments: dict[str, Any]) -> None:
@@ -147,8 +153,35 @@ def test_the_words_of_a_command_line(words: str, arguments: dict[str, Any]) -> N
     assert control.arguments(do, rest) == arguments
 
 
-@pytest.mark.parametrize("words", ["slots 0", "slots -1", "slots many", "stop-trial 1 2", "pause now"])
+@pytest.mark.parametrize(
+    "words",
+    ["add", "add lr", "add =3", "clone", "budget", "slots 0", "slots -1", "slots many", "stop-trial 1 2", "pause now"],
+)
 def test_words_that_make_no_sense(words: str) -> None:
     do, *rest = words.split(" ")
-    with pytest.raises(InputError):
-        control.arguments(do, rest)
+    with pytest.raises(InputError, match=f"^{do}"):
+        arguments_of(do, control.arguments(do, rest))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "total"),
+    [
+        ("trials", "+5", 35),
+        ("trials", 7, 7),
+        ("wall_clock", "+1h", 3660.0),
+        ("wall_clock", "2h", "2h"),
+        ("cost", "+1", 3.5),
+    ],
+)
+def test_a_plus_adds_to_the_limit_that_there_is(name: str, value: Any, total: Any) -> None:
+    known = {"trials": 30, "wall_clock": 60.0, "cost": {"per_gpu_hour": 2.0, "max": 2.5}}
+    assert _total(name, value, known) == total
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [("epochs", "+1", "there was no limit to add to"), ("trials", "+many", "is not a number")],
+)
+def test_a_plus_that_adds_nothing(name: str, value: str, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        _total(name, value, {"trials": 30})

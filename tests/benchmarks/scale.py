@@ -130,9 +130,8 @@ def plan_of(trials: int) -> Any:
 
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
-    from tuner.actions.run import write_experiment
     from tuner.execution.fit import new_state
-    from tuner.runs.provenance import resolved_spec
+    from tuner.runs.provenance import resolved_spec, write_experiment
     from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
     from tuner.search.recovery import RecoveredSearch

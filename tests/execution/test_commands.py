@@ -20,6 +20,7 @@ from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent
+LONG = {"epochs": 99999, "seconds": 0.1}
 
 
 class Running:
@@ -70,8 +71,12 @@ class Running:
 
     def stop_all(self) -> ResultSet:
         """Ends a search whose trials would train for long."""
-        for trial in self.events("suggested"):
-            self.command("stop-trial", trial=trial["trial"])
+        told: set[str] = set()
+        while self._thread.is_alive():
+            for trial_id in {event["trial"] for event in self.events("suggested")} - told:
+                told.add(trial_id)
+                send(self.folder, "stop-trial", "ada@laptop", {"trial": trial_id})
+            time.sleep(0.1)
         return self.end()
 
     def end(self) -> ResultSet:
@@ -142,7 +147,7 @@ def test_a_trial_without_checkpoints_continues_to_its_end_in_a_paused_search(tmp
 
 
 def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
-    search = Running(tmp_path, params={"epochs": 9999, "seconds": 0.1}, budget={"trials": 2})
+    search = Running(tmp_path, params=LONG, budget={"trials": 2})
     search.until(lambda: len(search.events("suggested")) == 2)
     refused = {
         ("fly", ()): "'fly' is no command",
@@ -159,3 +164,88 @@ def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
     results = search.stop_all()
     assert [trial.status for trial in results.trials] == ["stopped"] * 2
     assert [command.done for command in results.commands] == [False] * 5 + [True] * 2
+
+
+ASHA = {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 27, "reduction_factor": 3}
+
+
+def test_a_kept_trial_is_not_stopped_by_its_scheduler(tmp_path: Path) -> None:
+    search = Running(
+        tmp_path,
+        "later_are_worse",
+        params={"epochs": 27, "seconds": 0.2, "folder": str(tmp_path)},
+        scheduler=ASHA | {"grace_period": 9},
+        budget={"trials": 4},
+        resources={"gpu": 0, "max_concurrent_trials": 1},
+    )
+    second = search.until(lambda: [e["trial"] for e in search.events("suggested")][1:])[0]
+    assert search.command("keep-trial", trial=second)["trials"] == [second]
+    assert search.command("keep-trial", trial=1)["reason"].startswith("trial #1 ")
+    results = search.end()
+    assert [trial.steps for trial in results.trials] == [27, 27, 9, 9]
+    assert results.trial(second).status == "completed"
+
+
+def test_a_configuration_that_somebody_adds_runs_next_and_on_top_of_the_budget(tmp_path: Path) -> None:
+    search = Running(tmp_path, params=LONG, search_space={"x": {"uniform": [0, 1]}, "n": 3})
+    search.until(lambda: search.events("reported"))
+    for config, problem in (
+        ({}, "x: is missing"),
+        ({"x": 2}, "x: 2 is outside"),
+        ({"x": 0.5, "y": 1}, "y: is not a parameter"),
+    ):
+        assert problem in search.command("add", config=config)["reason"]
+    (added,) = search.command("add", config={"x": 0.25})["trials"]
+    search.command("stop-trial", trial=1)
+    started = search.until(lambda: [event["trial"] for event in search.events("started")][2:])
+    assert started == [added]
+    results = search.stop_all()
+    assert len(results.trials) == 5
+    trial = results.trial(added)
+    assert (trial.number, trial.config) == (3, {"x": 0.25, "n": 3})
+    assert trial.origin.by == "ada@laptop"
+    assert results.provenance["trials"] == 5
+
+
+def test_a_clone_continues_from_the_checkpoint_of_its_parent(tmp_path: Path) -> None:
+    search = Running(
+        tmp_path,
+        "adds_up_slowly",
+        params={"epochs": 30, "seconds": 0.1},
+        scheduler=ASHA | {"max_t": 30, "grace_period": 30},
+        budget={"trials": 2},
+    )
+    parent = search.until(lambda: [e for e in search.events("reported") if e["step"] == 3])[0]["trial"]
+    (plain,) = search.command("clone", trial=parent, changes={"x": 0.5})["trials"]
+    (clone,) = search.command("clone", trial=parent, changes={"x": 0.75}, checkpoint=True)["trials"]
+    results = search.end()
+    ours, origin = results.trial(clone), results.trial(clone).origin
+    assert (origin.parent, origin.by) == (parent, "ada@laptop")
+    taken = next(report for report in results.trial(parent).reports if report.step == origin.step)
+    assert ours.reports[0].step == 1
+    assert ours.reports[0].metrics["epoch"] == taken.metrics["epoch"] + 1
+    assert ours.reports[0].metrics["score"] == pytest.approx(taken.metrics["score"] + 0.75)
+    assert results.trial(plain).reports[0].metrics == pytest.approx({"epoch": 1, "score": 0.5})
+    assert [trial.status for trial in results.trials] == ["completed"] * 4
+    assert results.used.epochs == 3 * 30 + 30 - taken.metrics["epoch"]
+    assert not list((tmp_path / "run/ray").glob("*/from_*"))
+    again = load_run(tmp_path / "run")
+    assert again.trial(clone).segments == ours.segments
+
+
+def test_another_budget_ends_the_search_there(tmp_path: Path) -> None:
+    search = Running(tmp_path, params=LONG, budget={"trials": 3})
+    search.until(lambda: search.events("reported"))
+    for arguments, problem in (
+        ({"trials": 0}, "budget: trials: 0"),
+        ({"wall_clock": "soon"}, "budget: wall_clock: 'soon'"),
+        ({"cost": 5}, "the experiment names no price"),
+        ({"trials": 3}, "that is what it is"),
+        ({}, "it needs a limit"),
+    ):
+        assert problem in search.command("budget", **arguments)["reason"]
+    search.command("budget", trials=5, wall_clock="1h")
+    results = search.stop_all()
+    assert len(results.trials) == 5
+    assert results.section("budget") == {"trials": 5, "wall_clock": 3600.0}
+    assert load_run(tmp_path / "run").section("budget")["trials"] == 5

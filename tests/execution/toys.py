@@ -170,3 +170,29 @@ def counts_its_steps(config: dict) -> None:
             tune.report(metrics)
         else:
             report(metrics, epoch)
+
+
+def adds_up_slowly(config: dict) -> None:
+    """As `adds_up`, for ``epochs``, each of which takes ``seconds``."""
+    epoch, score = 0, 0.0
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            state = json.loads(Path(folder, "state.json").read_text())
+            epoch, score = state["epoch"], state["score"]
+    while epoch < config["epochs"]:
+        time.sleep(config["seconds"])
+        epoch, score = epoch + 1, score + config["x"]
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "state.json").write_text(json.dumps({"epoch": epoch, "score": score}))
+            tune.report({"epoch": epoch, "score": score}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def later_are_worse(config: dict) -> None:
+    """Each trial of a search is worse than all that started before it, which ``folder`` counts."""
+    mine = Path(config["folder"], f"x{config['x']}")
+    mine.touch()
+    earlier = sorted(Path(config["folder"]).glob("x*"), key=lambda file: file.stat().st_mtime_ns).index(mine)
+    for epoch in range(resumed_step() + 1, config["epochs"] + 1):
+        time.sleep(config["seconds"])
+        report({"epoch": epoch, "score": -earlier + epoch / 100}, epoch)

@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from tuner.actions.run import write_experiment
 from tuner.execution.fit import new_state
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runs.failure import Failure
 from tuner.runs.journal import JournalWriter, last_event
 from tuner.runs.loading import load_summary
-from tuner.runs.provenance import experiment_of
+from tuner.runs.provenance import experiment_of, write_experiment
 from tuner.runs.results import ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial
 from tuner.search.recovery import read_stored_search, recover

@@ -74,7 +74,8 @@ class Search:
     def new_state(self) -> SearchState:
         task = SearchProblem(SPACE, ("max",), TRIALS, EPOCHS, 3)
         objectives = (Objective(metric="score", mode="max"),)
-        return SearchState(build_searcher(self.search, task), self.scheduler.build(task), SPACE, objectives, "epoch")
+        searcher, scheduler = build_searcher(self.search, task), self.scheduler.build(task)
+        return SearchState(searcher, scheduler, SPACE, objectives, "epoch", ends_at=EPOCHS)
 
     def begin(self) -> Search:
         self.folder.create()
@@ -133,7 +134,7 @@ class Search:
             if trial.status != "stopped" and trial.id not in self.state.paused:
                 return trial.id
         while True:
-            more = len(self.results.trials) < TRIALS
+            more = self.results.suggested < TRIALS
             could_come = self.state.more
             action = self.state.next_action(more)
             if action is not None or more != could_come:
@@ -163,18 +164,21 @@ class Search:
         self.write("started", trial=trial_id)
         self.history.started(trial_id)
         self.happened()
-        for step in range(trial.steps + 1, EPOCHS + 1):
+        begins_at = trial.origin.begins_at if trial.origin else 0
+        for step in range(trial.steps + 1, EPOCHS + 1 - begins_at):
             config = trial.segments[-1].config if trial.segments else trial.config
-            score = -((config["x"] - 0.3) ** 2) - abs(config["n"] - 4) / 50 + step / 100 * len(config["shape"])
-            decision = self.state.report(trial_id, step, {"epoch": step, "score": score}, float(step))
+            epoch = begins_at + step
+            score = -((config["x"] - 0.3) ** 2) - abs(config["n"] - 4) / 50 + epoch / 100 * len(config["shape"])
+            metrics = {"epoch": epoch, "score": score}
+            decision = self.state.report(trial_id, step, metrics, float(step))
             segment = None
             if isinstance(decision, Exploit):
                 segment = Segment(step, decision.configuration, decision.donor, step)
-            report = Report(trial_id, step, float(step), float(self.journal.number), {"epoch": step, "score": score})
+            report = Report(trial_id, step, float(step), float(self.journal.number), metrics)
             self.write("reported", **reported(report, decision, segment))
             self.history.reported(report, segment)
             self.happened()
-            if decision is Decision.STOP:
+            if decision is Decision.STOP or trial_id in self.state.orders.stopped:
                 return self.end(trial_id)
             if decision is Decision.PAUSE:
                 self.write("paused", trial=trial_id)

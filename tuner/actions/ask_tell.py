@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from tuner.actions.run import free_folder, record_start, run_name, write_experiment
+from tuner.actions.run import free_folder, record_start, run_name
 from tuner.errors import InputError
 from tuner.execution.budget import BudgetStopper
 from tuner.execution.fit import new_state
@@ -29,7 +29,7 @@ from tuner.runs.events import Compared, is_checkpoint
 from tuner.runs.history import INTERRUPTED, WAITS_AT_RUNG, EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import load_summary
-from tuner.runs.provenance import experiment_of
+from tuner.runs.provenance import experiment_of, write_experiment
 from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
 from tuner.runs.trial import Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume

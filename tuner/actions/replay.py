@@ -135,6 +135,11 @@ def replay(
 def _check(results: ResultSet, trial: Trial, until: int | None) -> None:
     if (workers := results.section("resources").get("workers", 1)) > 1:
         raise InputError(f"TRIAL: trial {trial.label} was trained by {workers} processes, and a replay is one")
+    if trial.origin and trial.origin.step is not None:
+        raise InputError(
+            f"TRIAL: trial {trial.label} started from the checkpoint of trial {trial.origin.parent}: "
+            f"it has no curve of its own to replay"
+        )
     if trial.segments:
         scheduler = results.section("scheduler").get("kind", "the scheduler")
         raise InputError(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.actions.extend import extension, failed_trials, requested, resumable_trials, retried
-from tuner.actions.run import Say, prepare, search, write_experiment
+from tuner.actions.run import Say, prepare, search
 from tuner.errors import InputError
 from tuner.execution.crash import in_one_line
 from tuner.execution.session import cluster_at
@@ -19,7 +19,7 @@ from tuner.plan.plan import Plan
 from tuner.plan.planner import make_plan
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import find_run, load_summary
-from tuner.runs.provenance import pickles_of, resolved_spec, roots
+from tuner.runs.provenance import pickles_of, resolved_spec, roots, write_experiment
 from tuner.runs.results import ResultSet
 from tuner.search.earlier_trials import read_stored
 from tuner.spec.quantities import counted
@@ -324,7 +324,7 @@ def _check_change(known: ResultSet, plan: Plan, changed: dict[str, Any]) -> None
         problem = f"cannot change under scheduler {kind}, whose trials take over configurations: start a new search"
     elif plan.spec.search.from_runs and key != "search":
         problem = "cannot change in a search that has from_runs: start a new one, which may learn from this one too"
-    elif plan.trials <= len(known.trials):
+    elif plan.trials <= known.suggested:
         problem = f"changes nothing, as all of the {started} have started: add some (--trials +10)"
     if problem:
         raise InputError([plan.experiment.problem((key,), problem)])
@@ -337,8 +337,9 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
     from tuner.search.recovery import recover
 
     known = run.known
-    recovered = recover(run.stock, lambda: new_state(plan, read_stored(known.folder, plan), run.stock.drawn), anew)
-    known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials}
+    made_for = replace(plan, trials=run.stock.planned or plan.trials)
+    recovered = recover(run.stock, lambda: new_state(made_for, read_stored(known.folder, plan), run.stock.drawn), anew)
+    known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials + known.added}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal
     for notice in recovered.notices:

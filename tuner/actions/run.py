@@ -32,20 +32,16 @@ from tuner.plan.planner import make_plan
 from tuner.runs.feasibility import no_winner
 from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import run_exists
-from tuner.runs.provenance import provenance, resolved_spec
+from tuner.runs.provenance import provenance, resolved_spec, write_experiment
 from tuner.runs.results import (
-    EXPERIMENT,
-    PROVENANCE,
     RAY,
     TRIAL_LOG,
     ResultSet,
     how_to_resume,
     new_run_name,
-    write_json,
 )
 from tuner.search.earlier_trials import EarlierTrial, store, with_earlier_trials
 from tuner.spec.configuration import merge
-from tuner.spec.document import dump_yaml
 from tuner.spec.quantities import counted
 from tuner.spec.user_imports import innermost
 from tuner.storage.folder import STORAGE, RunFolder
@@ -160,14 +156,6 @@ def record_start(
     write_experiment(results)
     results.save()
     return RecoveredSearch(results, new_state(plan, earlier), usage_of(results), 0.0)
-
-
-def write_experiment(results: ResultSet) -> None:
-    """experiment.yaml and provenance.json."""
-    command = f"python -m tuner run {(results.folder / EXPERIMENT).quoted}"
-    header = [f"# {command}", *(f"# {notice}" for notice in results.notices)]
-    results.folder.write(EXPERIMENT, dump_yaml(results.spec, header))
-    write_json(results.folder, PROVENANCE, results.provenance)
 
 
 def run_name(name: str | None, experiment: str) -> str:

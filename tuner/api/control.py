@@ -31,6 +31,68 @@ class Controlled:
         """
         self._command("stop-trial", {"trial": trial})
 
+    def keep_trial(self, trial: str | int) -> None:
+        """Lets the scheduler stop a trial no more: it continues to its end.
+
+        Args:
+            trial: Its id or number.
+
+        Raises:
+            InputError: If no trial of that name is open, its scheduler stops none, or no process works on the run.
+            EnvironmentFailure: If the search does not answer.
+        """
+        self._command("keep-trial", {"trial": trial})
+
+    def add_trial(self, config: Mapping[str, Any]) -> str:
+        """Runs a configuration as the next trial, on top of those of the budget.
+
+        Args:
+            config: Its parameters, nested as the search space is, or with dotted names; constants may be left out.
+
+        Returns:
+            The id of the trial.
+
+        Raises:
+            InputError: If it is no point of the search space, or no process works on the run.
+            EnvironmentFailure: If the search does not answer.
+        """
+        return self._command("add", {"config": dict(config)}).trials[0]
+
+    def clone_trial(
+        self, trial: str | int, changes: Mapping[str, Any] | None = None, *, checkpoint: bool = False
+    ) -> str:
+        """Runs a trial once more, with other values of some parameters.
+
+        Args:
+            trial: Its id or number.
+            changes: The parameters that are other than in the trial, as of `add_trial`.
+            checkpoint: Whether the clone starts from the latest checkpoint of the trial.
+
+        Returns:
+            The id of the new trial.
+
+        Raises:
+            InputError: If there is no such trial or checkpoint, the changes lead out of the search space, or no process
+                works on the run.
+            EnvironmentFailure: If the search does not answer.
+        """
+        return self._command(
+            "clone", {"trial": trial, "changes": dict(changes or {}), "checkpoint": checkpoint}
+        ).trials[0]
+
+    def change_budget(self, **limits: float | str | None) -> None:
+        """Sets new totals of the budget; limits that are not named stay.
+
+        Args:
+            **limits: ``trials``, ``epochs``, ``wall_clock`` (seconds or as ``2h``), ``gpu_hours``, ``cost``; a text
+                with ``+`` adds to the present one, and None removes a limit.
+
+        Raises:
+            InputError: If a limit is wrong, or no process works on the run.
+            EnvironmentFailure: If the search does not answer.
+        """
+        self._command("budget", limits)
+
     def pause(self) -> None:
         """Pauses each trial at its next checkpoint, and frees its resources, until `unpause`.
 

@@ -15,23 +15,29 @@ from tuner.cli.output import echo, print_json
 @options.run_argument
 @click.argument("do", metavar="COMMAND", shell_complete=complete.commands)
 @click.argument("words", metavar="[ARGUMENT]...", nargs=-1, shell_complete=complete.trials)
+@options.option("--checkpoint", is_flag=True, help="A clone starts from the latest checkpoint of its trial.")
 @options.storage
 @options.as_json
-def command(run_: str, do: str, words: tuple[str, ...], storage: str, as_json: bool) -> None:
+def command(run_: str, do: str, words: tuple[str, ...], checkpoint: bool, storage: str, as_json: bool) -> None:
     """Change a search while it runs, here or on another host that sees its run folder.
 
     \b
     Commands:
-      stop-trial TRIAL  end a trial at its next report; it keeps its checkpoint
-      pause             pause each trial at its next checkpoint, and free its resources
-      continue          continue a paused search
-      slots N           let at most N trials run at once; slots none: as many as fit
+      stop-trial TRIAL            end a trial at its next report; it keeps its checkpoint
+      keep-trial TRIAL            let the scheduler stop a trial no more
+      add NAME=VALUE ...          run a configuration next
+      clone TRIAL NAME=VALUE ...  run a trial once more, changed
+      budget LIMIT=VALUE ...      set new totals: trials=50, or trials=+20 for 20 more
+      pause                       pause each trial at its next checkpoint, and free its resources
+      continue                    continue a paused search
+      slots N                     let at most N trials run at once; slots none: as many as fit
 
     \b
     Example:
-      tuner control runs/quickstart-20260101-120000 stop-trial 5
+      tuner control runs/quickstart-20260101-120000 clone 5 lr=0.01 --checkpoint
 
-    TRIAL is the id or the number of a trial. The search answers within seconds, and journals who commanded what.
+    TRIAL is the id or the number of a trial; VALUE is YAML. Limits are trials, epochs, wall_clock, gpu_hours and cost.
+    The search answers within seconds, and journals who commanded what.
 
     Exit status: 0 done; 2 refused, with the reason; 4 the search does not answer.
     """
@@ -40,7 +46,10 @@ def command(run_: str, do: str, words: tuple[str, ...], storage: str, as_json: b
     from tuner.runs.loading import find_run
 
     folder = find_run(run_, storage)
-    outcome = sent(folder, do, arguments(do, words))
+    given = arguments(do, words)
+    if checkpoint:
+        given["checkpoint"] = True
+    outcome = sent(folder, do, given)
     if not outcome.done:
         raise InputError(f"{do}: refused: {outcome.reason}")
     if as_json:
@@ -54,8 +63,14 @@ def arguments(do: str, words: Sequence[str]) -> dict[str, Any]:
     from tuner.errors import InputError
 
     match do, words:
-        case ("stop-trial", [trial]):
+        case ("stop-trial" | "keep-trial", [trial]):
             return {"trial": trial}
+        case ("add", [_, *_]):
+            return {"config": _named(do, words)}
+        case ("clone", [trial, *changes]):
+            return {"trial": trial, "changes": _named(do, changes)}
+        case ("budget", [_, *_]):
+            return _named(do, words)
         case ("slots", ["none"]):
             return {"trials": None}
         case ("slots", [number]) if number.isdecimal():
@@ -65,3 +80,18 @@ def arguments(do: str, words: Sequence[str]) -> dict[str, Any]:
         case (_, []):
             return {}
     raise InputError(f"{do}: {' '.join(words)!r} are not its arguments; tuner control --help shows them")
+
+
+def _named(do: str, words: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` by name. Raises InputError for a word that is none."""
+    from tuner.errors import InputError
+    from tuner.spec.document import parse_value
+
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InputError(f"{do}: {word!r}: write NAME=VALUE")
+        # +20 is a number in YAML, and here what is added
+        found[name] = value if value.startswith("+") else parse_value(value, word).value
+    return found

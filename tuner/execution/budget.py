@@ -42,6 +42,10 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
+    def renew(self, budget: Budget) -> None:
+        """The limits are others from now on."""
+        self._budget, self._told = budget, ""
+
     def stop_all(self) -> bool:
         if not self._control.stop_reason:
             self._end(self._reached())

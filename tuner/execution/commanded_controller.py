@@ -9,21 +9,32 @@ runs does so at its next report with a checkpoint, so that it loses nothing. One
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.schedulers import TrialScheduler
 
 from tuner.errors import InputError
+from tuner.execution.budget import BudgetStopper
+from tuner.execution.restore_trials import rays_trial, start_from_copy
 from tuner.execution.retrying_controller import RetryingController
-from tuner.runs.commands import Command, waiting_commands
+from tuner.execution.slots import SlotTracker
+from tuner.experiment.spec import Budget
+from tuner.runs.commands import Command, trial_of, waiting_commands
 from tuner.runs.named_trial import find_trial
-from tuner.runs.trial import Trial
+from tuner.runs.provenance import write_experiment
+from tuner.runs.results import RAY
+from tuner.runs.trial import Origin, Report, Segment, Trial
+from tuner.search.changes import added_configuration, changed_budget, changed_configuration
+from tuner.search.checkpoint_retention import copy_name
 from tuner.search.control import SearchControl
-from tuner.search.orders import OfTrial, arguments_of
+from tuner.search.orders import Addition, Clone, NewBudget, OfTrial, arguments_of
+from tuner.spec.configuration import Configuration
 from tuner.spec.model import Model
 
 LOOK_EVERY_S = {True: 1.0, False: 5.0}
@@ -37,11 +48,15 @@ class CommandedController(RetryingController):
     """One search's control loop, as far as people change what it does."""
 
     control: SearchControl
+    budget: BudgetStopper
+    _room: SlotTracker
 
     def __init__(self, **options: Any) -> None:
         self._by_id: dict[str, RayTrial] = {}
         self._aside: deque[RayTrial] = deque()
         """The trials that wait for a slot and get the next ones: they gave theirs back, or were added by people."""
+        self._origins: dict[str, Origin] = {}
+        """Of each trial that people add, until it is journalled."""
         self._next_command_look = 0.0
         self._unreadable: set[str] = set()
         super().__init__(**options)
@@ -100,15 +115,94 @@ class CommandedController(RetryingController):
 
     def _carry_out(self, command: Command, arguments: Model) -> None:
         """Raises InputError if the command makes no sense now."""
-        match command.do:
-            case "stop-trial":
-                assert isinstance(arguments, OfTrial)
-                self._done(command, [self._open_trial(arguments.trial)])
-            case "pause" | "continue" | "slots":
+        match arguments:
+            case Clone() | Addition() if self.recorder.results.get(trial_of(command)):  # killed before it was answered
+                self._done(command, [trial_of(command)])
+            case Clone():
+                self._clone(command, arguments)
+            case Addition():
+                space = self.plan.spec.search_space
+                self._add(command, added_configuration(space, arguments.config), Origin(command.by))
+            case OfTrial() if command.do == "keep-trial":
+                self._check_keeps()
+                self._done(command, [self._open_trial(arguments.trial).id])
+            case OfTrial():
+                self._done(command, [self._open_trial(arguments.trial).id])
+            case NewBudget():
+                self._change_budget(command, changed_budget(self.recorder.results.section("budget"), arguments))
+            case _:
                 self._done(command)
 
-    def _done(self, command: Command, trials: Sequence[Trial] = ()) -> None:
-        self.recorder.commanded(command, done=True, trials=[trial.id for trial in trials])
+    def _done(self, command: Command, trials: Sequence[str] = (), changed: Mapping[str, Any] | None = None) -> None:
+        self.recorder.commanded(command, done=True, trials=trials, changed=changed)
+
+    def _check_keeps(self) -> None:
+        """Raises InputError if no trial can be kept from being stopped."""
+        scheduler = self.plan.spec.scheduler
+        if self.recorder.state.scheduler is None:
+            raise InputError("a scheduler of Ray's own decides which trials end")
+        if scheduler.changes_configurations:
+            raise InputError(f"scheduler {scheduler.kind} stops no trial, and lets it continue from better ones")
+
+    def _change_budget(self, command: Command, budget: Budget) -> None:
+        self._done(command, changed={"budget": budget.model_dump(mode="json", exclude_none=True)})
+        self.budget.renew(budget)
+        trials = budget.trials or self.plan.trials
+        spec = self.plan.spec.model_copy(update={"budget": budget})
+        self.plan = replace(self.plan, experiment=replace(self.plan.experiment, spec=spec), trials=trials)
+        self._search_alg._total_samples = trials
+        self._count_trials()
+
+    def _count_trials(self) -> None:
+        """Takes account of other numbers of trials: of the budget, and of those that people added."""
+        results = self.recorder.results
+        results.provenance["trials"] = total = self.plan.trials + results.added
+        self._room.renew(replace(self.plan, trials=total))
+        self.recorder.storing.later(functools.partial(write_experiment, results))
+
+    # --- trials that people add ---
+
+    def _add(self, command: Command, config: Configuration, origin: Origin) -> None:
+        """Lets a trial wait for the next free slot. Its id is the command's, so that none is made twice."""
+        results, trial_id = self.recorder.results, trial_of(command)
+        self._origins[trial_id] = origin
+        trial = rays_trial(trial_id, len(results.trials) + 1, config, None, self._search_alg)
+        self.add_trial(trial)
+        ours = results.trial(trial_id)
+        if ours.segments:
+            copied = results.folder / RAY / trial_id / copy_name(ours.segments[0])
+            start_from_copy(trial, ours, copied.path, results)
+        self._set_trial_status(trial, RayTrial.PAUSED)
+        self._aside.append(trial)
+        self._done(command, [trial_id])
+        self._count_trials()
+
+    def _clone(self, command: Command, order: Clone) -> None:
+        parent = find_trial(self.recorder.results, order.trial)
+        base = parent.segments[-1].config if parent.segments else parent.config
+        config = changed_configuration(self.plan.spec.search_space, base, order.changes)
+        origin = Origin(command.by, parent.id)
+        if order.checkpoint:
+            report = self._latest_checkpoint(parent)
+            origin = replace(
+                origin, step=report.step, begins_at=self.recorder.state.begins_at(report.step, report.metrics)
+            )
+            path = (self.recorder.results.folder / str(report.checkpoint)).path
+            self.recorder.copied(trial_of(command), Segment(0, config, parent.id, report.step), path)
+        self._add(command, config, origin)
+
+    def _latest_checkpoint(self, parent: Trial) -> Report:
+        """The report of the checkpoint that a clone starts from. Raises InputError if there is none."""
+        recorder = self.recorder
+        held = recorder.retention.resumable(parent)
+        if not held:
+            raise InputError(f"trial {parent.label} has no checkpoint that is kept: clone it without, or later")
+        report, state = held[-1], recorder.state
+        if problem := recorder.damage_of(recorder.results.folder / str(report.checkpoint)):
+            raise InputError(f"trial {parent.label}: its checkpoint {report.checkpoint}: {problem}")
+        if state.ends_at is not None and state.fidelity(report.step, report.metrics) >= state.ends_at:
+            raise InputError(f"trial {parent.label} has reached max_t {state.ends_at}: no training is left to clone")
+        return report
 
     def _open_trial(self, name: str) -> Trial:
         """The trial of that id or number. Raises InputError if there is none that has not ended."""

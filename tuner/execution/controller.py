@@ -97,8 +97,6 @@ def _no_analysis(**options: Any) -> Any:
 class Controller(CommandedController):
     """One search's control loop."""
 
-    budget: BudgetStopper
-
     def __init__(self, *, callbacks: list[Callback], stopper: Stopper | None, **options: Any) -> None:
         self._saved_and_idle: set[RayTrial] = set()
         self._lost_while_idle: set[RayTrial] = set()
@@ -165,7 +163,7 @@ class Controller(CommandedController):
     def _go_on(self) -> None:
         """Takes up the trials that are known and have not ended."""
         results, search = self.recorder.results, self._search_alg
-        search._counter = len(results.trials)
+        search._counter = results.suggested
         for trial in results.trials:
             if trial.has_ended:
                 continue
@@ -203,7 +201,7 @@ class Controller(CommandedController):
         self._by_id[trial.trial_id] = trial
         if self.recorder.results.get(trial.trial_id) is None:  # else it is taken up again
             micro_batch = self._fitting_micro_batch(trial)
-            self.recorder.added(trial, micro_batch)
+            self.recorder.added(trial, micro_batch, self._origins.pop(trial.trial_id, None))
             trial.set_config(with_micro_batch(trial.config, micro_batch))
         super().add_trial(trial)
         slots = self.slots

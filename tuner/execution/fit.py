@@ -70,6 +70,7 @@ def new_state(plan: Plan, earlier: Iterable[EarlierTrial], drawn: int = 0) -> Se
         scalarised=plan.scalarised,
         constraints=spec.outcome_constraints,
         models_margins=spec.search.models_margins,
+        ends_at=spec.scheduler.ends_at,
     )
     for trial in earlier:
         state.learn(trial.name, spec.search_space.from_unit(trial.point), trial.readings, trial.failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from ray.tune import Callback
@@ -19,7 +19,7 @@ from tuner.runs.failure import Failure
 from tuner.runs.history import ASIDE, INTERRUPTED, WAITS_AT_RUNG, EventApplier
 from tuner.runs.journal import JournalWriter
 from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
-from tuner.runs.trial import Report, Segment, Status, Trial
+from tuner.runs.trial import Origin, Report, Segment, Status, Trial
 from tuner.schedulers.base import Decision, Exploit, SchedulerSpec
 from tuner.search.checkpoint_retention import CheckpointRetention, copy_name
 from tuner.search.control import SearchControl
@@ -112,16 +112,22 @@ class Recorder(CommandRecorder, Callback):  # type: ignore[misc]
             self.ended(self.results.trial(trial_id))
         self.storing.insist(lambda: self._settle(now=True))
 
-    def added(self, ray_trial: RayTrial, micro_batch: int | None = None) -> None:
+    def added(self, ray_trial: RayTrial, micro_batch: int | None = None, origin: Origin | None = None) -> None:
         """A trial was suggested; one that is taken up again is known already.
 
-        ``micro_batch``: with which it starts; None: with that of its configuration.
+        ``micro_batch``: with which it starts; None: with that of its configuration. ``origin``: of one that was not
+        suggested.
         """
         if self.results.get(ray_trial.trial_id) is None:
-            reduced = {} if micro_batch is None else {"micro_batch": micro_batch}
-            self._write("suggested", trial=ray_trial.trial_id, config=ray_trial.config, **reduced)
-            self._history.suggested(ray_trial.trial_id, ray_trial.config, micro_batch)
-            self.state.add(ray_trial.trial_id, ray_trial.config)
+            more: dict[str, Any] = {} if micro_batch is None else {"micro_batch": micro_batch}
+            if origin:
+                more["origin"] = asdict(origin)
+                self.state.adopt(ray_trial.trial_id, ray_trial.config)
+            self._write("suggested", trial=ray_trial.trial_id, config=ray_trial.config, **more)
+            trial = self._history.suggested(ray_trial.trial_id, ray_trial.config, micro_batch, origin)
+            self.state.add(trial.id, ray_trial.config, origin.begins_at if origin else 0)
+            if trial.segments:
+                self.retention.exploited(trial)
 
     def slot_requested(self, more: bool) -> None:
         """The scheduler gave a free slot away, or learned that no trials come."""
@@ -178,6 +184,11 @@ class Recorder(CommandRecorder, Callback):  # type: ignore[misc]
         Returns the path of a copy, which stays until the trial has reported again.
         """
         segment = Segment(after, dict(exploit.configuration), exploit.donor, donor_step)
+        self._segments[trial_id] = segment
+        return self.copied(trial_id, segment, checkpoint)
+
+    def copied(self, trial_id: str, segment: Segment, checkpoint: str) -> str:
+        """Copies the checkpoint, a path on the storage, from which the ``segment`` of a trial starts; its new path."""
         folder, copied = self.results.folder, f"{RAY}/{trial_id}/{copy_name(segment)}"
 
         def copy() -> None:
@@ -186,7 +197,6 @@ class Recorder(CommandRecorder, Callback):  # type: ignore[misc]
             make_durable(folder / copied)  # the donor's may be deleted as soon as the disk has the event
 
         self.storing.insist(copy)
-        self._segments[trial_id] = segment
         return (folder / copied).path
 
     def lost(self, trial: Trial, checkpoint: str, problem: str, instead: str) -> None:

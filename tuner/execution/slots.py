@@ -64,6 +64,10 @@ class SlotTracker:
         self._slots = plan.slots
         self._next_look = 0.0
 
+    def renew(self, plan: Plan) -> None:
+        """The number of trials is another one from now on."""
+        self._plan, self._slots, self._next_look = plan, plan.slots, 0.0
+
     @property
     def slots(self) -> int:
         """At least 1: while no node can take a trial one waits, and says so (`why`). More than fit where an autoscaler

@@ -109,5 +109,10 @@ def discard(folder: RunFolder, command: Command) -> bool:
     return True
 
 
+def trial_of(command: Command) -> str:
+    """The id of the trial that the command makes: the same however often it is carried out."""
+    return command.id.rpartition("-")[2]
+
+
 def _file(command: Command) -> str:
     return f"{command.id}.json"

@@ -71,6 +71,7 @@ _OPTIONAL: _Types = {
     "consumed": dict,
     "changed": dict,
     "aside": bool,
+    "planned": int,
 }
 """What an event may tell besides."""
 

@@ -20,7 +20,8 @@ from tuner.experiment.reader import Experiment, load_experiment
 from tuner.plan.plan import Plan
 from tuner.redaction import redacted_argv
 from tuner.runs.file_shapes import inside
-from tuner.runs.results import ResultSet
+from tuner.runs.results import EXPERIMENT, PROVENANCE, ResultSet, write_json
+from tuner.spec.document import dump_yaml
 from tuner.spec.space import to_yaml
 from tuner.storage.pickled import Pickled, is_pickled
 from tuner.trainable.trainable import Trainable, load_trainable
@@ -153,3 +154,11 @@ def roots(results: ResultSet) -> tuple[Path, ...]:
         missing = "provenance.json has no 'roots', the folders in which the files of its experiment lie"
         raise EnvironmentFailure(f"{results.folder.location}: {missing}: the run folder is damaged")
     return tuple(map(Path, results.provenance["roots"]))
+
+
+def write_experiment(results: ResultSet) -> None:
+    """experiment.yaml and provenance.json."""
+    command = f"python -m tuner run {(results.folder / EXPERIMENT).quoted}"
+    header = [f"# {command}", *(f"# {notice}" for notice in results.notices)]
+    results.folder.write(EXPERIMENT, dump_yaml(results.spec, header))
+    write_json(results.folder, PROVENANCE, results.provenance)

@@ -119,6 +119,16 @@ class ResultSet:
         """What the user must know of this run, such as other data than asked for."""
         return list(self.provenance.get("notices", []))
 
+    @property
+    def added(self) -> int:
+        """Trials that people added: they come on top of those of the budget."""
+        return sum(trial.origin is not None for trial in self.trials)
+
+    @property
+    def suggested(self) -> int:
+        """Trials that the searcher suggested."""
+        return len(self.trials) - self.added
+
     def get(self, trial_id: str) -> Trial | None:
         """The trial of that id; None if there is none."""
         return self._by_id.get(trial_id)

@@ -227,7 +227,7 @@ def read_lineage(results: ResultSet, content: Any) -> None:
     for name, segments in found.items():
         if any(results.get(each) is None for each in (name, *(s.donor for s in segments)) if each is not None):
             raise ValueError(f"the segment of trial {name!r} names a trial that trials.csv does not have")
-        if segments and (segments[0].after, segments[0].donor) != (0, None):
+        if segments and segments[0].after != 0:
             raise ValueError(f"the segment of trial {name!r} has no beginning")
     _check_ends(found)
     for name, segments in found.items():

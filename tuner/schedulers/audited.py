@@ -28,10 +28,17 @@ class Audited(Scheduler):
         """The step of each paused trial."""
 
     def add(self, trial_id: str, configuration: Configuration) -> None:
+        self._draw(trial_id)
+        self._inner.add(trial_id, configuration)
+
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        self._draw(trial_id)
+        self._inner.add_at(trial_id, configuration, step)
+
+    def _draw(self, trial_id: str) -> None:
         if self._rng.random() < self._spec.audit:
             self._drawn.add(trial_id)
         self._running.add(trial_id)
-        self._inner.add(trial_id, configuration)
 
     def on_seconds(self, trial_id: str, seconds: float) -> None:
         if trial_id not in self.kept:

@@ -64,6 +64,18 @@ class Scheduler(ABC):
             configuration: Its parameters.
         """
 
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        """A new trial starts from a checkpoint of another one; it reports nothing up to ``step``.
+
+        By default as `add`. A scheduler that compares trials at rungs does not compare it at those up to ``step``.
+
+        Args:
+            trial_id: The trial.
+            configuration: Its parameters.
+            step: The fidelity of that checkpoint.
+        """
+        self.add(trial_id, configuration)
+
     def on_seconds(self, trial_id: str, seconds: float) -> None:  # noqa: B027
         """A running trial has trained for so long; `report` or `report_all` follows.
 
@@ -169,6 +181,11 @@ class SchedulerSpec(AlgorithmSpec):
     def fidelity(self) -> tuple[str, int] | None:
         """(name of the reported number that counts a trial's progress, its value at which a trial is complete)."""
         return None
+
+    @property
+    def ends_at(self) -> int | None:
+        """The fidelity at which every trial ends; None if their functions decide."""
+        return self.fidelity[1] if self.fidelity else None
 
     @property
     def pauses(self) -> bool:
@@ -283,6 +300,10 @@ class StoppingSpec(TimedSpec):
     def ends_at_max_t(self) -> bool:
         """Whether a trial ends there; otherwise its function decides when it returns."""
         return True
+
+    @property
+    def ends_at(self) -> int | None:
+        return self.max_t if self.ends_at_max_t else None
 
     def with_audit(self, reached: Iterable[float], trials: int) -> tuple[float, ...]:
         """How many of ``trials`` reach each rung, if so many do without an audit."""

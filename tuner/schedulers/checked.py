@@ -33,6 +33,10 @@ class Checked(Scheduler):
         with self._blaming():
             self._inner.add(trial_id, configuration)
 
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        with self._blaming():
+            self._inner.add_at(trial_id, configuration, step)
+
     def on_seconds(self, trial_id: str, seconds: float) -> None:
         with self._blaming():
             self._inner.on_seconds(trial_id, seconds)

@@ -193,11 +193,14 @@ class Halving(Scheduler):
         self._filling.join(trial_id)
         self._brackets[trial_id] = self._filling
 
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        """It joins no bracket, whose trials have all trained alike: nothing stops it early."""
+
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         if step >= self._spec.max_t:
             return Decision.STOP if self._spec.stop_last_trials else Decision.CONTINUE
-        bracket = self._brackets[trial_id]
-        if not bracket.arrives(trial_id, step, self._sign * value):
+        bracket = self._brackets.get(trial_id)
+        if bracket is None or not bracket.arrives(trial_id, step, self._sign * value):
             return Decision.CONTINUE
         self._halve(bracket)
         verdict = self._verdicts.pop(trial_id, None)  # the last to arrive need not pause to learn it

@@ -94,6 +94,9 @@ class CheckpointRetention:
                 self._came(copy)
             self._forget_untold(trial, present)
             self._thin_out(trial)
+        for name, copies in folders.items():  # of a clone whose copy was being made when the driver was killed
+            if self._results.get(name) is None and copies and all(copy.startswith(COPY) for copy in copies):
+                self._forget(f"{RAY}/{name}")
         self._limit()
 
     def exploited(self, trial: Trial) -> None:

@@ -71,7 +71,7 @@ def _of_run(results: ResultSet, plan: Plan) -> tuple[list[EarlierTrial], str]:
     found: list[EarlierTrial] = []
     outside: list[str] = []
     for trial in results.trials:
-        if len(trial.segments) > 1 or not (trial.reports or trial.status == "failed"):
+        if any(segment.donor for segment in trial.segments) or not (trial.reports or trial.status == "failed"):
             continue  # a schedule is no point, and a trial without a report tells nothing
         configuration, problem = space.project(results.full_config(trial))
         if problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 from tuner.runs.commands import Commanded
 from tuner.runs.events import Compared, Event
@@ -78,6 +79,8 @@ def events_of(trials: Iterable[Trial]) -> list[Event]:
         suggested: Event = {"what": "suggested", "trial": trial.id, "config": trial.first_config}
         if trial.micro_batch is not None and not any(failure.micro_batch for failure in trial.failures):
             suggested["micro_batch"] = trial.micro_batch
+        if trial.origin:
+            suggested["origin"] = asdict(trial.origin)
         timed.append((now, 0, trial.number, suggested))
         for report in trial.reports:
             event = {"what": "reported", **reported(report, Decision.CONTINUE, None)}

@@ -66,6 +66,10 @@ class Slots(Model):
 
 KINDS: dict[str, type[Model]] = {
     "stop-trial": OfTrial,
+    "keep-trial": OfTrial,
+    "add": Addition,
+    "clone": Clone,
+    "budget": NewBudget,
     "pause": Nothing,
     "continue": Nothing,
     "slots": Slots,
@@ -79,9 +83,12 @@ def arguments_of(do: str, arguments: Mapping[str, Any]) -> Model:
         raise InputError(f"{do!r} is no command; {did_you_mean(do, list(KINDS))}")
     named = {name: str(value) if name == "trial" and type(value) is int else value for name, value in arguments.items()}
     try:
-        return KINDS[do].model_validate(named)
+        found = KINDS[do].model_validate(named)
     except ValidationError as error:
         raise InputError(f"{do}: {_told(do, error)}") from None
+    if isinstance(found, NewBudget) and not found.model_fields_set:
+        raise InputError(f"{do}: it needs a limit: one of {', '.join(NewBudget.model_fields)}")
+    return found
 
 
 def _told(do: str, error: ValidationError) -> str:
@@ -106,6 +113,8 @@ class Orders:
     """How many trials run at once at most; None: as many as the machines take."""
     stopped: dict[str, str] = field(default_factory=dict)
     """The trials that are to end at their next report, and who ordered it."""
+    kept: set[str] = field(default_factory=set)
+    """The trials that the scheduler does not stop: to it they have ended."""
 
     def allowed(self, slots: int) -> int:
         """How many of ``slots`` trials may run at once."""
@@ -120,9 +129,12 @@ class Orders:
                 self.paused = event["do"] == "pause"
             case "slots":
                 self.limit = event["arguments"]["trials"]
+            case "keep-trial":
+                self.kept.update(event["trials"])
             case "stop-trial":
                 self.stopped.update(dict.fromkeys(event["trials"], event["by"]))
 
     def ended(self, trial_id: str) -> None:
         """The trial has ended: what was ordered of it holds no longer."""
         self.stopped.pop(trial_id, None)
+        self.kept.discard(trial_id)

@@ -18,7 +18,7 @@ from tuner.errors import InputError, TunerError
 from tuner.runs.encoding import opened
 from tuner.runs.events import Compared, Event
 from tuner.runs.file_shapes import Provenance, usable
-from tuner.runs.history import EventApplier, reopened_by, set_ending, state_of
+from tuner.runs.history import EventApplier, origin_of, reopened_by, set_ending, state_of
 from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.results import EXPERIMENT, ResultSet
 from tuner.search.emitted_events import commanded, one_by_one
@@ -57,6 +57,8 @@ class StoredSearch:
     """The number of the latest event since which the searcher is another one, as its options or its space changed."""
     drawn: int = 0
     """How many trials there were at that event. Unlike its number that is the same if the search was interrupted."""
+    planned: int | None = None
+    """Trials of the budget for which the searcher was made; a command may have changed that number since."""
     _searched: str = ""
     """As `search_of` of the latest experiment."""
     _suggested: set[str] = field(default_factory=set)
@@ -85,10 +87,11 @@ class StoredSearch:
                 self.ends, self.superseded = {}, set()
                 self.renewed, self.drawn = event.get("renewed", 0), event.get("drawn", 0)
                 self._searched, self._suggested = search_of(event["spec"]), set()
+                self.planned = event.get("planned", _trials(event["spec"]))
                 if self.snapshot and self.snapshot.number < event["n"]:
                     self.snapshot = None  # of the journal before this one
             case "extended":
-                self.request = event.get("request", "")
+                self.request, self.planned = event.get("request", ""), _trials(event["spec"])
                 if self._searched != (searched := search_of(event["spec"])):
                     self.renewed, self.drawn, self._searched = event["n"], len(self._suggested), searched
             case "left" if not event["interrupted"]:
@@ -117,6 +120,12 @@ class RecoveredSearch:
 
 class ReplayDiverged(TunerError):
     """A searcher does not suggest again what the journal says it suggested."""
+
+
+def _trials(spec: Mapping[str, Any]) -> int | None:
+    """Those of the budget of an experiment; None if it does not tell."""
+    found = spec.get("budget", {}).get("trials")
+    return found if isinstance(found, int) else None
 
 
 SEARCH_KEYS = ("search_space", "constraints", "search")
@@ -176,14 +185,17 @@ def _repair(stock: StoredSearch, reader: JournalReader) -> None:
         known, elapsed = max(known, snapshot.number), max(elapsed, snapshot.elapsed)
     if snapshot and snapshot.trials:
         state = None if _extended(stock.tail) else snapshot.state
-        stock.results = ResultSet(folder, stock.results.spec, stock.results.provenance, snapshot.trials())
+        told, commands = stock.results, list(stock.results.commands)
+        stock.results = ResultSet(folder, told.spec, told.provenance, snapshot.trials())
         holes = any(last > snapshot.number for _, last in reader.lost)
         elapsed = _replay(stock.tail, EventApplier(stock.results), None, snapshot.elapsed)
+        stock.results.commands = commands
         try:
             _replay(stock.tail, None, state, elapsed, adopted=math.inf if holes else 0)
         except ReplayDiverged:  # what the two have together is played into a new searcher
             state = None
     began: Event = {"what": "began", "spec": stock.results.spec, "provenance": stock.results.provenance}
+    began |= {"planned": stock.planned} if stock.planned else {}
     events = [began | ({"request": stock.request} if stock.request else {})]
     events += map(commanded, stock.results.commands)
     events += [{"what": "trial", "trial": t.id, "state": state_of(t)} for t in stock.results.trials]
@@ -238,7 +250,8 @@ def _agree(results: ResultSet, state: SearchState) -> None:
         known = results.get(trial_id)
         state.end(trial_id, known is not None and known.status == "failed")
     for trial_id in sorted(running.keys() - state.open):
-        state.add(trial_id, running[trial_id].first_config)
+        origin = running[trial_id].origin
+        state.add(trial_id, running[trial_id].first_config, origin.begins_at if origin else 0)
 
 
 def _what_it_knows(state: SearchState, results: ResultSet) -> str:
@@ -296,12 +309,12 @@ def _tell(state: SearchState, event: Event, adopt: bool, superseded: Collection[
     trial_id = event.get("trial", "")
     match event["what"]:
         case "suggested":
-            config = event["config"]
-            if adopt:
+            config, origin = event["config"], origin_of(event)
+            if adopt or origin:
                 state.adopt(trial_id, config)
             elif (suggested := state.suggest(trial_id)) != config:
                 raise ReplayDiverged(f"trial {trial_id} was {config}, and the search now suggests {suggested}")
-            state.add(trial_id, config)
+            state.add(trial_id, config, origin.begins_at if origin else 0)
         case "reported" if state.runs(trial_id):
             state.report(trial_id, event["step"], event["metrics"], event["seconds"])
         case "asked":

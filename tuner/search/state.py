@@ -61,12 +61,18 @@ class SearchState:
     """Whether new trials could come when the scheduler was asked last."""
     outside: dict[str, str] = field(default_factory=dict)
     """Of each trial that the searcher does not know: why it is outside of the space."""
+    ends_at: int | None = None
+    """The fidelity at which the scheduler ends every trial; None if it is left to the trials."""
     orders: Orders = field(default_factory=Orders)
     """What people have ordered."""
 
     def fidelity(self, number: int, metrics: dict[str, Any]) -> int:
         """Of a trial's ``number``-th report, whose ``metrics`` are flat."""
         return number if self.step_name == "training_iteration" else int(metrics[self.step_name])
+
+    def begins_at(self, number: int, metrics: dict[str, Any]) -> int:
+        """The fidelity at which a clone starts from the checkpoint of that report: it counts its own reports from 1."""
+        return 0 if self.step_name == "training_iteration" else self.fidelity(number, metrics)
 
     def _reading(self, number: int, metrics: dict[str, Any]) -> Reading:
         read = metrics_read(self.objectives, self.constraints)
@@ -97,15 +103,21 @@ class SearchState:
         """Who learns of the trial."""
         return _Nobody() if trial_id in self.outside else self.searcher
 
-    def add(self, trial_id: str, configuration: Configuration) -> None:
-        """A suggested trial is to run."""
+    def add(self, trial_id: str, configuration: Configuration, begins_at: int = 0) -> None:
+        """A suggested trial is to run; ``begins_at``: the fidelity of the checkpoint that it starts from."""
         self._seen[trial_id] = 0
-        if self.scheduler:
-            self.scheduler.add(trial_id, configuration)
+        if self.scheduler and trial_id not in self.orders.kept:
+            if begins_at:
+                self.scheduler.add_at(trial_id, configuration, begins_at)
+            else:
+                self.scheduler.add(trial_id, configuration)
 
     def commanded(self, event: Event) -> None:
         """A command was carried out."""
         self.orders.apply(event)
+        if event["do"] == "keep-trial" and self.scheduler:
+            for trial_id in filter(self.runs, event["trials"]):
+                self.scheduler.remove(trial_id)
 
     @property
     def open(self) -> set[str]:
@@ -134,14 +146,7 @@ class SearchState:
         if margins := self._margins(read):
             searcher.on_margins(trial_id, margins)
         searcher.on_report(trial_id, step, compared(self.objectives, self._searched(read)))
-        values = self._ranked(read)
-        decision: Decision | Exploit = Decision.CONTINUE
-        if self.scheduler:
-            self.scheduler.on_seconds(trial_id, seconds)
-            if len(values) == 1 or have_weights(self.objectives):
-                decision = self.scheduler.report(trial_id, step, compared(self.objectives, values))
-            else:
-                decision = self.scheduler.report_all(trial_id, step, values)
+        decision = self._decision(trial_id, step, self._ranked(read), seconds)
         if decision is Decision.PAUSE:
             self.paused.add(trial_id)
             searcher.on_pause(trial_id, step, self._told(read))
@@ -149,11 +154,23 @@ class SearchState:
             self.stopping.add(trial_id)
         return decision
 
+    def _decision(self, trial_id: str, step: int, values: tuple[float, ...], seconds: float) -> Decision | Exploit:
+        """What becomes of a trial that has just reported."""
+        if self.scheduler is None:
+            return Decision.CONTINUE
+        if trial_id in self.orders.kept:
+            return Decision.STOP if self.ends_at is not None and step >= self.ends_at else Decision.CONTINUE
+        self.scheduler.on_seconds(trial_id, seconds)
+        if len(values) == 1 or have_weights(self.objectives):
+            return self.scheduler.report(trial_id, step, compared(self.objectives, values))
+        return self.scheduler.report_all(trial_id, step, values)
+
     def next_action(self, more: bool) -> Resume | Stop | None:
         """Whom a free slot belongs to."""
         assert self.scheduler is not None
         self.more = more
-        action = self.scheduler.next_action(more)
+        kept = min(self.paused & self.orders.kept, default=None)
+        action = self.scheduler.next_action(more) if kept is None else Resume(kept)
         if action is not None:
             self.paused.discard(action.trial_id)
         if isinstance(action, Resume):
@@ -166,10 +183,10 @@ class SearchState:
         """The trial ended."""
         self.paused.discard(trial_id)
         self.stopping.discard(trial_id)
-        self.orders.ended(trial_id)
         self._seen.pop(trial_id, None)
-        if self.scheduler:
+        if self.scheduler and trial_id not in self.orders.kept:
             self.scheduler.remove(trial_id)
+        self.orders.ended(trial_id)
         last = self._last.pop(trial_id, None)
         if failed or last is None:
             self._searcher_of(trial_id).on_end(trial_id, 0, None)

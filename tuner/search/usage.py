@@ -79,7 +79,7 @@ class UsageTracker:
         self._at: dict[str, _Steps] = {}
         """By trial."""
         self._base: dict[str, float] = {}
-        """Of each trial that continued from another one's checkpoint and has not reported since: the epoch of that."""
+        """Of each trial that continues from another one's checkpoint and has not reported since: the epoch of that."""
         self._completed, self._completed_epochs = 0, 0.0
         self._ends: dict[str, str] = {}
         """Of each trial that has ended: its status."""
@@ -90,6 +90,8 @@ class UsageTracker:
         """Takes account of an event of the journal."""
         self.held = event.get("held", self.held)
         match event["what"]:
+            case "suggested" if event.get("origin"):
+                self._base[event["trial"]] = float(event["origin"]["begins_at"])
             case "reported":
                 self._reported(event["trial"], event["step"], event["seconds"], event["metrics"], event.get("segment"))
             case "ended":

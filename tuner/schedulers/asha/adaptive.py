@@ -6,6 +6,7 @@ from tuner.schedulers.asha.first_rung import FirstRungSelector
 from tuner.schedulers.asha.halving import PromotionAsha, signed
 from tuner.schedulers.asha.rungs import Cut
 from tuner.schedulers.base import Decision, Resume, Scheduler, Stop
+from tuner.spec.configuration import Configuration
 from tuner.spec.objective import Point
 
 
@@ -18,6 +19,9 @@ class AdaptiveStopping(Scheduler):
         self._cuts = {level: Cut(eta) for level in self.trust.levels}
         self._sign = sign
         self._stop_last_trials = stop_last_trials
+
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        self.trust.begin_at(trial_id, step)
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         level, quality = self.trust.reached(trial_id, step), self._sign * value
@@ -39,6 +43,10 @@ class AdaptivePromotion(PromotionAsha):
     def __init__(self, max_t: int, eta: float, sign: int, stop_last_trials: bool) -> None:
         self.trust = FirstRungSelector(eta, max_t)
         super().__init__(self.trust.levels[:-1], max_t, eta, (sign,), stop_last_trials)
+
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        super().add_at(trial_id, configuration, step)
+        self.trust.begin_at(trial_id, step)
 
     def report_all(self, trial_id: str, step: int, values: tuple[float, ...]) -> Decision:
         decision = super().report_all(trial_id, step, values)

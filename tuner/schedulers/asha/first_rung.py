@@ -107,6 +107,8 @@ class FirstRungSelector:
         """Of each level: (quality, trial) of the best `_ELITES` that reached it, worst first."""
         self._curves: dict[str, dict[int, float]] = {}
         """Of each trial: its quality at every level that it reached."""
+        self._begun: dict[str, int] = {}
+        """Of each trial that started from another one's checkpoint: its step."""
         self._cut: set[tuple[str, int]] = set()
         """(trial, level): it was compared there."""
         self._values = 0
@@ -123,9 +125,13 @@ class FirstRungSelector:
 
     def reached(self, trial_id: str, step: int) -> int | None:
         """The highest level up to ``step``, if the trial is not known to have reached it before."""
-        level = max((level for level in self.levels if level <= step), default=None)
+        level = max((level for level in self.levels if self._begun.get(trial_id, 0) < level <= step), default=None)
         curve = self._curves.get(trial_id)
         return None if level is None or (curve and max(curve) >= level) else level
+
+    def begin_at(self, trial_id: str, step: int) -> None:
+        """The trial starts from another one's checkpoint: it reaches no level up to ``step``."""
+        self._begun[trial_id] = step
 
     def compares_at(self, level: int, quality: float) -> bool:
         """Whether a trial that comes to ``level`` with ``quality`` is compared there.

@@ -47,6 +47,10 @@ class StoppingAsha(Scheduler):
         (self._bracket[trial_id],) = self._rng.choices(range(len(self._ladders)), self._weights)
         self._reached[trial_id] = 0
 
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        self.add(trial_id, configuration)
+        self._reached[trial_id] = step
+
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         return self.report_all(trial_id, step, (value,))
 
@@ -84,6 +88,9 @@ class PromotionAsha(Scheduler):
 
     def add(self, trial_id: str, configuration: Configuration) -> None:
         self._next[trial_id] = 0
+
+    def add_at(self, trial_id: str, configuration: Configuration, step: int) -> None:
+        self._next[trial_id] = bisect_left(self._rungs, step + 1, key=lambda rung: rung.level)
 
     def report(self, trial_id: str, step: int, value: float) -> Decision:
         return self.report_all(trial_id, step, (value,))
