@@ -45,7 +45,7 @@ def page(title: str, script: str, depth: int, **told: str) -> HTMLResponse:
         title: Of the page.
         script: One of the files.
         depth: Of the page's address: how many folders below that of ``live/`` it lies.
-        **told: What the script is to know, as attributes ``data-…`` of the body.
+        **told: Attributes ``data-…`` of the body, which the script reads.
 
     Returns:
         The page.

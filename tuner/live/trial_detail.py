@@ -52,7 +52,7 @@ def _plain(value: float) -> float | None:
 
 
 def output(results: ResultSet, trial: Trial, start: int | None) -> Json:
-    """What a trial printed, from byte ``start`` on, or the end of it; where that begins and ends.
+    """The output of a trial from byte ``start`` on, or its end; where that begins and ends.
 
     Nothing if it has printed nothing yet. Raises OSError if its output cannot be read.
     """
