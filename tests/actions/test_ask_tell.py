@@ -16,6 +16,7 @@ import pytest
 import tuner
 from tests.journals import read_journal
 from tuner.actions.ask_tell import AskTell
+from tuner.actions.control import sender
 from tuner.errors import InputError
 from tuner.runs.results import how_to_continue
 from tuner.storage.folder import RunFolder
@@ -195,6 +196,41 @@ def test_a_worker_that_comes_anew_leaves_open_trials_to_theirs(tmp_path: Path) -
         loop.fail(first.id, "lost")
     assert tuner.load(folder).state == "finished"
     assert [trial.status for trial in tuner.load(folder).trials] == ["failed", "completed"]
+
+
+def test_a_proposed_configuration_is_a_trial_on_top_of_the_budget(tmp_path: Path) -> None:
+    keys = {"searcher": tuner.searchers.Bohb(seed=1), "budget": tuner.Budget(trials=3)}
+    with search(**keys).begin(name="alone", storage=tmp_path) as loop:
+        list(drive(loop, workers=1))
+    with search(**keys).begin(name="q", storage=tmp_path) as loop:
+        with pytest.raises(InputError, match=r"propose: x: 2 is outside"):
+            loop.propose({"x": 2})
+        with pytest.raises(InputError, match=r"propose: x: is missing"):
+            loop.propose({})
+        first = loop.propose({"x": 0.25}, by="a model")
+        assert (first.number, first.config) == (1, {"x": 0.25})
+        loop.tell(first, {"loss": 0.0, "epoch": 1})
+    loop = tuner.load(tmp_path / "q").reopen()
+    loop.finish(first)
+    loop.propose({"x": 0.75})
+    loop._held.close()  # as if it were killed
+    with tuner.load(tmp_path / "q").reopen() as loop:
+        list(drive(loop, workers=1))
+    run = tuner.load(tmp_path / "q")
+    assert (run.state, len(run.trials), run.results.provenance["trials"]) == ("finished", 5, 5)
+    told = [event.get("origin") for event in read_journal(run.results.folder).events if event["what"] == "suggested"]
+    assert [origin and origin["by"] for origin in told] == ["a model", sender(), None, None, None]
+    assert run.best_value == 0.0
+    assert run.trials[2].config == tuner.load(tmp_path / "alone").trials[0].config
+
+
+def test_no_proposal_comes_after_the_end(tmp_path: Path) -> None:
+    with search(budget=tuner.Budget(trials=9, target=0.5)).begin(storage=tmp_path) as loop:
+        trial = loop.propose({"x": 0.5})
+        loop.tell(trial, {"loss": 0.1})
+        loop.finish(trial)
+        with pytest.raises(InputError, match=r"propose: the search has ended: budget.target 0.5"):
+            loop.propose({"x": 0.5})
 
 
 def test_the_budget_ends_the_search(tmp_path: Path) -> None:

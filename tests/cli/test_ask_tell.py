@@ -70,6 +70,18 @@ def test_the_scheduler_answers(user_folder: Path) -> None:
     assert document("ask", "lab")["ended"]
 
 
+def test_a_program_proposes(laboratory: str) -> None:
+    for config, number in (('{"temperature": 55.5}', 1), ("temperature: 60", 2)):
+        asked = document("ask", "lab", "--config", config)
+        assert asked["number"] == number
+        assert document("tell", "lab", asked["trial"], "yield_percent=1", "--finish")["answer"] == "finished"
+    assert asked["config"] == {"temperature": 60}
+    for config, text in (("{temperature: 7}", "propose: temperature: 7 is outside"), ("[7]", "--config: .*a mapping")):
+        with pytest.raises(InputError, match=text):
+            said("ask", "lab", "--config", config)
+    assert [document("ask", "lab")["number"] for _ in range(3)] == [3, 4, None]
+
+
 def test_people_read_it(laboratory: str) -> None:
     assert set(json.loads(said("ask", "lab"))) == {"temperature"}
     assert said("tell", "lab", "1", "yield_percent=1", "--finish") == "finished\n"

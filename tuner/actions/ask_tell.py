@@ -10,11 +10,12 @@ import contextlib
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from tuner.actions.control import sender
 from tuner.actions.run import free_folder, record_start, run_name
 from tuner.errors import InputError
 from tuner.execution.budget import BudgetStopper
@@ -31,8 +32,9 @@ from tuner.runs.journal import JournalWriter
 from tuner.runs.loading import load_summary
 from tuner.runs.provenance import experiment_of, write_experiment
 from tuner.runs.results import PROVENANCE, RAY, ResultSet, Used, write_json
-from tuner.runs.trial import Report, Status
+from tuner.runs.trial import Origin, Report, Status
 from tuner.schedulers.base import Decision, Exploit, Resume
+from tuner.search.changes import added_configuration
 from tuner.search.control import SearchControl
 from tuner.search.earlier_trials import read_stored, with_earlier_trials
 from tuner.search.emitted_events import audited_rung, ending, reported
@@ -150,6 +152,35 @@ class AskTell:
         self._state.add(trial_id, config)
         return self._start(trial_id)
 
+    def propose(self, config: Mapping[str, Any], *, by: str | None = None) -> Suggestion:
+        """Makes a trial of a configuration that comes from elsewhere: a person, a program, a language model.
+
+        It comes on top of the trials of the budget, and the searcher learns from it as from its own.
+
+        Args:
+            config: Its parameters by name, nested as the search space is; constants may be left out.
+            by: Who proposes it, for the record. Default: this user on this host.
+
+        Returns:
+            The trial, which is to run now.
+
+        Raises:
+            InputError: If it is not in the search space, or a limit of the budget has ended the search.
+        """
+        self._check_open()
+        if self._budget.stop_all():
+            raise InputError(f"propose: the search has ended: {self._control.stop_reason}")
+        try:
+            found = added_configuration(self._plan.spec.search_space, config)
+        except InputError as error:
+            raise InputError(f"propose: {error}") from None
+        trial_id, origin = uuid.uuid4().hex[:8], Origin(by or sender())
+        self._write("suggested", trial=trial_id, config=found, origin=asdict(origin))
+        self._history.suggested(trial_id, found, origin=origin)
+        self._state.adopt(trial_id, found)
+        self._state.add(trial_id, found)
+        return self._start(trial_id)
+
     def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
         """Reports metrics of an open trial, also if it was open when the search was left.
 
@@ -248,13 +279,14 @@ class AskTell:
         reason = "" if not unfinished else "its loop left it"
         self.results.provenance |= {"elapsed_s": self._control.elapsed, "interrupted": unfinished}
         self.results.provenance |= {"interrupted_by": reason, "ended_by": self._control.stop_reason}
+        self.results.provenance["trials"] = self._plan.trials + self.results.added
         self._write("left", interrupted=unfinished, reason=reason)
         self._journal.close()
         write_json(self.results.folder, PROVENANCE, self.results.provenance)
         write_report(self.results)
 
     def _may_suggest(self) -> bool:
-        return not self._budget.stop_all() and len(self.results.trials) < self._plan.trials
+        return not self._budget.stop_all() and self.results.suggested < self._plan.trials
 
     def _finish_paused(self) -> None:
         """Ends the trials that wait for others which cannot come any more."""

@@ -306,6 +306,22 @@ class Search:
         self._loop = self._loop or self.begin()
         return self._loop.ask()
 
+    def propose(self, config: Mapping[str, Any], *, by: str | None = None) -> Suggestion:
+        """As `AskTell.propose`; the first call begins the search with the default name and storage.
+
+        Args:
+            config: The parameters of the configuration by name.
+            by: Who proposes it, for the record. Default: this user on this host.
+
+        Returns:
+            The trial, which is to run now.
+
+        Raises:
+            InputError: If it is not in the search space.
+        """
+        self._loop = self._loop or self.begin()
+        return self._loop.propose(config, by=by)
+
     def tell(self, trial: Suggestion | str, metrics: Mapping[str, Any], *, checkpoint: str | None = None) -> Answer:
         """As `AskTell.tell`, of a trial that `ask` gave.
 
