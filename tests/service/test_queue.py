@@ -425,6 +425,24 @@ def test_what_is_stopped_before_its_job_began_is_not_stopped_on_the_cluster(serv
     assert service.cluster.starts == []
 
 
+def test_a_search_whose_job_has_not_begun_has_no_output(service):
+    service.submit("ada", "a")
+    service.submit("ada", "b")
+    told = []
+
+    def gone(*given: object) -> None:
+        told.append(service.queue.log("a"))
+        raise EnvironmentFailure("nothing answers")
+
+    service.cluster.start = gone
+    service.queue.stop("b")
+    with pytest.raises(EnvironmentFailure):
+        service.queue.step()
+
+    assert service.states() == {"a": "starting", "b": "stopped"}
+    assert [*told, service.queue.log("a"), service.queue.log("b")] == ["", "", ""]
+
+
 def test_a_person_who_resumes_an_ended_search_by_hand_is_not_bound_by_the_queues_limit(service, storage):
     service.submit("ada", "a")
     service.run(50)

@@ -208,10 +208,11 @@ class SearchQueue:
         """The output of its job until now; empty before it begins. Raises InputError, EnvironmentFailure."""
         with self._mutex:
             record = self._known(name)
-        if record.state == "queued" and record.attempt == 1:
-            return ""
-        attempt = record.attempt - (record.state == "queued")
-        return self._cluster.log(job_id(name, attempt))
+        attempt = record.attempt
+        may_lack_a_job = record.state in ("queued", "starting", "stopped")
+        if may_lack_a_job and job_id(name, attempt) not in self._cluster.jobs():
+            attempt -= 1
+        return self._cluster.log(job_id(name, attempt)) if attempt else ""
 
     def _known(self, name: str) -> Record:
         if name not in self._records:
