@@ -187,7 +187,7 @@ def test_another_run_in_its_place_begins_anew(server: str, tmp_path: Path, journ
     other.append("suggested", trial="z", config={})
     told = events.until(lambda told: "trials" in told)
     assert told["whole"]
-    assert (told["run"]["metrics"], told["trials"]) == (["loss"], [[1, "z", []]])
+    assert (told["run"]["metrics"], told["trials"]) == (["loss"], [[1, "z", [], ""]])
 
 
 def test_a_run_that_has_not_begun_says_so(server: str, tmp_path: Path, watch: Watch) -> None:

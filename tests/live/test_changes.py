@@ -182,6 +182,15 @@ def test_a_journal_without_an_experiment_is_told_in_one_line(tmp_path: Path, jou
         LiveRun(journal.folder).read()
 
 
+def test_a_trial_that_a_person_added_names_him(journal: Journal) -> None:
+    journal.start("a")
+    origin = {"by": "ada", "parent": "a", "step": 3, "begins_at": 3}
+    journal.append("suggested", trial="b", config={}, origin=origin)
+    journal.append("suggested", trial="c", config={}, origin={**origin, "parent": None, "step": None})
+    copy = whole(read(journal))
+    assert [copy.trials[number][3] for number in (1, 2, 3)] == ["", "ada: a clone of #1, from its report 3", "ada"]
+
+
 def test_rungs_are_those_of_the_scheduler(journal: Journal, tmp_path: Path) -> None:
     assert changes(read(journal), "")["run"]["rungs"] == [1, 3, 9, 27, 30]
     other = Journal(tmp_path, "other", scheduler={"kind": "of.a.user", "class_path": "os.abort"})

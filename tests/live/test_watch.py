@@ -44,7 +44,7 @@ def test_only_who_has_the_token_gets_in(client: TestClient) -> None:
     assert {"HttpOnly", "SameSite=strict"} <= set(let_in.headers["Set-Cookie"].split("; "))
     assert client.get("/runs/run").status_code == 200
     assert client.get("/runs/other").status_code == 404
-    assert client.get("/runs/run/data").json()["trials"] == [[1, "a", ["0.1"]]]
+    assert client.get("/runs/run/data").json()["trials"] == [[1, "a", ["0.1"], ""]]
 
 
 def test_another_page_cannot_send_commands(client: TestClient) -> None:

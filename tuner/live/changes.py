@@ -14,7 +14,7 @@ from tuner.live.known_rungs import known_rungs
 from tuner.live.live_run import Line, LiveRun, Told
 from tuner.runs.feasibility import no_winner, share_feasible, why
 from tuner.runs.results import ResultSet
-from tuner.runs.trial import Trial
+from tuner.runs.trial import Origin, Trial
 from tuner.search.usage import unit_of
 from tuner.spec.configuration import flat
 from tuner.spec.values import brief, format_number
@@ -45,7 +45,7 @@ def event_of(run: LiveRun, since: str) -> int | None:
 
 
 def changes(run: LiveRun, since: str) -> Json:
-    """What a page that has taken in all up to the cursor ``since`` lacks; all if the cursor is not known."""
+    """All that changed after the cursor ``since``; the whole run if the cursor is not known."""
     known = event_of(run, since)
     number = known or 0
     found: Json = {"id": cursor(run), "whole": known is None, "elapsed": round(run.elapsed, 2)}
@@ -119,9 +119,20 @@ def head(run: LiveRun) -> Json:
 
 
 def _trial(run: LiveRun, line: Line) -> list[Any]:
-    """Number, id, and the value of each parameter, as text; null for one that it lacks, and nothing for the last."""
-    told = {run.parameters[name]: shown(value) for name, value in flat(line.trial.config) if name in run.parameters}
-    return [line.trial.number, line.trial.id, [told.get(i) for i in range(1 + max(told, default=-1))]]
+    """Number, id, the value of each parameter as text (null for one that it lacks), and who added it."""
+    trial = line.trial
+    told = {run.parameters[name]: shown(value) for name, value in flat(trial.config) if name in run.parameters}
+    values = [told.get(i) for i in range(1 + max(told, default=-1))]
+    return [trial.number, trial.id, values, _origin(run.results, trial.origin)]
+
+
+def _origin(results: ResultSet, origin: Origin | None) -> str:
+    """Who added the trial, in words; empty if the searcher suggested it."""
+    if origin is None:
+        return ""
+    parent = results.get(origin.parent or "")
+    started = f", from its report {origin.step}" if origin.step is not None else ""
+    return text(f"{origin.by}{f': a clone of #{parent.number}{started}' if parent else ''}")
 
 
 def shown(value: Any) -> str:

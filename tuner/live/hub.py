@@ -17,8 +17,8 @@ from tuner.storage.folder import RunFolder, reason
 KEPT_S = 60.0
 """A run is read on for so long after its last viewer left: one that comes back finds it as it was."""
 
-MOST_VIEWERS = 1000
-"""At once, over all runs."""
+MOST_VIEWERS = 500
+"""At once, over all runs: a server has 800 connections, and others want some."""
 
 _LOCAL_S, _REMOTE_S = 0.25, 2.0
 """Between two looks at a journal; those of a remote storage cost."""

@@ -212,5 +212,5 @@ class LiveRun:
 
 
 def _short(value: float) -> float | None:
-    """With as many digits as a picture shows; None if it is no number."""
+    """With as many digits as a picture shows; None if it is not finite."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

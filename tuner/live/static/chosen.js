@@ -44,7 +44,7 @@ export class Chosen {
     const facts = [
       ["status", (trial) => trial.status], ...run.metrics.map((metric, i) => [metric, (trial) => trial.best[i]]),
       [run.unit, (trial) => trial.x], ["seconds", (trial) => trial.seconds], ["host", (trial) => trial.host],
-      ["why", (trial) => trial.why], ...run.parameters.map((name, i) => [name, (trial) => trial.values[i]]),
+      ["why", (trial) => trial.why], ["added by", (trial) => trial.origin], ...run.parameters.map((name, i) => [name, (trial) => trial.values[i]]),
     ];
     const head = el("tr", {}, el("th"), ...trials.map((trial) => this.heading(trial)));
     const rows = facts.map(([name, of]) => {

@@ -31,7 +31,7 @@ export class Store {
     this.run = told.run ?? this.run;
     this.head = told.head ?? this.head;
     this.now = told.now ?? this.now;
-    for (const [number, id, values] of told.trials ?? []) Object.assign(this.trial(number), { id, values });
+    for (const [number, id, values, origin] of told.trials ?? []) Object.assign(this.trial(number), { id, values, origin });
     for (const row of told.rows ?? []) {
       const trial = this.trial(row[0]);
       this.run.fields.forEach((name, i) => { trial[name] = row[i]; });
