@@ -115,7 +115,7 @@ class Recorder(CommandRecorder, Callback):  # type: ignore[misc]
     def added(self, ray_trial: RayTrial, micro_batch: int | None = None, origin: Origin | None = None) -> None:
         """A trial was suggested; one that is taken up again is known already.
 
-        ``micro_batch``: with which it starts; None: with that of its configuration. ``origin``: of one that was not
+        ``micro_batch``: with which it starts; None: with that of its configuration. ``origin``: if it was not
         suggested.
         """
         if self.results.get(ray_trial.trial_id) is None:

@@ -30,7 +30,7 @@ class StatusFile:
         return time.monotonic() >= self._next
 
     def hurry(self) -> None:
-        """What it tells has changed: it is to be written at once."""
+        """Lets the next look write the file at once."""
         self._next = 0.0
 
     def write(self, states: Mapping[str, str], slots: int, *, more: bool) -> None:
