@@ -64,7 +64,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a trial comes from that the searcher did not suggest."""
+    """The source of a trial that the searcher did not suggest."""
 
     by: str
     """Who added it."""
@@ -110,7 +110,7 @@ class Trial:
     host: str = ""
     """The node on which it ran last (its first worker); empty if it never started."""
     origin: Origin | None = None
-    """Where it comes from; None if the searcher suggested it."""
+    """Its source; None if the searcher suggested it."""
 
     @property
     def steps(self) -> int:

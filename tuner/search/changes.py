@@ -23,7 +23,7 @@ def added_configuration(space: Space, config: Mapping[str, Any]) -> Configuratio
 
 
 def changed_configuration(space: Space, base: Configuration, changes: Mapping[str, Any]) -> Configuration:
-    """``base`` with ``changes``; what these make inactive is left out. Raises InputError if that is no point of it."""
+    """``base`` with ``changes``; what these make inactive is left out. Raises InputError if the result is not in the space."""
     named = nested(changes)
     try:
         found = space.complete(merge(base, named))
