@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
+import anyio
 import pytest
 from fastapi.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from tests.runs.test_listing import saved
 from tests.service.http import Service
 from tuner.errors import EnvironmentFailure
-from tuner.service.auth import COOKIE
+from tuner.service.auth import COOKIE, Door
 from tuner.service.errors import TooMany
 from tuner.service.limits import AtOnce, Buckets, Limits
+from tuner.service.tokens import Tokens
+from tuner.storage.folder import RunFolder
 
 PATHS = ["/", "/metrics", "/openapi.json", "/v1/me", "/v1/searches", "/v1/nothing", "/runs/q", "/docs"]
 
@@ -233,3 +238,48 @@ def test_so_many_requests_of_a_user_at_once() -> None:
             pass
     with limit.one("ada"):
         pass
+
+
+async def _answered_by(door: Door, token: str, path: str) -> None:
+    headers = [(b"host", b"h"), (b"authorization", f"Bearer {token}".encode())]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers, "client": None}
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        pass
+
+    await door(scope, receive, send)
+
+
+def test_who_asks_much_waits_for_himself_and_not_others_for_him(tmp_path: Path) -> None:
+    tokens = Tokens(RunFolder.at(tmp_path))
+    ada, bob = tokens.add("ada"), tokens.add("bob")
+    works: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def main() -> None:
+        go = anyio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            user = scope["state"]["token"].user
+            works[user] += 1
+            most[user] = max(most[user], works[user])
+            if scope["path"] != "/v1/me":
+                await go.wait()
+            works[user] -= 1
+
+        door = Door(app, tokens, Limits(in_work=2))
+        async with anyio.create_task_group() as group:
+            for _ in range(9):
+                group.start_soon(_answered_by, door, ada, "/v1/searches")
+            for _ in range(3):
+                group.start_soon(_answered_by, door, bob, "/runs/a/events")
+            while works["ada"] < 2 or works["bob"] < 3:
+                await anyio.sleep(0)
+            await _answered_by(door, bob, "/v1/me")
+            go.set()
+
+    anyio.run(main)
+    assert most == {"ada": 2, "bob": 4}

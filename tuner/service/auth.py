@@ -31,8 +31,8 @@ OPEN = (LOGIN, "/healthz")
 _CODE = "/v1/code/"
 """Paths whose bodies may be as large as code."""
 
-_COPIES = "/files"
-"""The end of paths that send a run folder."""
+_EVENTS, _COPIES = "/events", "/files"
+"""The ends of paths of live pages, and of those that send a run folder."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -66,6 +66,8 @@ class Door:
         self._refused = Buckets(limits.refused_rate, limits.refused_burst)
         self._at_once = AtOnce(limits.at_once, "requests")
         self._transfers = AtOnce(limits.transfers, "transfers of files")
+        self._turns: dict[str, CapacityLimiter] = {}
+        """Of each user: so many requests are worked on at once, and the others of that user wait."""
         self._readers = CapacityLimiter(4)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,7 +82,15 @@ class Door:
             except (TokenRefused, NotAllowed, TooLarge, TooMany, EnvironmentFailure) as error:
                 await _refusal(scope, error)(scope, receive, send)
                 return
-            await self._app(scope, receive, send)
+            if _lasts(scope["path"]):
+                await self._app(scope, receive, send)
+            else:
+                user = scope.get("state", {}).get("token")
+                async with self._turn(user.user if user else ""):
+                    await self._app(scope, receive, send)
+
+    def _turn(self, user: str) -> CapacityLimiter:
+        return self._turns.setdefault(user, CapacityLimiter(self._limits.in_work))
 
     def _longest(self, path: str) -> int:
         """Bytes that the body of a request may have."""
@@ -110,6 +120,11 @@ class Door:
         if scope["path"].startswith(_CODE) or scope["path"].endswith(_COPIES):
             held.enter_context(self._transfers.one(found.user))
         scope.setdefault("state", {})["token"] = found
+
+
+def _lasts(path: str) -> bool:
+    """Whether a request to it may last as long as a page is open, or a copy takes."""
+    return path.endswith((_EVENTS, _COPIES)) or path.startswith(_CODE)
 
 
 def token_of(request: Request) -> tuple[str | None, bool]:

@@ -152,6 +152,7 @@ def _answered(question: _Question) -> _Answer:
 
 def main() -> None:
     """Answers one question."""
+    os.nice(10)  # the answers of the service come first
     answer = _answered(_Question.model_validate_json(sys.stdin.buffer.read()))
     target = Path(sys.argv[1])
     target.with_suffix(".part").write_text(answer.model_dump_json())

@@ -29,6 +29,8 @@ class Limits:
     """Requests at once, after a pause."""
     at_once: int = 100
     """Requests that run at the same time; a live page that is open is one."""
+    in_work: int = 4
+    """Of them, those that are worked on; the others wait. Live pages and transfers of files do not count."""
     transfers: int = 4
     """Of them, uploads of code and copies of run folders."""
     refused_rate: float = 5.0
