@@ -1,6 +1,6 @@
 // A figure on a canvas: lines, steps and dots on two axes, drawn anew in some milliseconds however many there are.
 
-import { el } from "./dom.js";
+import { colour, el } from "./dom.js";
 import { label, ticks } from "./scale.js";
 
 const LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 40;
@@ -28,7 +28,8 @@ export class Chart {
     }
   }
 
-  // x, y: {range: [low, high], title, whole}. layers: {kind, colour, width, alpha, paths: [{xs, ys, of}]} in order.
+  // x, y: {range: [low, high], title, whole}. layers: {kind, colour, width, alpha, paths: [{xs, ys, of}]} in order;
+  // a colour is the name of one, so that it changes with the page's between light and dark.
   show(x, y, layers) {
     this.drawn = { x, y, layers };
     this.draw();
@@ -94,9 +95,9 @@ export class Chart {
     pen.restore();
   }
 
-  layer(pen, { kind, colour, width = 1.2, alpha = 1, paths }) {
+  layer(pen, { kind, colour: name, width = 1.2, alpha = 1, paths }) {
     pen.globalAlpha = alpha;
-    pen.strokeStyle = pen.fillStyle = colour;
+    pen.strokeStyle = pen.fillStyle = colour(name);
     pen.lineWidth = width;
     pen.lineJoin = "round";
     pen.beginPath();

@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { refusal } from "./connection.js";
-import { colour, el, say, short } from "./dom.js";
+import { el, say, short } from "./dom.js";
 import { view } from "./scale.js";
 
 const SHADES = ["completed", "best", "running", "paused", "stopped", "pending"];
@@ -62,13 +62,13 @@ export class Chosen {
 
   heading(trial) {
     const swatch = el("span", { class: "swatch" });
-    swatch.style.background = this.shade(trial.number);
+    swatch.style.background = `var(--${this.shade(trial.number)})`;
     const close = el("button", { class: "link", title: "leave out", "aria-label": `leave out trial ${trial.number}`, onclick: () => this.drop(trial.number) }, "✕");
     return el("th", {}, swatch, el("button", { class: "link", title: "its output", onclick: () => this.show(trial.number) }, `#${trial.number} (${trial.id})`), " ", close);
   }
 
   shade(number) {
-    return colour(SHADES[this.numbers.indexOf(number) % SHADES.length]);
+    return SHADES[this.numbers.indexOf(number) % SHADES.length];
   }
 
   // Asks for all metrics of a trial, again if it has reported since.

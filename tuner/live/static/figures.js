@@ -1,7 +1,7 @@
 // The figures of a run: best so far, learning curves, slots over time, rungs.
 
 import { Chart } from "./chart.js";
-import { colour, el, say, section, short } from "./dom.js";
+import { el, say, section, short } from "./dom.js";
 import { timeAxis, view } from "./scale.js";
 
 const STATUSES = ["stopped", "failed", "pending", "paused", "completed", "running"]; // drawn in this order
@@ -13,7 +13,7 @@ const numbers = (trial) => trial.best.map((text) => (text === "" ? null : Number
 function legend(layers, toggle) {
   return layers.map(({ name, colour: shade, shown = true }) => {
     const swatch = el("span", { class: "swatch" });
-    swatch.style.background = shade;
+    swatch.style.background = `var(--${shade})`;
     return el("button", { class: "key", "aria-pressed": String(shown), onclick: () => toggle(name) }, swatch, name);
   });
 }
@@ -40,8 +40,8 @@ export class BestSoFar {
       { range: [0, Math.max(store.elapsed / unit, 1e-9)], title: `time of the search (${name})` },
       { range: view([...own, ...ys], sign, run.extreme), title: better(run.objectives[0]) },
       [
-        { kind: "dots", colour: colour("pending"), width: 2.5, alpha: 0.5, paths: [dots] },
-        { kind: "steps", colour: colour("completed"), width: 2.5, paths: [{ xs, ys, tell: (i) => tells[i] }] },
+        { kind: "dots", colour: "pending", width: 2.5, alpha: 0.5, paths: [dots] },
+        { kind: "steps", colour: "completed", width: 2.5, paths: [{ xs, ys, tell: (i) => tells[i] }] },
       ],
     );
     say(this.caption, xs.length ? `The line is the best so far; a dot is the best of a trial.` : "Nothing was reported yet.");
@@ -63,9 +63,9 @@ export class BestSoFar {
       { range: range(0), title: better(run.objectives[0]) },
       { range: range(1), title: better(run.objectives[1]) },
       [
-        { kind: "dots", colour: colour("pending"), width: 3, alpha: 0.6, paths: [points(others)] },
-        { kind: "line", colour: colour("completed"), width: 1, paths: [points(best)] },
-        { kind: "dots", colour: colour("completed"), width: 4.5, paths: [points(best)] },
+        { kind: "dots", colour: "pending", width: 3, alpha: 0.6, paths: [points(others)] },
+        { kind: "line", colour: "completed", width: 1, paths: [points(best)] },
+        { kind: "dots", colour: "completed", width: 4.5, paths: [points(best)] },
       ],
     );
     say(this.caption, `${best.length} of ${tried.length} trials are on the front.`);
@@ -94,7 +94,7 @@ export class Curves {
     const many = store.trials.size > 100;
     const named = STATUSES.filter((status) => by[status].length);
     const layers = named.map((status) => ({
-      name: `${status} (${by[status].length})`, status, colour: colour(status), paths: by[status],
+      name: `${status} (${by[status].length})`, status, colour: status, paths: by[status],
       width: many ? 0.9 : 1.4, alpha: status === "running" ? 1 : many ? 0.35 : 0.75, shown: !this.hidden.has(status),
     }));
     const shown = layers.filter((layer) => layer.shown);
@@ -102,14 +102,14 @@ export class Curves {
       const trial = store.trials.get(number);
       if (trial?.xs.length) shown.push({ colour: shade, width, paths: [{ xs: trial.xs, ys: trial.ys, of: number }] });
     };
-    if (!head.front.length && head.best) mark(head.best, colour("best"), 3);
-    chosen.forEach((number) => mark(number, colour("text"), 2.5));
+    if (!head.front.length && head.best) mark(head.best, "best", 3);
+    chosen.forEach((number) => mark(number, "text", 2.5));
     this.chart.show(
       { range: [0, Math.max(end, 1)], title: `${run.unit}s`, whole: true },
       { range: view(all, signOf(run), run.extreme), title: better(run.objectives[0]) },
       shown,
     );
-    const best = head.best && !head.front.length ? [{ name: `the best, #${head.best}`, colour: colour("best") }] : [];
+    const best = head.best && !head.front.length ? [{ name: `the best, #${head.best}`, colour: "best" }] : [];
     this.keys.replaceChildren(...legend([...layers, ...best], (name) => this.toggle(layers, name, store, chosen)));
   }
 
@@ -137,8 +137,8 @@ export class Busy {
       { range: [0, end], title: `time of the search (${name})` },
       { range: [0, most * 1.05], title: "trials", whole: true },
       [
-        { colour: colour("pending"), width: 1, paths: store.now.slots ? [slots] : [] },
-        { kind: "steps", colour: colour("running"), width: 1.6, paths: [path] },
+        { colour: "pending", width: 1, paths: store.now.slots ? [slots] : [] },
+        { kind: "steps", colour: "running", width: 1.6, paths: [path] },
       ],
     );
   }
