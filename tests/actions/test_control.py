@@ -145,6 +145,7 @@ def test_a_wrong_command_is_not_sent(folder: RunFolder, do: str, arguments: dict
         ("clone 3 lr=0.5", {"trial": "3", "changes": {"lr": 0.5}}),
         ("clone 3", {"trial": "3", "changes": {}}),
         ("budget trials=+20 wall_clock=2h", {"trials": "+20", "wall_clock": "2h"}),
+        ("space model.lr.loguniform=[1,2]", {"search_space": {"model": {"lr": {"loguniform": [1, 2]}}}}),
         ("budget gpu_hours=null", {"gpu_hours": None}),
     ],
 )

@@ -130,10 +130,10 @@ def plan_of(trials: int) -> Any:
 
 def search(path: Path, trials: int) -> dict[str, Any]:
     """A driver that dies when all but the last trials have ended."""
-    from tuner.execution.fit import new_state
     from tuner.runs.provenance import resolved_spec, write_experiment
     from tuner.runs.results import ResultSet
     from tuner.schedulers.base import Decision
+    from tuner.search.new_state import new_state
     from tuner.search.recovery import RecoveredSearch
     from tuner.search.usage import usage_of
 
@@ -194,8 +194,8 @@ def search(path: Path, trials: int) -> dict[str, Any]:
 
 def taken_up(folder: Any, trials: int) -> tuple[Any, dict[str, float]]:
     """The recorder of a search that is taken up as `resume` does it, and the seconds of each step."""
-    from tuner.execution.fit import new_state
     from tuner.runs.loading import load_summary
+    from tuner.search.new_state import new_state
     from tuner.search.recovery import read_stored_search, recover
 
     plan = plan_of(trials)

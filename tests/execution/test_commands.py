@@ -249,3 +249,47 @@ def test_another_budget_ends_the_search_there(tmp_path: Path) -> None:
     assert len(results.trials) == 5
     assert results.section("budget") == {"trials": 5, "wall_clock": 3600.0}
     assert load_run(tmp_path / "run").section("budget")["trials"] == 5
+
+
+def test_a_narrower_space_is_that_of_later_suggestions(tmp_path: Path) -> None:
+    search = Running(
+        tmp_path,
+        params={"epochs": 4, "seconds": 0.3},
+        budget={"trials": 8},
+        search={"kind": "optuna", "seed": 3, "n_startup_trials": 2},
+        scheduler=ASHA | {"max_t": 4},
+    )
+    search.until(lambda: search.events("reported"))
+    search.command("pause")
+    for space, problem in (
+        ({"x": {"uniform": [0, 2]}}, "x: uniform [0, 2] is not within uniform [0, 1]"),
+        ({"x": {"uniform": [0, 1]}}, "that is what it is"),
+        ({"y": {"uniform": [0, 1]}}, "its parameters stay the same ones"),
+        ({"x": 0.5}, "leaves nothing to search"),
+        ({"x": {"unifrom": [0, 1]}}, "unifrom"),
+    ):
+        answer = search.command("space", search_space=space)
+        assert problem in answer["reason"]
+        assert "\n" not in answer["reason"]
+    answer = search.command("space", search_space={"x": {"uniform": [0.25, 0.3]}})
+    assert answer["done"]
+    search.command("continue")
+    results = search.end()
+    later = [event["config"]["x"] for event in search.events("suggested") if event["n"] > answer["n"]]
+    assert len(results.trials) == 8
+    assert later
+    assert all(0.25 <= x <= 0.3 for x in later)
+    assert results.section("search_space") == {"x": {"uniform": [0.25, 0.3]}}
+
+
+def test_a_population_keeps_its_space_and_its_trials(tmp_path: Path) -> None:
+    search = Running(
+        tmp_path,
+        scheduler={"kind": "pbt", "time_attr": "epoch", "max_t": 99999, "perturbation_interval": 5},
+        params=LONG,
+        budget={"trials": 2},
+    )
+    search.until(lambda: len(search.events("suggested")) == 2)
+    assert "pbt" in search.command("space", search_space={"x": {"uniform": [0, 0.5]}})["reason"]
+    assert "pbt" in search.command("keep-trial", trial=1)["reason"]
+    search.stop_all()

@@ -14,13 +14,13 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tests.hostile.damage import damaged_file
 from tuner.errors import EnvironmentFailure, TunerError
-from tuner.execution.fit import new_state
 from tuner.jobs.record import JOBS, Job, Submitter, list_code, recorded, stored_jobs
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runs.journal import JournalReader
 from tuner.runs.loading import load_latest, load_summary
 from tuner.runs.provenance import experiment_of
+from tuner.search.new_state import new_state
 from tuner.search.recovery import read_stored_search, recover
 from tuner.storage.folder import RunFolder
 

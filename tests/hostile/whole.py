@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from tuner.execution.fit import new_state
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.runs.failure import Failure
@@ -19,6 +18,7 @@ from tuner.runs.loading import load_summary
 from tuner.runs.provenance import experiment_of, write_experiment
 from tuner.runs.results import ResultSet, write_json
 from tuner.runs.trial import Report, Segment, Trial
+from tuner.search.new_state import new_state
 from tuner.search.recovery import read_stored_search, recover
 from tuner.search.snapshot import Snapshot, write_snapshot
 from tuner.storage.folder import RunFolder

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from tuner.execution.fit import new_state
 from tuner.experiment.reader import load_experiment
 from tuner.plan.cluster import this_machine
 from tuner.plan.planner import make_plan
 from tuner.schedulers import Asha, Decision, Resume, Scheduler
 from tuner.schedulers.asha.fronts import preferred
+from tuner.search.new_state import new_state
 from tuner.search.state import SearchState
 from tuner.searchers import SearchProblem
 from tuner.spec.objective import domination_ranks

@@ -131,7 +131,7 @@ def test_a_search_for_one_number_searches_for_the_weighted_sum(kind: str) -> Non
     )
     assert made.task.modes == ("max",)
     assert ("", "the search and schedulers compare 2 acc - 0.5 size") in description(made)
-    from tuner.execution.fit import new_state
+    from tuner.search.new_state import new_state
 
     state, told = new_state(made, []), Recorder()
     state.searcher = told

@@ -19,7 +19,6 @@ from tuner.actions.control import sender
 from tuner.actions.run import free_folder, record_start, run_name
 from tuner.errors import InputError
 from tuner.execution.budget import BudgetStopper
-from tuner.execution.fit import new_state
 from tuner.execution.metrics import flat_metrics
 from tuner.execution.recorder import SAVE_EVERY_S
 from tuner.experiment.reader import Experiment
@@ -38,6 +37,7 @@ from tuner.search.changes import added_configuration
 from tuner.search.control import SearchControl
 from tuner.search.earlier_trials import read_stored, with_earlier_trials
 from tuner.search.emitted_events import audited_rung, ending, reported
+from tuner.search.new_state import new_state
 from tuner.search.recovery import RecoveredSearch, read_stored_search, recover
 from tuner.spec.configuration import merge
 from tuner.storage.folder import RunFolder

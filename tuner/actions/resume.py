@@ -332,8 +332,9 @@ def _check_change(known: ResultSet, plan: Plan, changed: dict[str, Any]) -> None
 
 def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool = False) -> ResultSet:
     """Continues what is left of a search, from its journal."""
-    from tuner.execution.fit import new_state, task_of
+    from tuner.execution.fit import task_of
     from tuner.search.control import SearchControl
+    from tuner.search.new_state import new_state
     from tuner.search.recovery import recover
 
     known = run.known

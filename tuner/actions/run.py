@@ -141,7 +141,7 @@ def record_start(
     plan: Plan, params: dict[str, Any], notices: Sequence[str], folder: RunFolder, earlier: Sequence[EarlierTrial]
 ) -> RecoveredSearch:
     """Writes the first event and the files of a new run: a search that has seen nothing but ``earlier``."""
-    from tuner.execution.fit import new_state
+    from tuner.search.new_state import new_state
     from tuner.search.recovery import RecoveredSearch
     from tuner.search.usage import usage_of
 

@@ -80,8 +80,9 @@ def _measured(
     machine: Mapping[str, float],
 ) -> list[Measured]:
     """What came out of each level, here or on a node of the cluster that has nothing else to do meanwhile."""
-    from tuner.execution.fit import new_state, task_of
+    from tuner.execution.fit import task_of
     from tuner.execution.sharing import Measured, measure
+    from tuner.search.new_state import new_state
 
     config = new_state(plan, ()).suggest("share")
     if config is None:

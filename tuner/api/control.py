@@ -93,6 +93,19 @@ class Controlled:
         """
         self._command("budget", limits)
 
+    def narrow_space(self, search_space: Mapping[str, Any]) -> None:
+        """Lets later suggestions come from a narrower space; a new searcher learns from the trials that lie in it.
+
+        Args:
+            search_space: The parameters that change, in the notation of an experiment file; the others stay.
+
+        Raises:
+            InputError: If the space is not within the present one, the search cannot continue in another one, or no
+                process works on the run.
+            EnvironmentFailure: If the search does not answer.
+        """
+        self._command("space", {"search_space": dict(search_space)})
+
     def pause(self) -> None:
         """Pauses each trial at its next checkpoint, and frees its resources, until `unpause`.
 

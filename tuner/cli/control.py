@@ -28,6 +28,7 @@ def command(run_: str, do: str, words: tuple[str, ...], checkpoint: bool, storag
       add NAME=VALUE ...          run a configuration next
       clone TRIAL NAME=VALUE ...  run a trial once more, changed
       budget LIMIT=VALUE ...      set new totals: trials=50, or trials=+20 for 20 more
+      space NAME=DOMAIN ...       narrow the space of later suggestions: lr.loguniform=[1e-3,1e-2]
       pause                       pause each trial at its next checkpoint, and free its resources
       continue                    continue a paused search
       slots N                     let at most N trials run at once; slots none: as many as fit
@@ -61,6 +62,7 @@ def command(run_: str, do: str, words: tuple[str, ...], checkpoint: bool, storag
 def arguments(do: str, words: Sequence[str]) -> dict[str, Any]:
     """The arguments of a command as the words after it give them. Raises InputError if these make no sense."""
     from tuner.errors import InputError
+    from tuner.spec.configuration import nested
 
     match do, words:
         case ("stop-trial" | "keep-trial", [trial]):
@@ -71,6 +73,8 @@ def arguments(do: str, words: Sequence[str]) -> dict[str, Any]:
             return {"trial": trial, "changes": _named(do, changes)}
         case ("budget", [_, *_]):
             return _named(do, words)
+        case ("space", [_, *_]):
+            return {"search_space": nested(_named(do, words))}
         case ("slots", ["none"]):
             return {"trials": None}
         case ("slots", [number]) if number.isdecimal():

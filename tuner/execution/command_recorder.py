@@ -31,6 +31,10 @@ class CommandRecorder:
         """Journals an event."""
         raise NotImplementedError
 
+    def sync(self) -> None:
+        """Brings all events to the storage."""
+        self.storing.insist(lambda: self._journal.sync(now=True))
+
     def was_answered(self, command: Command) -> bool:
         """Whether the command was carried out or refused before."""
         return any(known.id == command.id for known in self.results.commands)

@@ -25,15 +25,19 @@ from tuner.execution.restore_trials import rays_trial, start_from_copy
 from tuner.execution.retrying_controller import RetryingController
 from tuner.execution.slots import SlotTracker
 from tuner.experiment.spec import Budget
+from tuner.plan.plan import Plan
 from tuner.runs.commands import Command, trial_of, waiting_commands
 from tuner.runs.named_trial import find_trial
-from tuner.runs.provenance import write_experiment
+from tuner.runs.provenance import resolved_spec, write_experiment
 from tuner.runs.results import RAY
 from tuner.runs.trial import Origin, Report, Segment, Trial
 from tuner.search.changes import added_configuration, changed_budget, changed_configuration
 from tuner.search.checkpoint_retention import copy_name
 from tuner.search.control import SearchControl
-from tuner.search.orders import Addition, Clone, NewBudget, OfTrial, arguments_of
+from tuner.search.narrowing import narrowed_plan
+from tuner.search.new_state import new_state
+from tuner.search.orders import Addition, Clone, NewBudget, NewSpace, OfTrial, arguments_of
+from tuner.search.recovery import with_new_searcher
 from tuner.spec.configuration import Configuration
 from tuner.spec.model import Model
 
@@ -130,6 +134,8 @@ class CommandedController(RetryingController):
                 self._done(command, [self._open_trial(arguments.trial).id])
             case NewBudget():
                 self._change_budget(command, changed_budget(self.recorder.results.section("budget"), arguments))
+            case NewSpace():
+                self._narrow(command, narrowed_plan(self.plan, self.recorder.results, arguments.search_space))
             case _:
                 self._done(command)
 
@@ -152,6 +158,18 @@ class CommandedController(RetryingController):
         self.plan = replace(self.plan, experiment=replace(self.plan.experiment, spec=spec), trials=trials)
         self._search_alg._total_samples = trials
         self._count_trials()
+
+    def _narrow(self, command: Command, plan: Plan) -> None:
+        """Lets a new searcher learn from the trials so far. It is made before the event, as it may fail."""
+        results = self.recorder.results
+        self.recorder.sync()
+        renewed = with_new_searcher(results, new_state(plan, (), len(results.trials)))
+        spec = resolved_spec(plan, results.section("params"))
+        self._done(command, changed={"search_space": spec["search_space"]})
+        self.recorder.state.renew(renewed)
+        self.plan = plan
+        self._search_alg._finished = False
+        self.recorder.storing.later(functools.partial(write_experiment, results))
 
     def _count_trials(self) -> None:
         """Takes account of other numbers of trials: of the budget, and of those that people added."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pyarrow.fs import FileSystem
 from ray import tune
 
@@ -20,13 +18,9 @@ from tuner.execution.trial_context import TrialContext
 from tuner.execution.trial_process import trainable_class
 from tuner.plan.plan import Plan
 from tuner.runs.results import RAY
-from tuner.schedulers.build import build_scheduler
 from tuner.schedulers.ray import RayScheduler
 from tuner.search.control import SearchControl
-from tuner.search.earlier_trials import EarlierTrial
 from tuner.search.state import SearchState
-from tuner.searchers.build import build_searcher
-from tuner.spec.objective import have_weights
 from tuner.storage.folder import RunFolder
 
 
@@ -49,32 +43,6 @@ def task_of(plan: Plan, params: dict[str, Any], working_directory: Path) -> Tria
         # this process has opened them: the node of a trial may have another key
         pickles=tuple(replace(pickled, trusted=True) for pickled in plan.experiment.pickles),
     )
-
-
-def new_state(plan: Plan, earlier: Iterable[EarlierTrial], drawn: int = 0) -> SearchState:
-    """A searcher that has seen ``earlier`` alone, and a scheduler that has seen nothing.
-
-    ``drawn``: as of `StoredSearch`. A searcher in place of an earlier one must not draw what that drew.
-    """
-    spec, task = plan.spec, plan.task
-    seed = int(np.random.SeedSequence([task.seed, drawn]).generate_state(1)[0]) if drawn else task.seed
-    step_name = spec.scheduler.fidelity[0] if spec.scheduler.fidelity else "training_iteration"
-    compared = replace(task, modes=task.modes[:1]) if have_weights(spec.objectives) else task
-    scheduler = None if isinstance(spec.scheduler, RayScheduler) else build_scheduler(spec.scheduler, compared)
-    state = SearchState(
-        build_searcher(spec.search, replace(task, seed=seed)),
-        scheduler,
-        spec.search_space,
-        spec.objectives,
-        step_name,
-        scalarised=plan.scalarised,
-        constraints=spec.outcome_constraints,
-        models_margins=spec.search.models_margins,
-        ends_at=spec.scheduler.ends_at,
-    )
-    for trial in earlier:
-        state.learn(trial.name, spec.search_space.from_unit(trial.point), trial.readings, trial.failed)
-    return state
 
 
 def fit(plan: Plan, task: TrialContext, recorder: Recorder, control: SearchControl) -> None:

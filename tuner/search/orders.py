@@ -70,6 +70,7 @@ KINDS: dict[str, type[Model]] = {
     "add": Addition,
     "clone": Clone,
     "budget": NewBudget,
+    "space": NewSpace,
     "pause": Nothing,
     "continue": Nothing,
     "slots": Slots,

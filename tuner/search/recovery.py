@@ -94,6 +94,9 @@ class StoredSearch:
                 self.request, self.planned = event.get("request", ""), _trials(event["spec"])
                 if self._searched != (searched := search_of(event["spec"])):
                     self.renewed, self.drawn, self._searched = event["n"], len(self._suggested), searched
+            case "commanded" if "search_space" in event.get("changed", {}):
+                self.renewed, self.drawn = event["n"], len(self._suggested)
+                self.planned, self._searched = _trials(self.results.spec), search_of(self.results.spec)
             case "left" if not event["interrupted"]:
                 self.request = ""
             case "suggested":
@@ -264,7 +267,21 @@ def _what_it_knows(state: SearchState, results: ResultSet) -> str:
 
 
 def _extended(events: Iterable[Event]) -> bool:
-    return any(event["what"] == "extended" for event in events)
+    """Whether the searcher after them is another one."""
+    return any(event["what"] == "extended" or "search_space" in event.get("changed", {}) for event in events)
+
+
+def with_new_searcher(results: ResultSet, state: SearchState) -> SearchState:
+    """``state``, which has seen nothing, after all that the journal tells: its searcher adopts what others suggested.
+
+    As a resume would make it, so that the two go the same way. The events must be on the storage.
+    """
+    told = StoredSearch(ResultSet(results.folder, results.spec, {}))
+    for event in JournalReader(results.folder).new():
+        told.note(event)
+    events = _opened(JournalReader(results.folder).new(), results.folder, trust=True)  # it is this process's own run
+    _replay(events, None, state, 0.0, math.inf, told.superseded)
+    return state
 
 
 def _opened(events: Iterable[Event], folder: RunFolder, trust: bool) -> Iterator[Event]:

@@ -112,6 +112,10 @@ class SearchState:
             else:
                 self.scheduler.add(trial_id, configuration)
 
+    def renew(self, other: SearchState) -> None:
+        """Continues with the searcher of ``other``, which knows of the same trials, and searches in its space."""
+        self.searcher, self.space, self.outside = other.searcher, other.space, other.outside
+
     def commanded(self, event: Event) -> None:
         """A command was carried out."""
         self.orders.apply(event)
