@@ -119,12 +119,12 @@ def test_a_search_that_ends_meanwhile_is_told_so(folder: RunFolder, search: Any)
 @pytest.mark.parametrize(
     ("do", "arguments", "problem"),
     [
-        ("fly", {}, "'fly' is no command; allowed"),
+        ("fly", {}, "'fly' is not a command; allowed"),
         ("puase", {}, "did you mean 'pause'"),
         ("stop-trial", {}, "stop-trial: it needs trial"),
         ("stop-trial", {"trial": ["1"]}, "stop-trial: trial: "),
         ("slots", {"trials": 1.5}, "slots: trials: 1.5"),
-        ("pause", {"trial": 1}, "pause: trial is no argument of it; it has none"),
+        ("pause", {"trial": 1}, "pause: trial is not an argument of it; it has none"),
     ],
 )
 def test_a_wrong_command_is_not_sent(folder: RunFolder, do: str, arguments: dict[str, Any], problem: str) -> None:

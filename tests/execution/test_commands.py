@@ -150,11 +150,11 @@ def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
     search = Running(tmp_path, params=LONG, budget={"trials": 2})
     search.until(lambda: len(search.events("suggested")) == 2)
     refused = {
-        ("fly", ()): "'fly' is no command",
+        ("fly", ()): "'fly' is not a command",
         ("stop-trial", (("trial", "99"),)): "has no trial '99'",
         ("stop-trial", ()): "stop-trial: it needs trial",
         ("slots", (("trials", -1),)): "slots: trials: -1",
-        ("pause", (("now", True),)): "pause: now is no argument of it",
+        ("pause", (("now", True),)): "pause: now is not an argument of it",
     }
     for (do, arguments), reason in refused.items():
         answer = search.command(do, **dict(arguments))

@@ -1,4 +1,4 @@
-"""What Python commands of a search that runs in another process."""
+"""Commands from Python to a search that runs in another process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Controlled:
             The id of the trial.
 
         Raises:
-            InputError: If it is no point of the search space, or no process works on the run.
+            InputError: If it is not in the search space, or no process works on the run.
             EnvironmentFailure: If the search does not answer.
         """
         return self._command("add", {"config": dict(config)}).trials[0]

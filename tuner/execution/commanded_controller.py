@@ -49,7 +49,7 @@ IDLE_S = 0.1
 
 
 class CommandedController(RetryingController):
-    """One search's control loop, as far as people change what it does."""
+    """One search's control loop: the part that people change while it runs."""
 
     control: SearchControl
     budget: BudgetStopper
@@ -101,7 +101,7 @@ class CommandedController(RetryingController):
             commands, unreadable = waiting_commands(folder)
             found[:] = commands
             for name in set(unreadable) - self._unreadable:
-                self.recorder.notify(f"commands/{name} is no command that can be read: it is passed over")
+                self.recorder.notify(f"commands/{name} cannot be read as a command: it is passed over")
             self._unreadable.update(unreadable)
 
         self.recorder.storing.attempt(look)
@@ -172,7 +172,7 @@ class CommandedController(RetryingController):
         self.recorder.storing.later(functools.partial(write_experiment, results))
 
     def _count_trials(self) -> None:
-        """Takes account of other numbers of trials: of the budget, and of those that people added."""
+        """Takes account of other numbers of trials: of the budget, and of people's own."""
         results = self.recorder.results
         results.provenance["trials"] = total = self.plan.trials + results.added
         self._room.renew(replace(self.plan, trials=total))

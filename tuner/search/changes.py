@@ -23,7 +23,10 @@ def added_configuration(space: Space, config: Mapping[str, Any]) -> Configuratio
 
 
 def changed_configuration(space: Space, base: Configuration, changes: Mapping[str, Any]) -> Configuration:
-    """``base`` with ``changes``; what these make inactive is left out. Raises InputError if the result is not in the space."""
+    """``base`` with ``changes``, without parameters that these make inactive.
+
+    Raises InputError if that is not in the space.
+    """
     named = nested(changes)
     try:
         found = space.complete(merge(base, named))

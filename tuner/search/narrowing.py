@@ -46,7 +46,7 @@ def _why_not(plan: Plan, results: ResultSet) -> str:
 
 
 def wider(old: Space, new: Space) -> str:
-    """Why ``new`` is no narrower space than ``old``; empty if it is one."""
+    """The reason for which ``new`` is not narrower than ``old``; empty if it is."""
     before = {parameter.path: parameter for parameter in old.parameters}
     after = {parameter.path: parameter for parameter in new.parameters}
     for path in [*(after.keys() - before.keys()), *(before.keys() - after.keys())]:

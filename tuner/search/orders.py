@@ -1,4 +1,4 @@
-"""What people order of a search that runs: the arguments of each command, and the orders that hold."""
+"""Orders of people to a running search: the arguments of each command, and the orders that hold."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ KINDS: dict[str, type[Model]] = {
 def arguments_of(do: str, arguments: Mapping[str, Any]) -> Model:
     """The checked arguments of a command. Raises InputError, in one line, if they are wrong or there is no such one."""
     if do not in KINDS:
-        raise InputError(f"{do!r} is no command; {did_you_mean(do, list(KINDS))}")
+        raise InputError(f"{do!r} is not a command; {did_you_mean(do, list(KINDS))}")
     named = {name: str(value) if name == "trial" and type(value) is int else value for name, value in arguments.items()}
     try:
         found = KINDS[do].model_validate(named)
@@ -98,7 +98,7 @@ def _told(do: str, error: ValidationError) -> str:
     name = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         allowed = list(KINDS[do].model_fields)
-        return f"{name} is no argument of it; {did_you_mean(name, allowed) if allowed else 'it has none'}"
+        return f"{name} is not an argument of it; {did_you_mean(name, allowed) if allowed else 'it has none'}"
     if problem["type"] == "missing":
         return f"it needs {name}"
     return f"{name}: {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"

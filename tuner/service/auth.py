@@ -32,7 +32,7 @@ _CODE = "/v1/code/"
 """Paths whose bodies may be as large as code."""
 
 _EVENTS, _COPIES = "/events", "/files"
-"""The ends of paths of live pages, and of those that send a run folder."""
+"""The ends of paths of live pages, and of copies of run folders."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
