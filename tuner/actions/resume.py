@@ -32,7 +32,7 @@ from tuner.trainable.trainable import pickle_function
 if TYPE_CHECKING:
     from tuner.execution.recorder import Listener
     from tuner.plan.cluster import Cluster
-    from tuner.search.recovery import StoredSearch
+    from tuner.search.recovery import RecoveredSearch, StoredSearch
 
 
 def resume(
@@ -343,9 +343,20 @@ def _continued(run: _ReopenedRun, plan: Plan, params: dict[str, Any], anew: bool
     known.provenance |= {"interrupted": None, "interrupted_by": "", "trials": plan.trials + known.added}
     known.provenance = {"seed": plan.seed, "slots": plan.slots} | known.provenance  # which a damaged file may lack
     write_experiment(known)  # one of its files may have been damaged, or be behind the journal
-    for notice in recovered.notices:
+    for notice in [*recovered.notices, *_ordered(recovered)]:
         run.say(f"NOTICE: {notice}")
     control = SearchControl(elapsed_before=recovered.elapsed)
     task = task_of(plan, params, run.working_directory)
     followers = [TrackingProcess(run.say)] if plan.spec.is_followed else []
     return search(plan, task, recovered, control, [*run.listeners, *followers], run.say, run.lock)
+
+
+def _ordered(recovered: RecoveredSearch) -> Iterator[str]:
+    """What people have ordered that keeps trials from running."""
+    orders, folder = recovered.state.orders, recovered.results.folder
+    control = f"python -m tuner control {folder.quoted}"
+    if orders.paused:
+        by = next((command.by for command in reversed(recovered.results.commands) if command.do == "pause"), "somebody")
+        yield f"{folder.location}: {by} paused the search, and it stays paused; to continue it: {control} continue"
+    if orders.limit is not None:
+        yield f"{folder.location}: at most {orders.limit} trials run at once; to lift that: {control} slots none"

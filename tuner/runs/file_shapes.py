@@ -186,6 +186,35 @@ class _Failure(BaseModel):
     final: bool = False
 
 
+class _Commanded(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    id: str
+    do: str
+    by: str
+    sent: Annotated[float, Field(ge=0, le=MAX_TIMESTAMP, allow_inf_nan=False)]
+    arguments: Mapping
+    done: bool
+    reason: str = ""
+    trials: Texts = []
+
+
+class _Origin(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    by: str
+    parent: str | None = None
+    step: Step | None = None
+    begins_at: Step = 0
+
+
+class ByPeople(BaseModel):
+    """commands.json."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    commands: list[_Commanded]
+    origins: dict[str, _Origin]
+    """By trial."""
+
+
 class Recorded(_Shape):
     """best/metrics.json."""
 

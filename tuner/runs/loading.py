@@ -14,8 +14,8 @@ from tuner.runs.commands import COMMANDS
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TABLE_BYTES, Provenance, mapping, spec_of
 from tuner.runs.history import journalled, set_ending
 from tuner.runs.journal import JOURNAL, first_event, has_lines, last_event
-from tuner.runs.results import EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
-from tuner.runs.tables import read_failures, read_lineage, read_reports, read_trials
+from tuner.runs.results import BY_PEOPLE, EXPERIMENT, FAILURES, LINEAGE, PROVENANCE, REPORTS, TRIALS, ResultSet
+from tuner.runs.tables import read_by_people, read_failures, read_lineage, read_reports, read_trials
 from tuner.runs.trial import Report, Trial
 from tuner.spec.document import read_yaml
 from tuner.storage.folder import STORAGE, RunFolder, reason
@@ -201,6 +201,9 @@ def _read(folder: RunFolder, reports: bool = True) -> ResultSet:
     if folder.exists(FAILURES):
         with reading(FAILURES):
             read_failures(results, parsed(folder.read(FAILURES, MAX_TABLE_BYTES)))
+    if folder.exists(BY_PEOPLE):
+        with reading(BY_PEOPLE):
+            read_by_people(results, parsed(folder.read(BY_PEOPLE, MAX_TABLE_BYTES)))
     with reading(TRIALS):
         for trial, told in bests:
             trial.reports = trial.reports if whole else [told]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPERIMENT, PROVENANCE, TRIALS, REPORTS = "experiment.yaml", "provenance.json", "trials.csv", "results.parquet"
-LINEAGE, FAILURES, LIVE = "lineage.json", "failures.json", "live.json"
+LINEAGE, FAILURES, LIVE, BY_PEOPLE = "lineage.json", "failures.json", "live.json", "commands.json"
 BEST, RAY, LOG, REPORT = "best", "ray", "run.log", "report.html"
 TRIAL_LOG = "output.log"
 """What a trial printed, in its folder below ray/."""
@@ -329,6 +329,9 @@ class ResultSet:
             write_json(self.folder, LINEAGE, lineage)
         if failures := {t.id: [asdict(failure) for failure in t.failures] for t in self.trials if t.failures}:
             write_json(self.folder, FAILURES, failures)
+        if self.commands:
+            origins = {trial.id: asdict(trial.origin) for trial in self.trials if trial.origin}
+            write_json(self.folder, BY_PEOPLE, {"commands": list(map(asdict, self.commands)), "origins": origins})
         self.folder.write(TRIALS, self._trials_csv().encode())
 
     def _trials_csv(self) -> str:

@@ -8,14 +8,25 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
+from tuner.runs.commands import Commanded
 from tuner.runs.consumption import COLUMNS, Consumption, consumption_of
 from tuner.runs.csv_codec import decode
 from tuner.runs.events import Compared
 from tuner.runs.failure import Failure
-from tuner.runs.file_shapes import MAX_SECONDS, MAX_STEP, MAX_TIMESTAMP, Failures, Segments, checked, inside, is_id
+from tuner.runs.file_shapes import (
+    MAX_SECONDS,
+    MAX_STEP,
+    MAX_TIMESTAMP,
+    ByPeople,
+    Failures,
+    Segments,
+    checked,
+    inside,
+    is_id,
+)
 from tuner.runs.reports_frame import FIXED
 from tuner.runs.results import ResultSet
-from tuner.runs.trial import Report, Segment, Status, Trial
+from tuner.runs.trial import Origin, Report, Segment, Status, Trial
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -259,3 +270,12 @@ def read_failures(results: ResultSet, content: Any) -> None:
             trial.failures = [Failure(**dict(entry)) for entry in entries]
             reduced = [failure.micro_batch for failure in trial.failures if failure.micro_batch is not None]
             trial.micro_batch = reduced[-1] if reduced else trial.micro_batch
+
+
+def read_by_people(results: ResultSet, content: Any) -> None:
+    """Adds what commands.json tells: the commands, and of added trials where they come from. Raises ValueError."""
+    told = checked(ByPeople, content)
+    results.commands = [Commanded(**dict(entry) | {"trials": tuple(entry.trials)}) for entry in told.commands]
+    for trial_id, origin in told.origins.items():
+        if trial := results.get(trial_id):
+            trial.origin = Origin(**dict(origin))
