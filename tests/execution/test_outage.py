@@ -36,6 +36,7 @@ from tuner.schedulers.base import Decision, Exploit
 from tuner.schedulers.fifo import Fifo
 from tuner.search.control import SearchControl
 from tuner.search.node_health import NodeHealth
+from tuner.search.orders import Orders
 from tuner.search.recovery import RecoveredSearch
 from tuner.search.snapshot import read_snapshot
 from tuner.search.state import SearchState
@@ -364,7 +365,9 @@ def loop(storing: Any, results: ResultSet, said: list[str]) -> Controller:
         results=results,
         failed_attempt=failed_attempt,
         discard_unreported=lambda trial: said.append("discarded"),
+        state=SimpleNamespace(orders=Orders()),
     )
+    made._running_trials = set()
     made._disk_full_reason = ""
     made._cached_trial_decisions = {}
     made._is_examined = lambda trial, exception: False

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from mcp import Client, MCPError, StdioServerParameters
 
 from tests.documents import conforms
+from tests.event_loops import in_thread
 from tests.runs.test_listing import saved
 from tests.runs.test_results import new_run, trial
 from tuner.cli import cli
@@ -41,7 +42,7 @@ def session(use: Callable[[Client], Awaitable[Any]], *options: str, mode: str = 
         async with Client(server, mode=mode, read_timeout_seconds=NEVER_S) as client:
             return await use(client)
 
-    return asyncio.run(connected())
+    return in_thread(connected())
 
 
 async def document(client: Client, tool: str, **given: Any) -> Any:

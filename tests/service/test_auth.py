@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
+from tests.event_loops import in_thread
 from tests.runs.test_listing import saved
 from tests.service.http import Service
 from tuner.errors import EnvironmentFailure
@@ -281,5 +282,5 @@ def test_who_asks_much_waits_for_himself_and_not_others_for_him(tmp_path: Path) 
             await _answered_by(door, bob, "/v1/me")
             go.set()
 
-    anyio.run(main)
+    in_thread(main())
     assert most == {"ada": 2, "bob": 4}

@@ -35,14 +35,24 @@ def flat(batches: Any) -> list[int]:
     return [index for indices, _ in content(batches) for index in indices]
 
 
+_before: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _other_tests_have_processes_too() -> None:
+    """Such as a browser, which all tests of this process share."""
+    _before.clear()
+    _before.update(workers_alive())
+
+
 def workers_alive() -> list[int]:
-    """Descendants of this process, except Python's two servers, which end with it."""
+    """Descendants of this process since the test began, except Python's two servers, which end with it."""
     servers = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
-    alive = []
+    alive: list[int] = []
     for process in psutil.Process().children():
         with_server = any(server in " ".join(process.cmdline()) for server in servers)
         alive += [child.pid for child in process.children(recursive=True)] if with_server else [process.pid]
-    return alive
+    return [pid for pid in alive if pid not in _before]
 
 
 # -------------------------------------------------------------------------------------- order, random numbers
