@@ -46,9 +46,12 @@ def command(run_: str, storage: str, brief: bool, wide: bool, as_json: bool) -> 
                 "micro_batch": t.micro_batch,
                 "consumption": t.consumption.named(),
                 "config": t.config,
+                "origin": asdict(t.origin) if t.origin else None,
             }
             for t in ([] if brief else results.trials)
         ]
-        print_json({"state": state} | summary(results) | {"unreadable": results.unreadable, "all": trials})
+        commands = [asdict(command) | {"trials": list(command.trials)} for command in results.commands]
+        told = {"unreadable": results.unreadable, "commands": commands, "all": trials}
+        print_json({"state": state} | summary(results) | told)
     else:
         echo(overview(results, words, *options.fit(wide), brief=brief))

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from tuner.execution.gpus import Gpu
+from tuner.experiment.spec import Budget
 from tuner.printable import printable
 from tuner.runs.feasibility import no_winner
 from tuner.runs.results import ResultSet
@@ -22,7 +23,7 @@ from tuner.spec.values import format_number, metrics_line
 from tuner.visualization.text_tables import config_line, counts, failed_attempts, format_columns
 
 if TYPE_CHECKING:
-    from tuner.experiment.spec import Budget, ExperimentSpec
+    from tuner.experiment.spec import ExperimentSpec
 
 ROWS = 4
 """Lines that the table of running trials gets before other things do, its heading included."""
@@ -60,7 +61,8 @@ def render(
     """
     running = [trial for trial in results.trials if trial.status == "running"]
     best, *config = _best(results, size.columns)
-    used, *more_used = _fill(_budget(results, spec.budget), size.columns)
+    budget = Budget.model_validate(results.section("budget")) if results.commands else spec.budget  # one may change it
+    used, *more_used = _fill(_budget(results, budget), size.columns)
     parts = [
         _Part(1, [f"{results.name}: {counts(results) or 'starting'}"], "bold"),
         _Part(3, [used]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from tuner.documents.document import Config, Document, Metrics, Notices
 from tuner.runs.failure import FailureKind
@@ -95,6 +95,40 @@ class FailedAttempt(Document):
     """Whether the trial is not tried again."""
 
 
+class AddedTrial(Document):
+    """Where a trial comes from that somebody added."""
+
+    by: str
+    """Who added it."""
+    parent: str | None
+    """The trial that it is a clone of; null if it is none."""
+    step: int | None
+    """The parent's report that came with the checkpoint from which it starts; null if it starts from none."""
+    begins_at: int
+    """The fidelity of that checkpoint; 0 if it starts from none."""
+
+
+class GivenCommand(Document):
+    """A command to the search while it ran."""
+
+    id: str
+    """By which the journal names it."""
+    do: str
+    """Its kind, such as ``stop-trial``."""
+    by: str
+    """Who sent it."""
+    sent: float
+    """When, in seconds since 1970."""
+    arguments: dict[str, Any]
+    """Those of its kind."""
+    done: bool
+    """Whether it was carried out."""
+    reason: str
+    """Why it was refused; empty if it was carried out."""
+    trials: list[str]
+    """Ids of the trials that it made or touched."""
+
+
 class TrialRow(Document):
     """A trial."""
 
@@ -117,6 +151,8 @@ class TrialRow(Document):
     consumption: dict[str, float]
     """What was measured of its processes, such as ``peak_host_gib``."""
     config: Config
+    origin: AddedTrial | None
+    """Where it comes from, if somebody added it; null if the searcher suggested it."""
 
 
 class Shown(Summary):
@@ -126,6 +162,8 @@ class Shown(Summary):
     """How it stands."""
     unreadable: list[str]
     """Damaged parts of the run folder, each with the reason; empty unless it is damaged."""
+    commands: list[GivenCommand]
+    """What people commanded while it ran, in order."""
     all: list[TrialRow]
     """Its trials, in the order in which they were suggested; none with ``--brief``."""
 

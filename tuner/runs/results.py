@@ -120,6 +120,12 @@ class ResultSet:
         return list(self.provenance.get("notices", []))
 
     @property
+    def is_paused(self) -> bool:
+        """Whether people have paused the search, and not continued it since."""
+        told = [command.do for command in self.commands if command.done and command.do in ("pause", "continue")]
+        return told[-1:] == ["pause"]
+
+    @property
     def added(self) -> int:
         """Trials that people added: they come on top of those of the budget."""
         return sum(trial.origin is not None for trial in self.trials)

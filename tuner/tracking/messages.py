@@ -90,7 +90,8 @@ class Watch:
             new = [(name, used) for name, used in self._nearly_used(results) if name not in self._told_limits]
             self._told_limits.update(name for name, _ in new)
             found += [self._message(results, "budget", f"{used} are used") for _, used in new]
-        if not self._is_stalled and now - self._last_event >= self._options.stalled_after:
+        still = not self._is_stalled and not results.is_paused
+        if still and now - self._last_event >= self._options.stalled_after:
             self._is_stalled = True
             found.append(self._message(results, "stalled", self._stall(results)))
         return [message for message in found if message.occasion in self._options.on]

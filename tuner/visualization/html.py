@@ -15,6 +15,7 @@ from tuner.runs.trial import Trial
 from tuner.spec.configuration import flat
 from tuner.spec.quantities import format_duration
 from tuner.visualization.axes import Axis, axes_of
+from tuner.visualization.by_people import HEAD, command_rows
 from tuner.visualization.curves import front, incumbent, learning_curves, timeline
 from tuner.visualization.document import Section, bullets, code, document, notices, table
 from tuner.visualization.importance import LEAST_TRIALS, Importance, importance
@@ -71,6 +72,7 @@ def page(results: ResultSet) -> str:
         _timeline(results, told),
         *_use(used, told),
         _trials(results),
+        *_commands(results),
         _failures(results),
         _provenance(results, told),
         _again(results),
@@ -266,6 +268,13 @@ def _rows(results: ResultSet, trials: Sequence[Trial]) -> list[list[object]]:
 
 def _plain(value: object) -> object:
     return value if isinstance(value, (int, float, str)) or value is None else " ".join(config_lines({"": value}))[3:]
+
+
+def _commands(results: ResultSet) -> Iterator[Section]:
+    """What people commanded, where somebody did."""
+    if results.commands:
+        rows = table([HEAD, *command_rows(results)], words=["command", "what came of it"])
+        yield Section("commands", "Commands", "What people changed while the search ran.", html=rows)
 
 
 def _failures(results: ResultSet) -> Section:

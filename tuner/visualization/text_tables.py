@@ -21,6 +21,7 @@ from tuner.spec.configuration import flat
 from tuner.spec.objective import have_weights
 from tuner.spec.quantities import counted, format_duration
 from tuner.spec.values import format_number
+from tuner.visualization.by_people import HEAD, command_rows
 from tuner.visualization.twins import same_curves
 
 _WORTH_SAVING = 0.15
@@ -105,8 +106,10 @@ def saved(results: ResultSet) -> Saved | None:
     if not scheduler.get("max_t") or not reported or changes_configurations(scheduler["kind"]):
         return None
     unit = scheduler["time_attr"]
-    spent = sum(int(t.reports[-1].progress(unit)) for t in reported)
+    begun = sum(t.origin.begins_at for t in reported if t.origin)  # trained by the trials that they are clones of
+    spent = sum(int(t.reports[-1].progress(unit)) for t in reported) - begun
     full = sum(scheduler["max_t"] if t.status == "stopped" else int(t.reports[-1].progress(unit)) for t in reported)
+    full -= begun
     pace = sum(t.seconds for t in reported) / max(spent, 1)
     return Saved(spent, full, unit, (full - spent) * pace)
 
@@ -129,8 +132,9 @@ def first_rung_line(results: ResultSet) -> str:
     unit = scheduler["time_attr"]
     reports = sorted((report for trial in results.trials for report in trial.reports), key=lambda r: r.timestamp)
     known = [(r.trial_id, int(r.progress(unit)), sum(map(mul, weights, results.point(r)))) for r in reports]
+    begun = {trial.id: trial.origin.begins_at for trial in results.trials if trial.origin}
     found = FirstRungSelector.after(
-        (r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"]
+        (r for r in known if math.isfinite(r[2])), scheduler["reduction_factor"], scheduler["max_t"], begun
     )
     where = f"no rung before {unit}" if found.first_rung == scheduler["max_t"] else f"first rung at {unit}"
     kept = [f"{recall.share:.0%} at {unit} {recall.level}" for recall in found.recalls() if recall.elites]
@@ -274,6 +278,8 @@ def overview(
     ]
     if width is not None:
         lines = [part for line in lines for part in _wrapped(line, width)]
+    if results.commands and not brief:
+        lines += ["", format_columns([HEAD, *command_rows(results)], width, fold)]
     if brief or not trials:
         return "\n".join(lines)
     rows = [_row(results, trial) for trial in trials]

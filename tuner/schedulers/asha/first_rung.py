@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _START = 5
@@ -115,9 +115,15 @@ class FirstRungSelector:
         self._due = 0.0
 
     @classmethod
-    def after(cls, reports: Iterable[tuple[str, int, float]], eta: float, max_t: int) -> FirstRungSelector:
-        """What a search has learnt from ``reports``: (trial, step, quality to be made large) in order of time."""
+    def after(
+        cls, reports: Iterable[tuple[str, int, float]], eta: float, max_t: int, begun: Mapping[str, int] | None = None
+    ) -> FirstRungSelector:
+        """What a search has learnt from ``reports``: (trial, step, quality to be made large) in order of time.
+
+        ``begun``: of the trials that started from another one's checkpoint, its step.
+        """
         trust = cls(eta, max_t)
+        trust._begun |= begun or {}
         for trial_id, step, quality in reports:
             if (level := trust.reached(trial_id, step)) is not None:
                 trust.record(trial_id, level, quality)
