@@ -134,3 +134,16 @@ def test_a_damaged_journal_still_tells_what_was_commanded(pair: Any, save_after:
     ended = third.go_on().results
     assert ended.suggested == TRIALS
     assert {trial.status for trial in ended.trials} == {"stopped"}
+
+
+def test_commands_that_the_journal_lost_keep_the_order_in_which_they_were_carried_out(tmp_path: Path) -> None:
+    """Ids sort by the clocks of senders, of which one may lag: a pause that was lifted must not hold again."""
+    search = Search(RunFolder.at(tmp_path), PAIRS[0]).begin().go_on(until=20)
+    told = [Commanded("9", "pause", "ada", 9.0, {}, True), Commanded("3", "continue", "bob", 3.0, {}, True)]
+    search.results.commands += told
+    search.results.save()  # the tables know of them, and of the journal a line is damaged
+    lines = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "journal.jsonl").write_bytes(b"".join([*lines[:9], b"x" + lines[9], *lines[10:]]))
+    again = Search(search.folder, PAIRS[0]).resume()
+    assert again.results.commands == told
+    assert not again.state.orders.paused

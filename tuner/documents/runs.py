@@ -96,7 +96,7 @@ class FailedAttempt(Document):
 
 
 class AddedTrial(Document):
-    """Where a trial comes from that somebody added."""
+    """The source of a trial that somebody added."""
 
     by: str
     """Who added it."""
@@ -152,7 +152,7 @@ class TrialRow(Document):
     """What was measured of its processes, such as ``peak_host_gib``."""
     config: Config
     origin: AddedTrial | None
-    """Where it comes from, if somebody added it; null if the searcher suggested it."""
+    """Its source, if somebody added it; null if the searcher suggested it."""
 
 
 class Shown(Summary):

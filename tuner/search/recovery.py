@@ -175,7 +175,7 @@ def read_stored_search(files: ResultSet, trust: bool = False) -> StoredSearch:
                 f"what its tables hold: python -m tuner show {folder.quoted}"
             )
         known = {command.id: command for command in (*files.commands, *stock.results.commands)}
-        stock.results.commands = [known[name] for name in sorted(known)]
+        stock.results.commands = list(known.values())  # the tables are behind: what they tell came first
         _repair(stock, reader)
     if not reader.damage or stock.last["what"] == "left":  # else the end may be among what is lost
         set_ending(stock.results, stock.last)
