@@ -778,3 +778,16 @@ def test_a_job_that_cannot_go_on(project: Path, status: dict[str, str], words: s
 def test_options_that_do_not_go_together(words: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         CliRunner().invoke(cli, ["resume", "a", *words], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("told", "seen"), [("port 40343: timed out", "no Jobs API"), ("HTTP 403: no", "does not know the token")]
+)
+def test_a_port_with_the_digits_of_a_refusal_is_none(told: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ConnectionError(told)
+
+    monkeypatch.setattr(cluster_address, "_check_answers", lambda *_: None)
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient.__init__", fails)
+    with pytest.raises(EnvironmentFailure, match=seen), cluster_address.jobs_api("http://h:1", None):
+        pass

@@ -236,7 +236,7 @@ def _client(url: str, given: str, deadline: float, answer_s: float | None) -> Jo
         client = Limited(url)
     except (ConnectionError, RuntimeError, ray.exceptions.AuthenticationError, OSError) as error:
         text = " ".join(str(error).split())
-        if "401" in text or "403" in text or "uthenticat" in text:
+        if re.search(r"\b40[13]\b|uthenticat", text):  # a port may hold these digits
             remedy = "does ~/.ray/auth_token here hold the cluster's token (`ray get-auth-token` there)?"
             raise EnvironmentFailure(f"{given}: the cluster does not know the token here; {remedy}") from None
         raise EnvironmentFailure(f"{given}: no Jobs API: {text}") from None
