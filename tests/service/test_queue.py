@@ -265,6 +265,11 @@ def test_what_a_search_left_when_it_ran_last_is_not_how_it_stands(service):
     assert service.queue.status().in_use == 0
 
 
+def test_a_queue_without_searches_proposes_none(service):
+    with pytest.raises(InputError, match="no search 'a'; the queue has none yet"):
+        service.queue.stop("a")
+
+
 def test_only_what_has_ended_otherwise_can_be_resumed(service):
     service.submit("ada", "a")
     with pytest.raises(InputError, match="it is queued"):

@@ -127,7 +127,8 @@ class SearchQueue:
         return replace(record, position=place, reason=reason)
 
     def _unknown(self, name: str) -> InputError:
-        return InputError(f"no search {name!r}; {did_you_mean(name, [*self._records])}")
+        known = did_you_mean(name, [*self._records]) if self._records else "the queue has none yet"
+        return InputError(f"no search {name!r}; {known}")
 
     def status(self) -> QueueStatus:
         """As of the last pass, or why there was none."""
