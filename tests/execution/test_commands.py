@@ -210,7 +210,7 @@ def test_a_configuration_that_somebody_adds_runs_next_and_on_top_of_the_budget(t
 def test_a_clone_continues_from_the_checkpoint_of_its_parent(tmp_path: Path) -> None:
     search = Running(
         tmp_path,
-        "adds_up_slowly",
+        "adds_up",
         params={"epochs": 30, "seconds": 0.1},
         scheduler=ASHA | {"max_t": 30, "grace_period": 30},
         budget={"trials": 2},

@@ -118,7 +118,8 @@ def adds_up(config: dict) -> None:
         with checkpoint.as_directory() as folder:
             state = json.loads(Path(folder, "state.json").read_text())
             epoch, score = state["epoch"], state["score"]
-    while epoch < 12:
+    while epoch < config.get("epochs", 12):
+        time.sleep(config.get("seconds", 0))
         epoch, score = epoch + 1, score + config["x"]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.json").write_text(json.dumps({"epoch": epoch, "score": score}))
@@ -170,22 +171,6 @@ def counts_its_steps(config: dict) -> None:
             tune.report(metrics)
         else:
             report(metrics, epoch)
-
-
-def adds_up_slowly(config: dict) -> None:
-    """As `adds_up`, for ``epochs``, each of which takes ``seconds``."""
-    epoch, score = 0, 0.0
-    checkpoint = tune.get_checkpoint()
-    if checkpoint is not None:
-        with checkpoint.as_directory() as folder:
-            state = json.loads(Path(folder, "state.json").read_text())
-            epoch, score = state["epoch"], state["score"]
-    while epoch < config["epochs"]:
-        time.sleep(config["seconds"])
-        epoch, score = epoch + 1, score + config["x"]
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "state.json").write_text(json.dumps({"epoch": epoch, "score": score}))
-            tune.report({"epoch": epoch, "score": score}, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
 def later_are_worse(config: dict) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed_te
 
 from tests.benchmarks.made_up_run import SPEC, made_up_run
 from tests.live.journals import Journal
+from tests.service.entries import entry
 from tuner.live import figures
 from tuner.live.families import MOST_NAMED
 from tuner.live.figures import KEPT_S
@@ -24,6 +25,9 @@ from tuner.live.queue_source import Queue
 from tuner.runs.history import journalled, state_of
 from tuner.runs.journal import JournalReader, rewrite
 from tuner.runs.loading import runs
+from tuner.service.accounts import Use
+from tuner.service.queue import QueueStatus
+from tuner.service.records import Record
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import LOCK, locked
 
@@ -233,48 +237,24 @@ def test_a_client_that_asks_for_openmetrics_gets_it(tmp_path: Path, journal: Jou
 
 
 @dataclass(frozen=True)
-class FakeEntry:
-    name: str
-    user: str
-    state: str
-    position: int | None = None
-    submitted: float = 0.0
-
-
-@dataclass(frozen=True)
-class FakeUse:
-    gpus: float
-    owed: float
-    hours: float
-
-
-@dataclass(frozen=True)
-class FakeStatus:
-    unit: str = "GPU"
-    gpus: float = 8.0
-    reserved: float = 2.0
-    in_use: float = 5.0
-    problem: str = ""
-    users: dict[str, FakeUse] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class FakeQueue:
-    searches: list[FakeEntry]
-    now: FakeStatus
+    searches: list[Record]
+    now: QueueStatus
 
-    def entries(self) -> list[FakeEntry]:
+    def entries(self) -> list[Record]:
         return self.searches
 
-    def status(self) -> FakeStatus:
+    def status(self) -> QueueStatus:
         return self.now
 
 
 def test_the_queue_tells_places_waits_gpus_and_debts(tmp_path: Path) -> None:
-    entries = [FakeEntry("x", "ada", "running"), FakeEntry("y", "bob", "queued", 1, time.time() - 60)]
-    entries.append(FakeEntry("z", "ada", "succeeded"))
-    users = {"ada": FakeUse(5.0, -30.0, 2.0), "bob": FakeUse(0.0, 30.0, 0.0)}
-    found = scrape(client(tmp_path, FakeQueue(entries, FakeStatus(users=users))))
+    entries = [entry("x", "ada", "running"), entry("y", "bob", "queued", 1, time.time() - 60)]
+    entries.append(entry("z", "ada", "succeeded"))
+    users = {"ada": Use(5.0, -30.0, 2.0), "bob": Use(0.0, 30.0, 0.0)}
+    found = scrape(
+        client(tmp_path, FakeQueue(entries, QueueStatus(gpus=8.0, reserved=2.0, in_use=5.0, problem="", users=users)))
+    )
     assert found["tuner_searches"] == {("running", "ada"): 1, ("queued", "bob"): 1, ("succeeded", "ada"): 1}
     assert found["tuner_search_queue_position"] == {("y", "bob"): 1}
     assert found["tuner_search_waiting_seconds"]["y", "bob"] >= 60
@@ -286,8 +266,8 @@ def test_the_queue_tells_places_waits_gpus_and_debts(tmp_path: Path) -> None:
 
 
 def test_a_long_queue_has_series_for_its_first_searches_alone(tmp_path: Path) -> None:
-    entries = [FakeEntry(f"s{place}", "ada", "queued", place) for place in range(1000, 0, -1)]
-    found = scrape(client(tmp_path, FakeQueue(entries, FakeStatus(problem="the cluster is gone"))))
+    entries = [entry(f"s{place}", "ada", "queued", place) for place in range(1000, 0, -1)]
+    found = scrape(client(tmp_path, FakeQueue(entries, QueueStatus(problem="the cluster is gone"))))
     assert found["tuner_searches"] == {("queued", "ada"): 1000}
     assert sorted(found["tuner_search_queue_position"].values()) == list(range(1, MOST_NAMED + 1))
     assert found["tuner_queue_blocked"] == {(): 1}

@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,11 @@ from fastapi.testclient import TestClient
 
 from tests.live.journals import Journal
 from tests.live.servers import WITHIN_S, running
+from tests.service.entries import entry
 from tuner.errors import EnvironmentFailure
 from tuner.live import searches
 from tuner.live.figures import FollowedRuns
 from tuner.live.searches import SearchRow, rows_of, searches_routes
-
-
-@dataclass(frozen=True)
-class FakeEntry:
-    name: str
-    user: str
-    state: str
-    position: int | None = None
-    submitted: float = 0.0
-    reason: str = ""
 
 
 class Board:
@@ -107,10 +98,10 @@ def test_rows_join_a_queue_and_its_runs(tmp_path: Path) -> None:
     journals[0].end("t", "stopped", rung=1)
     figures, _ = FollowedRuns().read(journal.folder for journal in journals)
     entries = [
-        FakeEntry("old", "bob", "succeeded", submitted=1.0),
-        FakeEntry("a", "ada", "running", submitted=5.0),
-        FakeEntry("w2", "bob", "queued", 2),
-        FakeEntry("w1", "ada", "queued", 1, reason="bob has used less"),
+        entry("old", "bob", "succeeded", submitted=1.0),
+        entry("a", "ada", "running", submitted=5.0),
+        entry("w2", "bob", "queued", 2),
+        entry("w1", "ada", "queued", 1, reason="bob has used less"),
     ]
     rows = rows_of(entries, figures)
     assert [row.name for row in rows] == ["w1", "w2", "a", "old", "z"]

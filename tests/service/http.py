@@ -11,11 +11,12 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from tests.service.plain_queue import PlainEntry, PlainQueue
+from tests.service.plain_queue import PlainQueue
 from tuner.live.http_server import READ_S, Server, listening, url_of
 from tuner.service.app import create_app
 from tuner.service.interface import Submission
 from tuner.service.limits import Limits
+from tuner.service.records import Record
 from tuner.service.tokens import Tokens
 from tuner.storage.folder import RunFolder
 
@@ -55,7 +56,7 @@ class Service:
         assert (sent.status_code, sent.headers["location"]) == (303, "/")
         return browser
 
-    def search(self, name: str = "q", user: str = "ada", **changes: Any) -> PlainEntry:
+    def search(self, name: str = "q", user: str = "ada", **changes: Any) -> Record:
         """One that is in the queue."""
         entry = self.queue.submit(Submission(user, name, f"request-{name}", file="quickstart"))
         if changes:

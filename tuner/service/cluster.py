@@ -12,6 +12,7 @@ from tuner.errors import EnvironmentFailure
 from tuner.jobs.client import submit_job
 from tuner.jobs.cluster_address import jobs_api
 from tuner.jobs.record import Job
+from tuner.service.interface import ENDED
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -42,7 +43,7 @@ class JobView:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ("succeeded", "failed", "stopped")
+        return self.state in ENDED
 
 
 class Cluster(Protocol):

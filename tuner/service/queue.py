@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.errors import EnvironmentFailure, InputError, LockLost, did_you_mean
@@ -23,12 +23,13 @@ from tuner.service.accounts import Use, passed
 from tuner.service.cluster import Cluster, JobView
 from tuner.service.code_store import CodeStore
 from tuner.service.interface import SERVICE, Submission
-from tuner.service.jobs import job_of, send_limit, why_failed
+from tuner.service.jobs import job_of, send_limit
 from tuner.service.places import Placement, placed
 from tuner.service.pool import Pool, largest, opened, pool, unit_of
 from tuner.service.records import Account, Record, Records
 from tuner.service.shares import Demand, Shares
 from tuner.service.standing import Standing, amount, places, standing
+from tuner.service.states import with_job, with_limit
 from tuner.service.team import Team
 from tuner.storage.folder import RunFolder, reason
 from tuner.storage.lock import Lock, locked
@@ -51,11 +52,7 @@ class QueueStatus:
     reserved: float = 0.0
     in_use: float = 0.0
     problem: str = "the service has not looked at the cluster yet"
-    users: Mapping[str, Use] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        if self.users is None:
-            object.__setattr__(self, "users", {})
+    users: Mapping[str, Use] = field(default_factory=dict)
 
 
 class SearchQueue:
@@ -284,20 +281,12 @@ class SearchQueue:
 
     def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str]) -> None:
         """Takes over what the cluster tells of the jobs."""
-        for record in [*self._records.values()]:
-            if not record.has_job:
-                continue
+        for record in [one for one in self._records.values() if one.has_job]:
             job = jobs.get(job_id(record.name, record.attempt))
             if job is not None and job.has_ended:
                 with contextlib.suppress(OSError):  # only people who continue it by hand need it
                     send_limit(self._storage / record.name, None)
-                self._keep(_ended(record, job, logs.get(record.name, "")))
-            elif job is None and record.state == "stopping":
-                self._keep(replace(record, state="stopped"))
-            elif job is None and record.state != "starting":  # the cluster has lost its head, and forgotten it
-                self._keep(replace(record, state="starting", attempt=1))
-            elif job is not None and record.state == "starting":
-                self._keep(replace(record, state="running"))
+            self._change(record, with_job(record, job, logs.get(record.name, "")))
 
     def _placement(self, shared: Pool, found: Mapping[str, Standing]) -> Placement:
         """What each search gets from now on; also adds up what users had since the last pass."""
@@ -311,16 +300,9 @@ class SearchQueue:
         users = sorted({*account.hours, *(one.user for one in records)})
         shares = Shares(self._team.shares(users), dict(account.owed), unit)
         demands = [
-            Demand(
-                one.name,
-                one.user,
-                standings[one.name].wanted,
-                amount(one.submission, unit),
-                one.priority,
-                one.submitted,
-            )
+            Demand(one.name, one.user, now.wanted, amount(one.submission, unit), one.priority, one.submitted)
             for one in records
-            if not standings[one.name].is_paused
+            if not (now := standings[one.name]).is_paused
         ]
         had: dict[str, float] = {}
         for one in self._records.values():
@@ -338,13 +320,11 @@ class SearchQueue:
     def _started(self, placement: Placement) -> None:
         """Notes which searches begin, and which have a place for a trial."""
         for record in [*self._records.values()]:
-            limit = placement.limits.get(record.name)
-            if record.state == "queued" and limit:
-                self._keep(replace(record, state="starting"))
-            elif record.state == "running" and limit == 0:
-                self._keep(replace(record, state="paused"))
-            elif record.state == "paused" and limit:
-                self._keep(replace(record, state="running"))
+            self._change(record, with_limit(record, placement.limits.get(record.name)))
+
+    def _change(self, record: Record, changed: Record) -> None:
+        if changed != record:
+            self._keep(changed)
 
     def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, placement: Placement) -> None:
         """Does for one search what its record tells."""
@@ -376,12 +356,3 @@ class SearchQueue:
 def _turn(record: Record) -> tuple[int, float, str]:
     """By which searches that wait are sorted."""
     return -record.priority, record.submitted, record.name
-
-
-def _ended(record: Record, job: JobView, log: str) -> Record:
-    """The record of a search whose job has ended."""
-    if job.state == "succeeded":
-        return replace(record, state="succeeded")
-    if job.state == "stopped" or record.state == "stopping":
-        return replace(record, state="stopped", reason="stopped")
-    return replace(record, state="failed", reason=why_failed(log, job.message))

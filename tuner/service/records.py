@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TIMESTAMP, Number, checked
-from tuner.service.interface import SERVICE, Submission, Unit
+from tuner.service.interface import ENDED, SERVICE, Submission, Unit
 from tuner.storage.folder import RunFolder, reason
 from tuner.storage.untrusted_json import parsed
 
@@ -63,7 +63,7 @@ class Record:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ("succeeded", "failed", "stopped")
+        return self.state in ENDED
 
 
 @dataclass(frozen=True)
