@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tuner.storage.folder import RunFolder
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent
+Start = Callable[..., "Running"]
 LONG = {"epochs": 99999, "seconds": 0.1}
 
 
@@ -27,10 +28,10 @@ class Running:
     """A search in a thread of its own."""
 
     def __init__(self, storage: Path, function: str = "quadratic", **keys: Any) -> None:
-        self.folder = RunFolder.at(storage / "run")
+        self.folder, self.gate = RunFolder.at(storage / "run"), storage / "gate"
         experiment = {
             "trainable": f"{HERE}/toys.py:{function}",
-            "params": {"epochs": 20, "seconds": 0.1},
+            "params": {"epochs": 20},
             "search_space": {"x": {"uniform": [0, 1]}},
             "objective": {"metric": "score", "mode": "max"},
             "search": {"kind": "random", "seed": 3},
@@ -42,6 +43,7 @@ class Running:
         self.said: list[str] = []
         self.results: ResultSet | None = None
         self._error: BaseException | None = None
+        experiment["params"] = {**experiment["params"], "gate": str(self.gate)}
         self._thread = threading.Thread(target=self._search, args=(experiment, storage))
         self._thread.start()
 
@@ -71,6 +73,7 @@ class Running:
 
     def stop_all(self) -> ResultSet:
         """Ends a search whose trials would train for long."""
+        self.gate.touch()
         told: set[str] = set()
         while self._thread.is_alive():
             for trial_id in {event["trial"] for event in self.events("suggested")} - told:
@@ -79,7 +82,16 @@ class Running:
             time.sleep(0.1)
         return self.end()
 
+    def give_up(self) -> None:
+        """After a test that failed: what trains on would be in the way of the next ones."""
+        if self._thread.is_alive():
+            send(self.folder, "slots", "ada@laptop", {"trials": None})
+            send(self.folder, "continue", "ada@laptop", {})
+            self.stop_all()
+
     def end(self) -> ResultSet:
+        """Opens the gate, and waits for the end."""
+        self.gate.touch()
         self._thread.join(200)
         assert not self._thread.is_alive(), self.said
         if self._error:
@@ -89,8 +101,21 @@ class Running:
         return self.results
 
 
-def test_a_stopped_trial_ends_at_its_next_report_and_keeps_its_checkpoint(tmp_path: Path) -> None:
-    search = Running(tmp_path, budget={"trials": 2})
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Start]:
+    made: list[Running] = []
+
+    def begin(*arguments: Any, **keys: Any) -> Running:
+        made.append(Running(tmp_path, *arguments, **keys))
+        return made[-1]
+
+    yield begin
+    for search in made:
+        search.give_up()
+
+
+def test_a_stopped_trial_ends_at_its_next_report_and_keeps_its_checkpoint(running: Start, tmp_path: Path) -> None:
+    search = running(params={"epochs": 20, "waits_after": 3}, budget={"trials": 2})
     first = search.until(lambda: search.events("reported"))[0]["trial"]
     answer = search.command("stop-trial", trial=first)
     assert (answer["done"], answer["by"], answer["trials"]) == (True, "ada@laptop", [first])
@@ -103,10 +128,11 @@ def test_a_stopped_trial_ends_at_its_next_report_and_keeps_its_checkpoint(tmp_pa
     assert (other.status, other.steps) == ("completed", 20)
 
 
-def test_a_paused_search_runs_nothing_and_continues_where_it_was(tmp_path: Path) -> None:
-    search = Running(tmp_path, params={"epochs": 12, "seconds": 0.1})
-    search.until(lambda: len(search.events("reported")) >= 6)
+def test_a_paused_search_runs_nothing_and_continues_where_it_was(running: Start) -> None:
+    search = running(params={"epochs": 12, "waits_after": 3})
+    search.until(lambda: len(search.events("reported")) == 6)
     search.command("pause")
+    search.gate.touch()
     search.until(lambda: len(search.events("paused")) == 2)
     search.until(
         lambda: {t["state"] for t in live_status(load_run(search.folder)).get("trials", {}).values()} == {"aside"}
@@ -125,10 +151,11 @@ def test_a_paused_search_runs_nothing_and_continues_where_it_was(tmp_path: Path)
     assert len(reported) == len(set(reported))
 
 
-def test_fewer_slots_let_fewer_run_and_more_let_the_paused_ones_continue_first(tmp_path: Path) -> None:
-    search = Running(tmp_path, params={"epochs": 60, "seconds": 0.1}, budget={"trials": 3})
-    search.until(lambda: len(search.events("reported")) >= 4)
+def test_fewer_slots_let_fewer_run_and_more_let_the_paused_ones_continue_first(running: Start) -> None:
+    search = running(params={"epochs": 60, "seconds": 0.1, "waits_after": 2}, budget={"trials": 3})
+    search.until(lambda: len(search.events("reported")) == 4)
     search.command("slots", trials=1)
+    search.gate.touch()
     (paused,) = search.until(lambda: search.events("paused"))
     search.command("slots", trials=None)
     started = search.until(lambda: [e["trial"] for e in search.events("started")][2:])
@@ -136,18 +163,19 @@ def test_fewer_slots_let_fewer_run_and_more_let_the_paused_ones_continue_first(t
     assert [trial.status for trial in search.end().trials] == ["completed"] * 3
 
 
-def test_a_trial_without_checkpoints_continues_to_its_end_in_a_paused_search(tmp_path: Path) -> None:
-    search = Running(tmp_path, "without_checkpoints", params={"epochs": 300}, budget={"trials": 3})
-    search.until(lambda: search.events("started"))
+def test_a_trial_without_checkpoints_continues_to_its_end_in_a_paused_search(running: Start) -> None:
+    search = running("without_checkpoints", params={"epochs": 9, "waits_after": 2}, budget={"trials": 3})
+    search.until(lambda: len(search.events("reported")) == 4)
     search.command("pause")
+    search.gate.touch()
     search.until(lambda: len(search.events("ended")) == 2)
     assert len(search.events("suggested")) == 2
     search.command("continue")
-    assert [trial.steps for trial in search.end().trials] == [300] * 3
+    assert [trial.steps for trial in search.end().trials] == [9] * 3
 
 
-def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
-    search = Running(tmp_path, params=LONG, budget={"trials": 2})
+def test_what_makes_no_sense_is_refused_in_one_line(running: Start) -> None:
+    search = running(params=LONG, budget={"trials": 2})
     search.until(lambda: len(search.events("suggested")) == 2)
     refused = {
         ("fly", ()): "'fly' is not a command",
@@ -169,25 +197,27 @@ def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
 ASHA = {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 27, "reduction_factor": 3}
 
 
-def test_a_kept_trial_is_not_stopped_by_its_scheduler(tmp_path: Path) -> None:
-    search = Running(
-        tmp_path,
+def test_a_kept_trial_is_not_stopped_by_its_scheduler(running: Start, tmp_path: Path) -> None:
+    search = running(
         "later_are_worse",
-        params={"epochs": 27, "seconds": 0.2, "folder": str(tmp_path)},
+        params={"epochs": 27, "folder": str(tmp_path), "waits_after": 1},
         scheduler=ASHA | {"grace_period": 9},
         budget={"trials": 4},
         resources={"gpu": 0, "max_concurrent_trials": 1},
     )
+    for number in (0, 2, 3):
+        Path(f"{search.gate}{number}").touch()
     second = search.until(lambda: [e["trial"] for e in search.events("suggested")][1:])[0]
     assert search.command("keep-trial", trial=second)["trials"] == [second]
     assert search.command("keep-trial", trial=1)["reason"].startswith("trial #1 ")
+    Path(f"{search.gate}1").touch()
     results = search.end()
     assert [trial.steps for trial in results.trials] == [27, 27, 9, 9]
     assert results.trial(second).status == "completed"
 
 
-def test_a_configuration_that_somebody_adds_runs_next_and_on_top_of_the_budget(tmp_path: Path) -> None:
-    search = Running(tmp_path, params=LONG, search_space={"x": {"uniform": [0, 1]}, "n": 3})
+def test_a_configuration_that_somebody_adds_runs_next_and_on_top_of_the_budget(running: Start) -> None:
+    search = running(params=LONG, search_space={"x": {"uniform": [0, 1]}, "n": 3})
     search.until(lambda: search.events("reported"))
     for config, problem in (
         ({}, "x: is missing"),
@@ -207,11 +237,10 @@ def test_a_configuration_that_somebody_adds_runs_next_and_on_top_of_the_budget(t
     assert results.provenance["trials"] == 5
 
 
-def test_a_clone_continues_from_the_checkpoint_of_its_parent(tmp_path: Path) -> None:
-    search = Running(
-        tmp_path,
+def test_a_clone_continues_from_the_checkpoint_of_its_parent(running: Start, tmp_path: Path) -> None:
+    search = running(
         "adds_up",
-        params={"epochs": 30, "seconds": 0.1},
+        params={"epochs": 30, "waits_after": 3},
         scheduler=ASHA | {"max_t": 30, "grace_period": 30},
         budget={"trials": 2},
     )
@@ -233,8 +262,8 @@ def test_a_clone_continues_from_the_checkpoint_of_its_parent(tmp_path: Path) -> 
     assert again.trial(clone).segments == ours.segments
 
 
-def test_another_budget_ends_the_search_there(tmp_path: Path) -> None:
-    search = Running(tmp_path, params=LONG, budget={"trials": 3})
+def test_another_budget_ends_the_search_there(running: Start, tmp_path: Path) -> None:
+    search = running(params=LONG, budget={"trials": 3})
     search.until(lambda: search.events("reported"))
     for arguments, problem in (
         ({"trials": 0}, "budget: trials: 0"),
@@ -251,10 +280,9 @@ def test_another_budget_ends_the_search_there(tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").section("budget")["trials"] == 5
 
 
-def test_a_narrower_space_is_that_of_later_suggestions(tmp_path: Path) -> None:
-    search = Running(
-        tmp_path,
-        params={"epochs": 4, "seconds": 0.3},
+def test_a_narrower_space_is_that_of_later_suggestions(running: Start) -> None:
+    search = running(
+        params={"epochs": 4, "waits_after": 1},
         budget={"trials": 8},
         search={"kind": "optuna", "seed": 3, "n_startup_trials": 2},
         scheduler=ASHA | {"max_t": 4},
@@ -282,9 +310,8 @@ def test_a_narrower_space_is_that_of_later_suggestions(tmp_path: Path) -> None:
     assert results.section("search_space") == {"x": {"uniform": [0.25, 0.3]}}
 
 
-def test_a_population_keeps_its_space_and_its_trials(tmp_path: Path) -> None:
-    search = Running(
-        tmp_path,
+def test_a_population_keeps_its_space_and_its_trials(running: Start) -> None:
+    search = running(
         scheduler={"kind": "pbt", "time_attr": "epoch", "max_t": 99999, "perturbation_interval": 5},
         params=LONG,
         budget={"trials": 2},

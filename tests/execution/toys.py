@@ -6,6 +6,7 @@ Without torch, which costs each new process two seconds: what needs it is in `to
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -32,10 +33,17 @@ def resumed_step() -> int:
         return json.loads(Path(folder, "state.json").read_text())["step"]
 
 
+def begin(config: dict, epoch: int) -> None:
+    """Takes the ``seconds`` of an epoch; those after ``waits_after`` begin when there is a file ``gate``."""
+    time.sleep(config.get("seconds", 0))
+    while epoch > config.get("waits_after", math.inf) and not Path(config["gate"]).exists():
+        time.sleep(0.02)
+
+
 def quadratic(config: dict) -> None:
     """-(x - 0.3)**2, approached from below over the epochs."""
     for epoch in range(resumed_step() + 1, config.get("epochs", 4) + 1):
-        time.sleep(config.get("seconds", 0))
+        begin(config, epoch)
         report({"epoch": epoch, "score": -((config["x"] - 0.3) ** 2) - 1 / epoch, "pid_": os.getpid()}, epoch)
 
 
@@ -107,6 +115,7 @@ def reads_relative_path(config: dict) -> None:
 
 def without_checkpoints(config: dict) -> None:
     for epoch in range(1, config["epochs"] + 1):
+        begin(config, epoch)
         tune.report({"epoch": epoch, "score": config["x"] * epoch})
 
 
@@ -119,7 +128,7 @@ def adds_up(config: dict) -> None:
             state = json.loads(Path(folder, "state.json").read_text())
             epoch, score = state["epoch"], state["score"]
     while epoch < config.get("epochs", 12):
-        time.sleep(config.get("seconds", 0))
+        begin(config, epoch + 1)
         epoch, score = epoch + 1, score + config["x"]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.json").write_text(json.dumps({"epoch": epoch, "score": score}))
@@ -174,10 +183,10 @@ def counts_its_steps(config: dict) -> None:
 
 
 def later_are_worse(config: dict) -> None:
-    """Each trial of a search is worse than all that started before it, which ``folder`` counts."""
+    """Each trial of a search is worse than all before it, which ``folder`` counts, and has a gate of its own."""
     mine = Path(config["folder"], f"x{config['x']}")
     mine.touch()
     earlier = sorted(Path(config["folder"]).glob("x*"), key=lambda file: file.stat().st_mtime_ns).index(mine)
     for epoch in range(resumed_step() + 1, config["epochs"] + 1):
-        time.sleep(config["seconds"])
+        begin(config | {"gate": f"{config['gate']}{earlier}"}, epoch)
         report({"epoch": epoch, "score": -earlier + epoch / 100}, epoch)
