@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from tests.execution.test_run import search
 from tuner.runs.results import TRIAL_LOG, ResultSet
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+
+
+@pytest.fixture(autouse=True)
+def _process_of_the_tests_stays_as_it_is() -> Iterator[None]:
+    """A search imports the file of its trainable in this process too, and `keeps.py` changes switches at import."""
+    dtype, division = torch.get_default_dtype(), np.geterr()
+    yield
+    torch.set_default_dtype(dtype)
+    np.seterr(**division)
 
 
 def sequence(folder: Path, function: str, what: list[str], fresh_process: bool = False) -> ResultSet:
@@ -112,7 +124,6 @@ print(json.dumps([repr(switches), repr(TORCH_START)]))
 def test_torchs_switches_are_put_back() -> None:
     mess = """
 import torch
-from tuner.execution.process_globals import set_torch_switches, torch_switches
 before = torch_switches()
 torch.set_default_dtype(torch.float64)
 torch.set_default_device("meta")
