@@ -22,7 +22,6 @@ from tuner.mcp.verbs import VERBS, Effect
 ROOT = Path(__file__).parents[2]
 PAGE = "drive-tuner-with-a-program.md"
 AGENTS = "../../AGENTS.md"
-TEAM = "../tutorials/a-team-on-one-cluster.md"
 
 
 def commands(page: str) -> list[list[str]]:
@@ -44,7 +43,7 @@ def folder(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return user_folder
 
 
-@pytest.mark.parametrize("page", [AGENTS, PAGE, TEAM])
+@pytest.mark.parametrize("page", [AGENTS, PAGE])
 def test_every_command_parses(page: str) -> None:
     assert len(commands(page)) > 5
     for _, name, *words in commands(page):

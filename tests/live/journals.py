@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.made_up_run import SPEC
+from tuner.runs.commands import Command, discard, waiting_commands
 from tuner.runs.journal import JournalWriter
 from tuner.storage.folder import RunFolder
 
@@ -55,6 +59,25 @@ class Journal:
         """What a person commanded."""
         told = {"id": "0", "do": do, "by": by, "sent": time.time(), "arguments": arguments}
         self.append("commanded", **told, done=done, reason="" if done else "no", trials=[])
+
+    @contextlib.contextmanager
+    def answers_a_command(self, done: bool = True, reason: str = "") -> Iterator[list[Command]]:
+        """Within: the first command is answered as the control loop of a search does. Gives the command."""
+        found: list[Command] = []
+        answering = threading.Thread(target=self._answer, args=(found, done, reason))
+        answering.start()
+        yield found
+        answering.join()
+
+    def _answer(self, found: list[Command], done: bool, reason: str) -> None:
+        while not found:
+            found += waiting_commands(self.folder)[0]
+            time.sleep(0.01)
+        (command,) = found
+        told = {"id": command.id, "do": command.do, "by": command.by, "sent": command.sent}
+        told |= {"arguments": dict(command.arguments), "done": done, "reason": reason, "trials": [], "elapsed": 0.0}
+        self.append("commanded", **told)
+        discard(self.folder, command)
 
     def live(self, **values: Any) -> None:
         """The run's live.json."""

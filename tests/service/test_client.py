@@ -15,14 +15,17 @@ import pytest
 from click.testing import CliRunner
 
 from tests.documents import conforms
+from tests.live.journals import Journal
 from tests.runs.test_listing import saved
 from tests.service.http import EXPERIMENT
 from tests.service.http import Service as Server
 from tests.service.test_code_store import files_below
+from tuner.actions.control import sender
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.service.client import Service
 from tuner.service.code_store import pack
+from tuner.storage.lock import locked
 
 
 @pytest.fixture(scope="module")
@@ -272,9 +275,53 @@ def test_the_commands(server: tuple[Server, str], project: Path) -> None:
     assert asked("fetch", "mine")[1] == "runs/mine\n"
     assert Path("runs/mine/trials.csv").exists()
     assert conforms("stop", asked("stop", "mine", "--service", server[1], "--json")[1])["was_running"]
+    assert asked("resume", "mine", "--service", server[1]) == (0, "mine\n", "queued, place 1: waits for a share\n")
+    assert asked("stop", "mine", "--service", server[1])[0] == 0
+    assert conforms("resume", asked("resume", "mine", "--service", server[1], "--json")[1])["state"] == "queued"
+    assert asked("stop", "mine", "--service", server[1])[0] == 0
     assert asked("logs", "mine", "-f")[0] == 0
     queue.set("mine", state="failed")
     assert asked("logs", "mine", "-f")[0] == 1
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_search_is_controlled(server: tuple[Server, str], user_folder: Path) -> None:
+    server[0].search("controlled", state="running")
+    journal = Journal(server[0].storage, "controlled")
+    assert "no process works on this run" in asked("control", "controlled", "pause")[2]
+    with locked(journal.folder):
+        with journal.answers_a_command() as answered:
+            status, out, told = asked("control", "controlled", "clone", "1", "lr=0.5", "--checkpoint")
+        assert (status, out, told) == (0, "", "controlled: clone: done\n")
+        assert answered[0].by == "ada"
+        assert answered[0].arguments == {"trial": "1", "changes": {"lr": 0.5}, "checkpoint": True}
+        with journal.answers_a_command():
+            assert conforms("control", asked("control", "controlled", "pause", "--json")[1])["run"] == "controlled"
+        with journal.answers_a_command(done=False, reason="no trial '7'"):
+            refused = asked("control", "controlled", "stop-trial", "7")
+    assert refused == (2, "", "stop-trial: refused: no trial '7'")
+    assert "only the queue limits searches" in asked("control", "controlled", "slots", "2")[2]
+
+
+def test_a_run_of_this_machine_is_controlled_here(
+    server: tuple[Server, str], environment: None, user_folder: Path
+) -> None:
+    server[0].search("here", state="running")
+    journal = Journal(user_folder / "runs", "here")
+    with locked(journal.folder), journal.answers_a_command() as answered:
+        assert asked("control", "here", "pause") == (0, "", "runs/here: pause: done\n")
+    assert answered[0].by == sender()
+    assert "no process works on this run" in asked("control", "here", "pause")[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--trust",), ("--project", "."), ("--storage", "x"), ("--cluster", "x"), ("--jobs-address", "x")],
+    ids=" ".join,
+)
+def test_options_that_say_nothing_of_a_search_of_a_service(words: tuple[str, ...]) -> None:
+    status, _, told = asked("resume", "q", "--service", "http://127.0.0.1:1", *words)
+    assert (status, told) == (2, f"{words[0]}: a search of a service continues there as it was submitted: leave it out")
 
 
 @pytest.mark.usefixtures("environment")

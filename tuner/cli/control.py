@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tuner.cli import complete, options
+from tuner.cli import complete, options, remote
 from tuner.cli.output import echo, print_json
 
 
@@ -17,9 +17,12 @@ from tuner.cli.output import echo, print_json
 @click.argument("words", metavar="[ARGUMENT]...", nargs=-1, shell_complete=complete.trials)
 @options.option("--checkpoint", is_flag=True, help="A clone starts from the latest checkpoint of its trial.")
 @options.storage
+@remote.service
 @options.as_json
-def command(run_: str, do: str, words: tuple[str, ...], checkpoint: bool, storage: str, as_json: bool) -> None:
-    """Change a search while it runs, here or on another host that sees its run folder.
+def command(
+    run_: str, do: str, words: tuple[str, ...], checkpoint: bool, storage: str, at: remote.Remote, as_json: bool
+) -> None:
+    """Change a search while it runs: here, on another host that sees its run folder, or at a team's service.
 
     \b
     Commands:
@@ -36,27 +39,37 @@ def command(run_: str, do: str, words: tuple[str, ...], checkpoint: bool, storag
     \b
     Example:
       tuner control runs/quickstart-20260101-120000 clone 5 lr=0.01 --checkpoint
+      tuner control quickstart-20260101-120000 pause --service http://127.0.0.1:8380
 
     TRIAL is the id or the number of a trial; VALUE is YAML. Limits are trials, epochs, wall_clock, gpu_hours and cost.
     The search answers within seconds, and journals who commanded what.
 
     Exit status: 0 done; 2 refused, with the reason; 4 the search does not answer.
     """
-    from tuner.actions.control import command as sent
     from tuner.errors import InputError
-    from tuner.runs.loading import find_run
 
-    folder = find_run(run_, storage)
     given = arguments(do, words)
     if checkpoint:
         given["checkpoint"] = True
-    outcome = sent(folder, do, given)
-    if not outcome.done:
-        raise InputError(f"{do}: refused: {outcome.reason}")
+    run, outcome = _sent(run_, storage, at, do, given)
+    if not outcome["done"]:
+        raise InputError(f"{do}: refused: {outcome['reason']}")
     if as_json:
-        print_json({"run": folder.location} | outcome.as_json())
-    touched = f": trial {', '.join(outcome.trials)}" if outcome.trials else ""
-    echo(f"{folder.location}: {do}: done{touched}", err=True)
+        print_json({"run": run, "do": do} | outcome)
+    touched = f": trial {', '.join(outcome['trials'])}" if outcome["trials"] else ""
+    echo(f"{run}: {do}: done{touched}", err=True)
+
+
+def _sent(name: str, storage: str, at: remote.Remote, do: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The run, and what came of the command."""
+    from tuner.actions.control import command as sent
+
+    folder = remote.local_run(name, storage, at, "--service URL")
+    if folder is not None:
+        return folder.location, sent(folder, do, arguments).as_json()
+    service = at.service()
+    assert service is not None  # else there is no other place
+    return name, service.command(name, do, **arguments)
 
 
 def arguments(do: str, words: Sequence[str]) -> dict[str, Any]:

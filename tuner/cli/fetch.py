@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli import complete, options
+from tuner.cli import complete, options, remote
 from tuner.cli.output import echo, print_json
 from tuner.storage.folder import STORAGE
 
@@ -23,20 +23,9 @@ from tuner.storage.folder import STORAGE
     shell_complete=complete.folders,
     help="Folder for the run folder.",
 )
-@options.jobs_address
-@options.cluster_file
-@options.service
-@options.token_file
+@remote.cluster_or_service
 @options.as_json
-def command(
-    job: str,
-    output: str,
-    address: str | None,
-    cluster: str | None,
-    service: str | None,
-    token_file: str | None,
-    as_json: bool,
-) -> None:
+def command(job: str, output: str, at: remote.Remote, as_json: bool) -> None:
     """Copy the present run folder of a job for `show`, `best`, `report` and `compare`.
 
     \b
@@ -44,15 +33,12 @@ def command(
       tuner fetch cifar_asha-20260101-120000 --cluster cluster/on_prem.yaml
     """
     from tuner.jobs.client import fetch
-    from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
-    if (team := options.service_at(service, token_file)) is not None:
+    if (team := at.service()) is not None:
         folder = team.fetch(job, Path(output))
     else:
-        address, cluster = options.place(address, cluster)
-        launched = ClusterFile.read(cluster) if cluster else None
-        with jobs_api(address, launched) as client:
-            folder = fetch(client, job, Path(output), launched)
+        with at.jobs_api() as client:
+            folder = fetch(client, job, Path(output), at.launcher_file)
     if as_json:
         print_json({"job": job, "folder": str(folder)})
     else:

@@ -8,27 +8,16 @@ from typing import Any
 
 import click
 
-from tuner.cli import options
+from tuner.cli import options, remote
 from tuner.cli.output import echo, print_json
 
 
 @click.group(invoke_without_command=True)
-@options.jobs_address
-@options.cluster_file
-@options.service
-@options.token_file
+@remote.cluster_or_service
 @options.wide
 @options.as_json
 @click.pass_context
-def command(
-    ctx: click.Context,
-    address: str | None,
-    cluster: str | None,
-    service: str | None,
-    token_file: str | None,
-    wide: bool,
-    as_json: bool,
-) -> None:
+def command(ctx: click.Context, at: remote.Remote, wide: bool, as_json: bool) -> None:
     """List the searches that a cluster or a service was given, the latest first.
 
     \b
@@ -39,15 +28,13 @@ def command(
     if ctx.invoked_subcommand is not None:
         return
     from tuner.jobs.client import jobs
-    from tuner.jobs.cluster_address import ClusterFile, jobs_api
     from tuner.visualization.text_tables import table
 
-    if (team := options.service_at(service, token_file)) is not None:
+    if (team := at.service()) is not None:
         searches = team.searches()
         found = searches if as_json else [_row(search) for search in searches]
     else:
-        address, cluster = options.place(address, cluster)
-        with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
+        with at.jobs_api() as client:
             found = jobs(client)
     if as_json:
         print_json(found)
@@ -71,8 +58,8 @@ def _row(search: dict[str, Any]) -> dict[str, Any]:
 
 @command.command()
 @options.option("--storage", metavar="DIR", help="Storage of the jobs' runs; default: metadata.storage of --cluster.")
-@options.jobs_address
-@options.cluster_file
+@remote.jobs_address
+@remote.cluster_file
 def recover(storage: str | None, address: str | None, cluster: str | None) -> None:
     """Continue the jobs of a cluster that lost its head, on the new head after ray start --head.
 

@@ -18,7 +18,6 @@ from tuner.storage.folder import STORAGE, write_file
 
 if TYPE_CHECKING:
     from tuner.jobs.client import Submission
-    from tuner.service.client import Service
 
 FOLDED = 120
 """Columns of a table if stdout is not a terminal: a pipe, a file, the log of a job."""
@@ -85,36 +84,6 @@ trust = option(
     is_flag=True,
     help="Open the Python objects of a run folder that another user or machine wrote: that can run any code.",
 )
-jobs_address = option(
-    "--jobs-address",
-    "address",
-    old=["--address"],
-    envvar="TUNER_JOBS_ADDRESS",
-    show_envvar=True,
-    metavar="URL",
-    help="The cluster's dashboard (http://HEAD:8265), or a tunnel to it.",
-)
-cluster_file = option(
-    "--cluster",
-    envvar="TUNER_CLUSTER",
-    show_envvar=True,
-    metavar="FILE",
-    shell_complete=complete.files,
-    help="The launcher file of the cluster, whose head is reached by ssh.",
-)
-service = option(
-    "--service",
-    envvar="TUNER_SERVICE",
-    show_envvar=True,
-    metavar="URL",
-    help="A team's service (tuner serve), in place of a cluster.",
-)
-token_file = option(
-    "--token-file",
-    metavar="FILE",
-    shell_complete=complete.files,
-    help="File with your token of the service; without it TUNER_TOKEN has the token.",
-)
 exclude = option(
     "--exclude", multiple=True, metavar="GLOB", help="What does not travel with a job, such as 'data/*'. Repeatable."
 )
@@ -139,40 +108,6 @@ page_file = option("-o", "--output", metavar="FILE", shell_complete=complete.fil
 def given(name: str) -> bool:
     """Whether the command line itself sets the parameter ``name``, not its default and not the environment."""
     return click.get_current_context().get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-
-
-def place(address: str | None, cluster: str | None) -> tuple[str | None, str | None]:
-    """The address and the launcher file to use: one on the command line takes the place of one in the environment."""
-    if given("cluster") and not given("address"):
-        return None, cluster
-    if given("address") and not given("cluster"):
-        return address, None
-    return address, cluster
-
-
-def service_at(url: str | None, token_file: str | None) -> Service | None:
-    """The service to ask; None if a cluster is meant. Raises InputError if both are, or there is no token."""
-    from tuner.errors import InputError
-    from tuner.service.client import Service
-    from tuner.storage.folder import reason
-
-    of_cluster = given("cluster") or given("address")
-    if not url or (of_cluster and not given("service")):
-        return None
-    if of_cluster:
-        raise InputError("--service URL asks a service: leave out --cluster and --jobs-address, or --service")
-    if token_file is None:
-        token = os.environ.get("TUNER_TOKEN", "")
-    else:
-        try:
-            token = Path(token_file).read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise InputError(f"--token-file {token_file}: cannot be read: {reason(error)}") from None
-    if not token.strip():
-        raise InputError(
-            f"--service {url}: it needs your token, in the environment (TUNER_TOKEN) or in --token-file FILE"
-        )
-    return Service(url, token.strip())
 
 
 def write_output(target: str, data: bytes, example: str = "report.html") -> None:

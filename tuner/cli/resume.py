@@ -6,8 +6,20 @@ from pathlib import Path
 
 import click
 
-from tuner.cli import complete, options
+from tuner.cli import complete, options, remote
 from tuner.cli.output import echo
+
+_NOT_AT_SERVICE = {
+    "--cluster": "cluster",
+    "--jobs-address": "jobs_address",
+    "--storage": "storage",
+    "--ray-address": "address",
+    "--trust": "trust",
+    "--project": "project",
+    "--exclude": "exclude",
+    "--include": "include",
+}
+"""Options, with their parameters, that say nothing about a search of a service."""
 
 
 @click.command()
@@ -29,6 +41,13 @@ from tuner.cli.output import echo
     metavar="URL",
     help="Continue a job: the dashboard of its cluster (http://HEAD:8265), or a tunnel to it.",
 )
+@options.option(
+    "--service",
+    allow_from_autoenv=False,
+    metavar="URL",
+    help="Continue a search of a team's service: it is queued again.",
+)
+@remote.token_file
 @options.exclude
 @options.include
 @options.as_json
@@ -40,6 +59,8 @@ def command(
     project: str | None,
     cluster: str | None,
     jobs_address: str | None,
+    service: str | None,
+    token_file: str | None,
     exclude: tuple[str, ...],
     include: tuple[str, ...],
     as_json: bool,
@@ -49,7 +70,8 @@ def command(
     Ended trials stay, started ones continue from their last checkpoint, then come those not yet started.
 
     A job that was stopped or failed continues as one, by its name, with the code below the working directory as it is
-    now: with --cluster, or with --jobs-address.
+    now: with --cluster, or with --jobs-address. A search of a service continues with the code that it was submitted
+    with: with --service.
 
     \b
     Example:
@@ -57,6 +79,9 @@ def command(
     """
     from tuner.errors import InputError
 
+    if service is not None:
+        _at_service(run_, remote.Remote(jobs_address, cluster, service, token_file), as_json)
+        return
     if jobs_address is None and (address or "").startswith("http"):
         jobs_address = address  # --address used to be both
     as_job = cluster is not None or jobs_address is not None
@@ -83,6 +108,16 @@ def command(
             run_, storage=storage, address=address, trust=trust, project=project, listeners=listeners, say=say
         ),
     )
+
+
+def _at_service(name: str, at: remote.Remote, as_json: bool) -> None:
+    from tuner.errors import InputError
+
+    if others := [shown for shown, parameter in _NOT_AT_SERVICE.items() if options.given(parameter)]:
+        raise InputError(f"{others[0]}: a search of a service continues there as it was submitted: leave it out")
+    team = at.service()
+    assert team is not None  # none of the options of a cluster is given
+    remote.print_queued(team.resume(name), as_json)
 
 
 def _as_job(

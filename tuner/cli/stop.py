@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli import complete, options
+from tuner.cli import complete, options, remote
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
@@ -16,20 +16,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", metavar="RUN|JOB", shell_complete=complete.jobs)
 @options.storage
-@options.jobs_address
-@options.cluster_file
-@options.service
-@options.token_file
+@remote.cluster_or_service
 @options.as_json
-def command(
-    name: str,
-    storage: str,
-    address: str | None,
-    cluster: str | None,
-    service: str | None,
-    token_file: str | None,
-    as_json: bool,
-) -> None:
+def command(name: str, storage: str, at: remote.Remote, as_json: bool) -> None:
     """Stop a search of this machine as Ctrl-C does, and wait for its end; or stop a job of a cluster or a service.
 
     \b
@@ -41,31 +30,13 @@ def command(
     The run folder stays, and resume continues the search. The first stop lets running trials continue to their next
     checkpoint. Another one, while they do, ends them at once.
     """
-    from tuner.storage.lock import holder
-
-    elsewhere = any(map(options.given, ("cluster", "address", "service")))
-    folder = None if elsewhere else _run(name, storage, address or cluster or service)
-    if folder is None or (holder(folder) is None and (address or cluster or service)):
-        if (team := options.service_at(service, token_file)) is not None:
-            _told(name, team.stop(name), as_json)
-            return
-        address, cluster = options.place(address, cluster)
-        _stop_job(name, address, cluster, as_json)
-    else:
+    places = "--cluster FILE, --jobs-address URL or --service URL"
+    if (folder := remote.local_run(name, storage, at, places)) is not None:
         _stop_run(folder, as_json)
-
-
-def _run(name: str, storage: str, cluster: str | None) -> RunFolder | None:
-    """The run folder of that name. Raises InputError if there is none, and no cluster that could have such a job."""
-    from tuner.errors import InputError
-    from tuner.runs.loading import find_run
-
-    try:
-        return find_run(name, storage)
-    except InputError as error:
-        if cluster:
-            return None
-        raise InputError(f"{error}; a job of a cluster: add --cluster FILE or --jobs-address URL") from None
+    elif (team := at.service()) is not None:
+        _told(name, team.stop(name), as_json)
+    else:
+        _stop_job(name, at, as_json)
 
 
 def _stop_run(folder: RunFolder, as_json: bool) -> None:
@@ -80,11 +51,10 @@ def _stop_run(folder: RunFolder, as_json: bool) -> None:
     echo(f"{folder.location}: {'stopped; it is' if was_running else 'nothing to stop: it is'} {words}", err=True)
 
 
-def _stop_job(name: str, address: str | None, cluster: str | None, as_json: bool) -> None:
+def _stop_job(name: str, at: remote.Remote, as_json: bool) -> None:
     from tuner.jobs.client import stop
-    from tuner.jobs.cluster_address import ClusterFile, jobs_api
 
-    with jobs_api(address, ClusterFile.read(cluster) if cluster else None) as client:
+    with at.jobs_api() as client:
         was_running = stop(client, name)
     _told(name, was_running, as_json)
 

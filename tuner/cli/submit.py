@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli import options
+from tuner.cli import options, remote
 from tuner.cli.output import echo, print_json
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 @options.exclude
 @options.include
 @options.option("--dry-run", is_flag=True, help="Only list what would travel: size in bytes and path of each file.")
-@options.jobs_address
-@options.cluster_file
-@options.service
-@options.token_file
+@remote.cluster_or_service
 @options.option("--priority", type=int, default=0, help="With --service: searches with a higher one come first.")
 @options.as_json
 def command(
@@ -37,10 +34,7 @@ def command(
     exclude: tuple[str, ...],
     include: tuple[str, ...],
     dry_run: bool,
-    address: str | None,
-    cluster: str | None,
-    service: str | None,
-    token_file: str | None,
+    at: remote.Remote,
     priority: int,
     as_json: bool,
 ) -> None:
@@ -60,21 +54,18 @@ def command(
     """
     from tuner.errors import InputError
     from tuner.jobs.client import prepare_submission, submit
-    from tuner.jobs.cluster_address import ClusterFile, jobs_api
     from tuner.jobs.code_bundle import code_of
 
     if dry_run:
         _list(code_of(Path.cwd().resolve(), exclude, include), as_json)
         return
-    if (team := options.service_at(service, token_file)) is not None:
+    if (team := at.service()) is not None:
         if options.given("storage"):
             raise InputError(f"--storage {storage}: a service keeps all runs in its own storage: leave it out")
-        _print_queued(_queued(team, file, overrides, name, exclude, include, priority), as_json)
+        remote.print_queued(_queued(team, file, overrides, name, exclude, include, priority), as_json)
         return
-    address, cluster = options.place(address, cluster)
-    launched = ClusterFile.read(cluster) if cluster else None
-    submission = prepare_submission(file, overrides, name, storage, exclude, launched, include)
-    with jobs_api(address, launched) as client:
+    submission = prepare_submission(file, overrides, name, storage, exclude, at.launcher_file, include)
+    with at.jobs_api() as client:
         submit(client, submission, lambda text: echo(text, err=True))
     options.print_submission(submission, as_json)
 
@@ -103,15 +94,6 @@ def _queued(
         echo(code.remark, err=True)
     bundle = pack(project, code.files)
     return team.submit(file=there, overrides=overrides, code=bundle, name=name, priority=priority, versions=versions())
-
-
-def _print_queued(search: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(search)
-        return
-    place = f", place {search['position']}" if search["position"] else ""
-    echo(f"{search['state']}{place}{': ' if search['reason'] else ''}{search['reason']}", err=True)
-    echo(search["name"])
 
 
 def _list(code: Code, as_json: bool) -> None:

@@ -42,7 +42,7 @@ DOCUMENTS: dict[str, Any] = {
     "init": WrittenExperiment | WrittenProject | WrittenFiles,
     "validate": PlannedSearch,
     "run": Summary,
-    "resume": Summary | SubmittedJob,
+    "resume": Summary | SubmittedJob | TeamSearch,
     "extend": Summary,
     "retry": Summary,
     "begin": BegunLoop,

@@ -276,7 +276,7 @@ class ControlledRun(Document):
     """A command that a running search carried out."""
 
     run: str
-    """The run folder."""
+    """The run folder, or the name of a search of a service."""
     id: str
     """Of the command, by which the journal names it."""
     do: str
