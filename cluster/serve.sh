@@ -10,11 +10,11 @@ set -euo pipefail
 home=$HOME/tuner_serve
 ray_is_up() { pgrep -u "$(id -u)" -x gcs_server > /dev/null; }
 
-if [ "${1-}" = --keep ]; then # `--keep STORAGE`: in the foreground
+if [ "${1-}" = --keep ]; then # `--keep STORAGE [MLFLOW]`: in the foreground
   service=
   trap 'kill -TERM $service 2> /dev/null; wait; exit' INT TERM
   while ray_is_up; do
-    python -m tuner serve --storage "$2" &
+    python -m tuner serve --storage "$2" ${3:+--mlflow "$3"} &
     service=$!
     while kill -0 "$service" 2> /dev/null && ray_is_up; do sleep 2; done
     kill -TERM "$service" 2> /dev/null || true
@@ -26,9 +26,11 @@ if [ "${1-}" = --keep ]; then # `--keep STORAGE`: in the foreground
 fi
 
 storage=${1-}
+mlflow=
 if [ -z "$storage" ]; then
-  read_storage='from tuner.jobs.cluster_address import ClusterFile as F; import sys; print(F.read(sys.argv[1]).storage or "")'
-  storage=$(python -c "$read_storage" ~/ray_bootstrap_config.yaml)
+  read_file='from tuner.jobs.cluster_address import ClusterFile as F; import sys; f = F.read(sys.argv[1])'
+  { read -r storage && read -r mlflow; } < <(python -c "$read_file; print(f.storage or '', f.mlflow or '', sep='\n')" \
+    ~/ray_bootstrap_config.yaml) || true
   [ -n "$storage" ] || { echo "no service: metadata.storage is missing in the launcher file" >&2; exit 1; }
 fi
 mkdir -p -m 700 "$home"
@@ -40,7 +42,7 @@ if pid=$(cat "$home/pid" 2> /dev/null) && grep -qsa serve.sh "/proc/$pid/cmdline
   done
   kill -KILL -- "-$pid" 2> /dev/null || true
 fi
-setsid bash "$0" --keep "$storage" > "$home/log" 2>&1 < /dev/null &
+setsid bash "$0" --keep "$storage" "$mlflow" > "$home/log" 2>&1 < /dev/null &
 pid=$!
 echo "$pid" > "$home/pid"
 

@@ -278,7 +278,8 @@ class ServeSh:
                  echo http://127.0.0.1:8380; exec sleep 600 ;;
             esac""",
         )
-        text = {"provider": {"type": "local", "head_ip": "h"}, "auth": {"ssh_user": "u"}, "metadata": {"storage": "/s"}}
+        text: dict[str, dict[str, str]] = {"provider": {"type": "local", "head_ip": "h"}, "auth": {"ssh_user": "u"}}
+        text["metadata"] = {"storage": "/s", "mlflow": "http://h:5000"}
         (folder / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(text))
 
     def _program(self, name: str, text: str) -> None:
@@ -315,7 +316,9 @@ def serve_sh(tmp_path: Path) -> Iterator[ServeSh]:
 def test_the_service_is_started_once_and_again_if_it_dies(serve_sh: ServeSh) -> None:
     assert "http://127.0.0.1:8380 on this host" in serve_sh.run().stdout
     [first] = serve_sh.services()
-    assert (serve_sh.folder / "started").read_text().split()[1:] == ["-m", "tuner", "serve", "--storage", "/s"]
+    assert (serve_sh.folder / "started").read_text().split()[1:] == [
+        *("-m", "tuner", "serve", "--storage", "/s", "--mlflow", "http://h:5000")
+    ]
     first.kill()
     until(lambda: [one.pid for one in serve_sh.services()] not in ([], [first.pid]))
     [second] = serve_sh.services()

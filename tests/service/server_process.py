@@ -20,7 +20,7 @@ from tuner.service.team import read_team
 from tuner.storage.folder import RunFolder
 
 
-def unchecked(project: Path, file: str, overrides: list[str], has_gpus: bool) -> Checked:
+def unchecked(project: Path, file: str, overrides: list[str], has_gpus: bool, mlflow: str | None) -> Checked:
     return Checked("exp", {"CPU": 1.0, "GPU": 1.0}, 9)
 
 

@@ -6,8 +6,6 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from tests.live.journals import Journal
 from tests.service.http import EXPERIMENT, Service
 from tests.service.test_code_store import archive, files_below
 from tuner.errors import InputError
-from tuner.runs.commands import discard, waiting_commands
 from tuner.service import api
 from tuner.service.check import Checked
 from tuner.service.files import unpack
@@ -42,12 +39,12 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Texts of experiments that were checked: without processes, and each takes 8 GPUs."""
     seen: list[str] = []
 
-    def check(project: Path, file: str, overrides: list[str], has_gpus: bool) -> Checked:
+    def check(project: Path, file: str, overrides: list[str], has_gpus: bool, mlflow: str | None) -> Checked:
         text = (project / file).read_text() if (project / file).exists() else file
         seen.append(text)
         if "wrong" in text:
             raise InputError("it is wrong")
-        return Checked("exp", {"GPU": 8.0}, 9)
+        return Checked("exp", {"GPU": 8.0}, 9, ("b=2",))
 
     monkeypatch.setattr(api, "check", check)
     return seen
@@ -63,7 +60,7 @@ def test_a_search_is_queued_with_what_its_check_found(service: Service, ada: Tes
     assert sent.status_code == 201
     assert (sent.json()["name"], sent.json()["user"], sent.json()["state"]) == ("q", "ada", "queued")
     kept = service.queue.entry("q").submission
-    assert (kept.experiment, kept.overrides, kept.priority) == (EXPERIMENT, ("a=1",), 3)
+    assert (kept.experiment, kept.overrides, kept.priority) == (EXPERIMENT, ("a=1", "b=2"), 3)
     assert (kept.per_trial, kept.trials) == ({"GPU": 8.0}, 9)
     assert checked == [EXPERIMENT]
 
@@ -211,23 +208,11 @@ def test_commands_are_left_for_the_search_that_runs(service: Service, ada: TestC
             refused = ada.post("/v1/searches/q/commands", json={"do": do, "arguments": arguments})
             assert refused.status_code == 422
             assert told in refused.json()["error"]["message"]
-        sent = threading.Thread(target=_answered, args=(journal,))
-        sent.start()
-        answer = ada.post("/v1/searches/q/commands", json={"do": "pause"})
-        sent.join()
+        with journal.answers_a_command() as answered:
+            answer = ada.post("/v1/searches/q/commands", json={"do": "pause"})
+    assert (answered[0].do, answered[0].by) == ("pause", "ada")
     assert answer.status_code == 200, answer.text
     assert answer.json() | {"id": ""} == {"id": "", "done": True, "reason": "", "trials": []}
-
-
-def _answered(journal: Journal) -> None:
-    """What the control loop of a search does with its first command."""
-    while not (waiting := waiting_commands(journal.folder)[0]):
-        time.sleep(0.01)
-    (command,) = waiting
-    assert (command.do, command.by) == ("pause", "ada")
-    told = {"id": command.id, "do": command.do, "by": command.by, "sent": command.sent, "arguments": {}}
-    journal.append("commanded", **told, done=True, reason="", trials=[], elapsed=0.0)
-    discard(journal.folder, command)
 
 
 def test_lists_by_user_and_state(service: Service, ada: TestClient) -> None:

@@ -38,6 +38,21 @@ def test_a_shipped_experiment_needs_no_code(tmp_path: Path) -> None:
     assert check(tmp_path, "quickstart", [], has_gpus=False).name == "quickstart"
 
 
+@pytest.mark.parametrize(
+    ("tracking", "found"),
+    [
+        ("{mlflow: {}}", ("tracking.mlflow.uri=http://h:5000",)),
+        ("{mlflow: {uri: 'http://mine:5000'}}", ()),
+        ("{tensorboard: {}}", ()),
+    ],
+)
+def test_a_search_that_names_no_mlflow_gets_that_of_the_team(
+    tracking: str, found: tuple[str, ...], project: Path
+) -> None:
+    checked = check(project, "e.yaml", [f"tracking={tracking}"], has_gpus=True, mlflow="http://h:5000")
+    assert checked.overrides == found
+
+
 def test_the_problems_are_those_of_validate(project: Path) -> None:
     (project / "bad.yaml").write_text(EXPERIMENT + "budgett: 3\nscheduler: {kind: ashaa}\n")
     with pytest.raises(InputError) as here:

@@ -27,8 +27,11 @@ from tuner.cli.output import echo, print_json
     shell_complete=complete.files,
     help="Members, quotas and reservation; without it .service/team.yaml of the storage.",
 )
+@options.option("--mlflow", metavar="URI", help="MLflow server of searches that use MLflow and name no server.")
 @options.as_json
-def command(storage: str, host: str, port: int, address: str, team: str | None, as_json: bool) -> None:
+def command(
+    storage: str, host: str, port: int, address: str, team: str | None, mlflow: str | None, as_json: bool
+) -> None:
     """Let a team share one cluster: queue the searches that `submit --service` sends, and show all of them.
 
     \b
@@ -41,6 +44,7 @@ def command(storage: str, host: str, port: int, address: str, team: str | None, 
 
     Exit status: 0 after SIGTERM or Ctrl-C; 4 if the port is in use, or another service has the storage.
     """
+    from tuner.experiment.tracking import mlflow_at
     from tuner.live.http_server import listening
     from tuner.service.cluster import RayCluster
     from tuner.service.queue import SearchQueue
@@ -49,6 +53,8 @@ def command(storage: str, host: str, port: int, address: str, team: str | None, 
     from tuner.storage.folder import RunFolder
 
     folder = RunFolder.at(storage)
+    if mlflow is not None:
+        mlflow_at(mlflow)
     members = read_team(folder, team)
 
     def started(url: str) -> None:
@@ -63,4 +69,4 @@ def command(storage: str, host: str, port: int, address: str, team: str | None, 
     with listening(host, port) as listener, SearchQueue.open(folder, RayCluster(address), members) as queue:
         for line in queue.unreadable:
             say(f"NOTICE: {line}")
-        serve(queue, folder, listener, say, started)
+        serve(queue, folder, listener, say, started, mlflow=mlflow)

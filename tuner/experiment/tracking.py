@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from tuner.errors import InputError
 from tuner.redaction import PASSWORD, has_secret, redacted, without_secrets
 from tuner.spec.model import Model, OptionError
 
@@ -51,6 +52,14 @@ class MlflowTracking(Model):
     ``load_model(config, checkpoint)``."""
     required: bool = True
     """Whether a search that begins while MLflow cannot be used is refused (or continues without it)."""
+
+
+def mlflow_at(uri: str) -> MlflowTracking:
+    """MLflow at the place of ``--mlflow``. Raises InputError if that is none."""
+    try:
+        return MlflowTracking(uri=uri)
+    except ValidationError as error:
+        raise InputError(f"--mlflow: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 class TensorboardTracking(Model):
@@ -129,6 +138,12 @@ class Tracking(Model):
     """Weights & Biases: ``{project: …}``."""
     custom: list[CustomTracking] | None = None
     """Trackers of your own, each ``{class_path: …, options: {…}}``."""
+
+    def overrides_for(self, server: str | None) -> list[str]:
+        """The ``--set`` that lets MLflow be at ``server``, if the experiment uses MLflow and names no place."""
+        if server is None or self.mlflow is None or self.mlflow.uri is not None:
+            return []
+        return [f"tracking.mlflow.uri={server}"]
 
     @property
     def anywhere(self) -> bool:

@@ -88,9 +88,7 @@ def prepare_submission(
     storage = _storage(storage, cluster)
     if storage is None:
         raise InputError("--storage: where the cluster keeps its runs: a folder that all nodes see, or s3://…, gs://…")
-    mlflow = experiment.spec.tracking.mlflow
-    if cluster and cluster.mlflow and mlflow is not None and mlflow.uri is None:
-        overrides.append(f"tracking.mlflow.uri={cluster.mlflow}")
+    overrides += experiment.spec.tracking.overrides_for(cluster.mlflow if cluster else None)
     code = code_of(project, exclude, include)
     file = checked_file(file, experiment, project, code)
     run = run_name(name, experiment.spec.name)

@@ -51,8 +51,8 @@ _SLOW = 16
 class Api:
     """What the routes do."""
 
-    def __init__(self, queue: Queue, storage: RunFolder) -> None:
-        self.queue, self.storage = queue, storage
+    def __init__(self, queue: Queue, storage: RunFolder, mlflow: str | None) -> None:
+        self.queue, self.storage, self.mlflow = queue, storage, mlflow
         self.code = CodeStore(storage)
         self._naming = threading.Lock()
         self._checks = CapacityLimiter(_CHECKS)
@@ -99,7 +99,7 @@ class Api:
         has_gpus = self.queue.status().unit == "GPU"
         with tempfile.TemporaryDirectory(prefix="tuner-check-") as folder:
             file = self.code.lay_out(submission, Path(folder))
-            return check(Path(folder), file, list(submission.overrides), has_gpus)
+            return check(Path(folder), file, list(submission.overrides), has_gpus, self.mlflow)
 
     def _queued(self, user: str, asked: SubmitRequest, submission: Submission, checked: Checked) -> Entry:
         with self._naming:  # the same request may be here twice, and two searches may want one name
@@ -110,6 +110,7 @@ class Api:
             if name in taken or (self.storage / name).exists():
                 raise NameTaken(f"--name {name!r} is taken: a run is never overwritten; choose another name")
             needs = {"per_trial": checked.per_trial, "trials": checked.trials}
+            needs["overrides"] = (*submission.overrides, *checked.overrides)
             whole = Submission(**(vars(submission) | {"name": name} | needs))
             if problem := self.queue.check(whole):
                 raise InputError(problem)

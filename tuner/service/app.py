@@ -20,7 +20,13 @@ from tuner.service.tokens import Tokens
 from tuner.storage.folder import RunFolder
 
 
-def create_app(queue: Queue, tokens: Tokens, storage: RunFolder, limits: Limits = Limits()) -> FastAPI:  # noqa: B008
+def create_app(
+    queue: Queue,
+    tokens: Tokens,
+    storage: RunFolder,
+    limits: Limits = Limits(),  # noqa: B008
+    mlflow: str | None = None,
+) -> FastAPI:
     """The application that `tuner serve` runs.
 
     Args:
@@ -28,6 +34,7 @@ def create_app(queue: Queue, tokens: Tokens, storage: RunFolder, limits: Limits 
         tokens: Who may ask.
         storage: Of the run folders.
         limits: What one user may do.
+        mlflow: The MLflow server of searches that name none.
 
     Returns:
         An ASGI application. ``/openapi.json`` describes its REST interface.
@@ -40,7 +47,7 @@ def create_app(queue: Queue, tokens: Tokens, storage: RunFolder, limits: Limits 
         redirect_slashes=False,  # it would send clients to the host that they name
     )
     errors.install(app)
-    rest = api.Api(queue, storage)
+    rest = api.Api(queue, storage, mlflow)
 
     def found(name: str) -> RunFolder | None:
         """Any run of the storage: everybody on the team may look."""

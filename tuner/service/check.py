@@ -31,6 +31,7 @@ class _Question(BaseModel):
     file: str
     overrides: list[str]
     has_gpus: bool
+    mlflow: str | None
 
 
 class _Answer(BaseModel):
@@ -39,6 +40,7 @@ class _Answer(BaseModel):
     name: str = ""
     per_trial: dict[str, float] = {}
     trials: int | None = None
+    overrides: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Checked:
     """What all workers of a trial hold."""
     trials: int | None
     """How many it runs; None if other limits end it."""
+    overrides: tuple[str, ...] = ()
+    """What the service sets in it, as with ``--set``."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class _AnyCluster(Cluster):
         return 1
 
 
-def check(project: Path, file: str, overrides: list[str], has_gpus: bool) -> Checked:
+def check(project: Path, file: str, overrides: list[str], has_gpus: bool, mlflow: str | None = None) -> Checked:
     """What `tuner validate` finds of an experiment.
 
     Args:
@@ -70,6 +74,7 @@ def check(project: Path, file: str, overrides: list[str], has_gpus: bool) -> Che
         file: The experiment in it, or the name of a shipped one.
         overrides: As of ``--set``.
         has_gpus: Whether the cluster has any.
+        mlflow: The server for an experiment that uses MLflow and names none.
 
     Returns:
         What it needs.
@@ -79,7 +84,7 @@ def check(project: Path, file: str, overrides: list[str], has_gpus: bool) -> Che
         EnvironmentFailure: The check took too long, or its process ended without an answer.
     """
     _check_file(project, file)
-    question = _Question(file=file, overrides=overrides, has_gpus=has_gpus).model_dump_json()
+    question = _Question(file=file, overrides=overrides, has_gpus=has_gpus, mlflow=mlflow).model_dump_json()
     with tempfile.TemporaryDirectory(prefix="tuner-check-") as folder:
         target = Path(folder) / "answer.json"
         words = [
@@ -98,7 +103,7 @@ def check(project: Path, file: str, overrides: list[str], has_gpus: bool) -> Che
         answer = _Answer.model_validate_json(target.read_bytes())
     if answer.error:
         raise InputError([problem.problem for problem in answer.problems] or answer.error)
-    return Checked(answer.name, answer.per_trial, answer.trials)
+    return Checked(answer.name, answer.per_trial, answer.trials, tuple(answer.overrides))
 
 
 def _check_file(project: Path, file: str) -> None:
@@ -147,7 +152,8 @@ def _answered(question: _Question) -> _Answer:
         return _Answer(error=str(error), problems=[FailureProblem.of(problem) for problem in problems])
     workers = plan.spec.resources.workers
     per_trial = {name: amount * workers for name, amount in plan.request.items()}
-    return _Answer(name=plan.spec.name, per_trial=per_trial, trials=plan.spec.budget.trials)
+    sets = plan.spec.tracking.overrides_for(question.mlflow)
+    return _Answer(name=plan.spec.name, per_trial=per_trial, trials=plan.spec.budget.trials, overrides=sets)
 
 
 def main() -> None:

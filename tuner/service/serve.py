@@ -23,6 +23,7 @@ def serve(
     started: Callable[[str], None],
     *,
     limits: Limits | None = None,
+    mlflow: str | None = None,
     every_s: float = EVERY_S,
 ) -> None:
     """Serves until SIGINT or SIGTERM.
@@ -34,6 +35,7 @@ def serve(
         say: Gets each line for the operator.
         started: Gets the address when the service answers.
         limits: What one user may do.
+        mlflow: The MLflow server of searches that name none.
         every_s: Seconds between two looks at the cluster.
 
     Raises:
@@ -45,7 +47,8 @@ def serve(
     url = url_of(listener)
     if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         say(f"NOTICE: {url} is open to the network, and sends tokens unencrypted: put a proxy with TLS before it")
-    server = Server(create_app(queue, tokens, storage, limits or Limits()), lambda: started(url))
+    app = create_app(queue, tokens, storage, limits or Limits(), mlflow)
+    server = Server(app, lambda: started(url))
     loop = Loop(queue, say, server.stop, every_s)
     loop.once()
     loop.start()

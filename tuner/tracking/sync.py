@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
-
 from tuner.errors import InputError
-from tuner.experiment.tracking import MlflowTracking, Tracking
+from tuner.experiment.tracking import MlflowTracking, Tracking, mlflow_at
 from tuner.runs.provenance import roots
 from tuner.runs.results import ResultSet
 from tuner.storage.lock import holder, locked
@@ -40,9 +38,6 @@ def tracking_of(results: ResultSet, mlflow_uri: str | None = None) -> Tracking:
     """
     tracking = Tracking.model_validate(results.section("tracking"))
     if mlflow_uri is not None:
-        try:
-            checked = MlflowTracking(uri=mlflow_uri)
-        except ValidationError as error:
-            raise InputError(f"--mlflow: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+        checked = mlflow_at(mlflow_uri)
         return Tracking(mlflow=(tracking.mlflow or checked).model_copy(update={"uri": mlflow_uri, "required": True}))
     return tracking if tracking.anywhere else Tracking(mlflow=MlflowTracking())
