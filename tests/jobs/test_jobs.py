@@ -107,7 +107,7 @@ def test_what_looks_like_a_secret_by_its_name_stays(project: Path, is_repository
 @pytest.mark.parametrize(
     ("name", "text", "what"),
     [
-        ("notes.txt", "-----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
+        ("notes.txt", f"-----BEGIN OPENSSH {'PRIVATE KEY'}-----", "a private key"),
         ("train2.py", f"KEY = '{'AKIA'}{'Q' * 16}'", "an access key of AWS"),
         ("train2.py", f"login('{'hf_'}{'a' * 34}')", "a token of Hugging Face"),
         ("x.json", f"{'ghp_'}{'a' * 36}", "a token of GitHub"),
@@ -130,6 +130,12 @@ def test_what_holds_a_secret_is_refused(project: Path, name: str, text: str, wha
     with pytest.raises(InputError, match="look like secrets"):  # it may be there by mistake, and not pushed yet
         code_of(project)
     assert Path(name) in code_of(project, include=[name]).files
+
+
+def test_this_repository_travels_as_the_tutorials_let_it() -> None:
+    found = code_of(Path(__file__).parents[2])
+    assert {Path("experiments/quickstart.yaml"), Path("trainables/digits.py")} <= set(found.files)
+    assert not [file for file in found.files if file.parts[0] in (".venv", "runs", "build")]
 
 
 def test_a_name_alone_tells_nothing_of_code(project: Path) -> None:
