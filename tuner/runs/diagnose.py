@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from tuner.runs.journal import last_event
 from tuner.runs.results import LIVE, ResultSet, how_to_continue, why_and_remedy
 from tuner.runs.trial import Trial
 from tuner.spec.quantities import format_duration
-from tuner.storage.lock import holder
+from tuner.storage.folder import RunFolder
+from tuner.storage.lock import holder, last_holder
 
 _STALE_S = 30.0
 """A driver that is alive says so more often than that."""
@@ -79,7 +81,16 @@ def run_state(results: ResultSet) -> tuple[RunState, str]:
         return "finished", f"finished: the search came to its end{f' ({by})' if by else ''}"
     if interrupted:
         return "interrupted", f"interrupted{why_and_remedy(results)}"
-    return "dead", f"dead: the process that ran it is gone (killed, crashed or rebooted); to continue: {resume}"
+    return "dead", f"dead: {_gone(results.folder)}; to continue: {resume}"
+
+
+def _gone(folder: RunFolder) -> str:
+    """What became of the process of a run that has not ended."""
+    last, here = last_holder(folder), socket.gethostname()
+    if last.get("host", here) == here:
+        return "the process that ran it is gone (killed, crashed or rebooted)"
+    who = f"process {last.get('pid', '?')} on {last['host']}"
+    return f"{who} is gone (killed, crashed or rebooted), or this is a copy of its run, as old as the last fetch"
 
 
 def _last(results: ResultSet, event: Event | None) -> str:

@@ -45,6 +45,9 @@ _RENEW_EVERY_S = STALE_AFTER_S / 4
 _TRIES, _TRY_EVERY_S = 5, 0.02
 """A local lock is tried so often: `holder` has it for a moment while it looks."""
 
+_CONTENT_BYTES = 4096
+"""Of the text of an owner, at most."""
+
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
@@ -151,7 +154,7 @@ class _FileLock(Lock):
                 return
             except BlockingIOError:
                 if not left:
-                    raise _Taken(self._folder, os.pread(self._file, 4096, 0)) from None
+                    raise _Taken(self._folder, os.pread(self._file, _CONTENT_BYTES, 0)) from None
                 time.sleep(_TRY_EVERY_S)
 
     def release(self) -> None:
@@ -165,7 +168,7 @@ class _FileLock(Lock):
         except FileNotFoundError:
             return False
         same = os.path.samestat(found, os.fstat(self._file))
-        return same and _read(os.pread(self._file, 4096, 0)).get("owner") == self._owner
+        return same and _read(os.pread(self._file, _CONTENT_BYTES, 0)).get("owner") == self._owner
 
     def _others(self) -> bytes:
         with contextlib.suppress(OSError):
@@ -262,6 +265,14 @@ def holder(folder: RunFolder) -> dict[str, Any] | None:
     return _read(_content_of(place, _latest(claims)))
 
 
+def last_holder(folder: RunFolder) -> dict[str, Any]:
+    """``pid``, ``host`` and ``time`` of the process that had the lock last; empty if its file does not tell."""
+    try:
+        return _read(folder.read(LOCK, _CONTENT_BYTES))
+    except (OSError, ValueError):
+        return {}
+
+
 def _locked_by(place: RunFolder) -> dict[str, Any] | None:
     import fcntl
 
@@ -272,7 +283,7 @@ def _locked_by(place: RunFolder) -> dict[str, Any] | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(os.read(file, 4096))
+        return _read(os.read(file, _CONTENT_BYTES))
     except OSError:  # where nothing can be locked, no search runs
         return None
     finally:
