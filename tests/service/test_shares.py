@@ -43,6 +43,14 @@ class TestOneMoment:
         assert got["b"] == 30
         assert sorted(got[f"a{i}"] for i in range(9)) == [1] * 8 + [2]
 
+    @pytest.mark.parametrize(("weight", "running"), [(3.0, 4), (1.0, 3), (7.0, 7)])
+    def test_places_move_when_weights_change_and_then_stay(self, weight: float, running: int) -> None:
+        shares = Shares([Member("ada"), Member("bob", weight=weight)])
+        asked = [Demand("a", "ada", 50), Demand("b", "bob", 50, submitted=1.0)]
+        fair = {name: round(8 * part / (1 + weight)) for name, part in (("a", 1), ("b", weight))}
+        for had in ({"a": running, "b": 8 - running}, fair):
+            assert trials(shares, asked, 8, running=had) == fair
+
     def test_what_one_does_not_ask_for_goes_to_the_others(self) -> None:
         asked = [Demand("a", "ada", 3), Demand("b", "bob", 100), Demand("c", "cem", 100)]
         allotments = Shares(members("ada", "bob", "cem")).allot(asked, 31)

@@ -23,7 +23,8 @@ _HALF_LIFE_S = 4 * _HORIZON_S
 """After which half of what is owed is forgotten."""
 
 _SWITCH = 0.5
-"""A place moves to another trial only if its user is behind by more than so many GPUs: each move costs a resume."""
+"""A place moves to another trial only if its user is behind by more than so many GPUs, counted in those of the user with
+the highest weight: each move costs a resume."""
 
 _Claim = tuple[int, float, float, str, "Demand"]
 """Of a search on the next place of its member; the smallest one gets it."""
@@ -158,14 +159,16 @@ class Shares:
 
         def member_claim(name: str) -> _MemberClaim:
             first = queues[name][0]
-            has = got_by[name] - self.owed.get(name, 0.0) / _HORIZON_S - _SWITCH * keeps(first[-1])
-            return first[0], has / self._members[name].weight, first[2], name
+            has = got_by[name] - self.owed.get(name, 0.0) / _HORIZON_S
+            level = has / self._members[name].weight - _SWITCH / heaviest * keeps(first[-1])
+            return first[0], level, first[2], name
 
         queues: dict[str, list[_Claim]] = {}
         for one in demands:
             queues.setdefault(one.member, []).append(claim(one))
         for queue in queues.values():
             heapq.heapify(queue)
+        heaviest = max((self._members[name].weight for name in queues), default=1.0)
         line, left = [member_claim(name) for name in queues], gpus
         heapq.heapify(line)
         while line:
