@@ -90,7 +90,7 @@ def _gone(folder: RunFolder) -> str:
     if last.get("host", here) == here:
         return "the process that ran it is gone (killed, crashed or rebooted)"
     who = f"process {last.get('pid', '?')} on {last['host']}"
-    return f"{who} is gone (killed, crashed or rebooted), or this is a copy of its run, as old as the last fetch"
+    return f"{who} is gone, or this is a copy of its run"
 
 
 def _last(results: ResultSet, event: Event | None) -> str:
