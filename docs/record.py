@@ -215,7 +215,7 @@ def record(names: list[str], folder: Path) -> None:
             if group is not _preparation(name):
                 lines += shown
         if lines:
-            _write(name, lines)
+            write(name, lines)
 
 
 def _preparation(name: str) -> list[Step] | None:
@@ -223,11 +223,12 @@ def _preparation(name: str) -> list[Step] | None:
     return groups[0] if len(groups) > 1 and groups[0] == [_QUICKSTART] else None
 
 
-def _write(name: str, lines: list[str]) -> None:
+def write(name: str, lines: list[str], by: str = "docs/record.py") -> None:
+    """Keeps a session, with where it was recorded."""
     packages = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     host = f"{os.cpu_count()} CPU cores ({platform.machine()}), {platform.system()}, Python {platform.python_version()}"
     load = f"load average {os.getloadavg()[1]:.1f}"
-    header = [f"# Recorded by docs/record.py on {datetime.date.today()}: {host};", f"# {packages}; {load}."]
+    header = [f"# Recorded by {by} on {datetime.date.today()}: {host};", f"# {packages}; {load}."]
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{name}.txt").write_text(without_paths("\n".join([*header, *lines]) + "\n"))
     print(f"{name}: {len(lines)} lines", file=sys.stderr)
@@ -242,7 +243,7 @@ def _perform(step: Step, folder: Path) -> Iterator[str]:
     if not isinstance(step, Command):
         step(folder)
         return
-    yield from _typed(step.line)
+    yield from typed(step.line)
     process = _start(step.line, folder)
     printed: list[str] = []
     between: list[str] = []
@@ -261,8 +262,8 @@ def _perform(step: Step, folder: Path) -> Iterator[str]:
             else:
                 between.append(f"$ kill -9 {process.pid}")
     process.wait()
-    shown = _shorten(printed, step.head, step.tail)
-    yield from (part for line in [*shown, *between] for part in _fold(line))
+    shown = shorten(printed, step.head, step.tail)
+    yield from (part for line in [*shown, *between] for part in fold(line))
 
 
 def _start(line: str, folder: Path) -> subprocess.Popen[str]:
@@ -282,15 +283,16 @@ def _output(line: str, folder: Path) -> list[str]:
     return _start(line, folder).communicate()[0].splitlines()
 
 
-def _shorten(lines: list[str], head: int, tail: int) -> list[str]:
+def shorten(lines: list[str], head: int, tail: int) -> list[str]:
+    """The first and the last ones."""
     if len(lines) <= head + tail:
         return lines
     return [*lines[:head], "…", *(lines[-tail:] if tail else [])]
 
 
-def _typed(line: str) -> list[str]:
+def typed(line: str, prompt: str = "$") -> list[str]:
     """A command as one types it: if it is long, on several lines that end with a backslash."""
-    lines = ["$"]
+    lines = [prompt]
     for part in re.split(r" (?=--)", line):
         if len(lines[-1]) + len(part) + 3 > WIDTH:
             lines[-1] += " \\"
@@ -299,7 +301,8 @@ def _typed(line: str) -> list[str]:
     return lines
 
 
-def _fold(line: str) -> list[str]:
+def fold(line: str) -> list[str]:
+    """A line as several ones, if it is long."""
     if len(line) <= WIDTH:
         return [line.rstrip()]
     return textwrap.wrap(
