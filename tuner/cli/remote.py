@@ -55,7 +55,7 @@ token_file = option(
 
 @dataclass(frozen=True)
 class Remote:
-    """Where a search runs, by the command line and the environment."""
+    """The place of a search, by the command line and the environment."""
 
     address: str | None
     """Of a cluster's dashboard."""

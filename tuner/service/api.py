@@ -109,9 +109,9 @@ class Api:
             name = asked.name or _free_name(checked.name, taken)
             if name in taken or (self.storage / name).exists():
                 raise NameTaken(f"--name {name!r} is taken: a run is never overwritten; choose another name")
+            overrides = (*submission.overrides, *checked.overrides)
             needs = {"per_trial": checked.per_trial, "trials": checked.trials}
-            needs["overrides"] = (*submission.overrides, *checked.overrides)
-            whole = Submission(**(vars(submission) | {"name": name} | needs))
+            whole = Submission(**(vars(submission) | {"name": name, "overrides": overrides} | needs))
             if problem := self.queue.check(whole):
                 raise InputError(problem)
             return self.queue.submit(whole)

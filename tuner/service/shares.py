@@ -23,8 +23,8 @@ _HALF_LIFE_S = 4 * _HORIZON_S
 """After which half of what is owed is forgotten."""
 
 _SWITCH = 0.5
-"""A place moves to another trial only if its user is behind by more than so many GPUs, counted in those of the user with
-the highest weight: each move costs a resume."""
+"""A place moves to another trial only if its user is behind by more than so many GPUs: each move costs a resume. It
+counts as much as that for the user with the highest weight, and less for others."""
 
 _Claim = tuple[int, float, float, str, "Demand"]
 """Of a search on the next place of its member; the smallest one gets it."""
