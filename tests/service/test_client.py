@@ -311,7 +311,10 @@ def test_a_run_of_this_machine_is_controlled_here(
     with locked(journal.folder), journal.answers_a_command() as answered:
         assert asked("control", "here", "pause") == (0, "", "runs/here: pause: done\n")
     assert answered[0].by == sender()
-    assert "no process works on this run" in asked("control", "here", "pause")[2]
+    assert asked("control", "runs/here", "pause")[2].startswith("pause: runs/here: no process works on this run")
+    server[0].queue.set("here", state="failed")
+    told = "pause: search 'here' (failed) takes commands only while it runs; to continue it: tuner resume here --serv"
+    assert asked("control", "here", "pause")[2].startswith(told)
 
 
 @pytest.mark.parametrize(

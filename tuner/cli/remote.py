@@ -142,7 +142,7 @@ def service(command: Callable[..., Any]) -> Callable[..., Any]:
 def local_run(name: str, storage: str, at: Remote, options: str) -> RunFolder | None:
     """The run folder that ``name`` means; None if it is a search elsewhere.
 
-    A run that no process works on may be the copy of one elsewhere.
+    A run that no process works on may be the copy of one elsewhere, unless ``name`` is a path.
 
     Raises:
         InputError: There is no such run, and nothing says where else. ``options``: those that do.
@@ -159,7 +159,8 @@ def local_run(name: str, storage: str, at: Remote, options: str) -> RunFolder | 
         if at.is_known:
             return None
         raise InputError(f"{error}; a search elsewhere: add {options}") from None
-    return None if at.is_known and holder(folder) is None else folder
+    may_be_copy = at.is_known and "/" not in name and holder(folder) is None
+    return None if may_be_copy else folder
 
 
 def print_queued(search: dict[str, Any], as_json: bool) -> None:

@@ -41,6 +41,8 @@ from tuner.storage.folder import RunFolder
 ANSWER_S = 10.0
 """How long a request waits for the answer of a running search to a command."""
 
+_TAKES_COMMANDS = ("running", "paused", "stopping")
+
 _CHECKS = 2
 """Experiments that are checked at the same time: each check is a process that imports torch."""
 
@@ -124,7 +126,10 @@ class Api:
 
     def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
         """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
-        self.owned(user, name)
+        state = self.owned(user, name).state
+        if state not in _TAKES_COMMANDS:
+            remedy = f"; to continue it: tuner resume {name} --service URL" if state in ("failed", "stopped") else ""
+            raise InputError(f"{do}: search {name!r} ({state}) takes commands only while it runs{remedy}")
         if do == LIMIT:
             raise InputError(f"{do}: only the queue limits searches; to let one wait, send `pause`")
         outcome = command(self.run(name), do, arguments, by=user, wait_s=ANSWER_S)
