@@ -3,8 +3,7 @@
 #
 # The service of a team, `tuner serve`, on loopback alone: people come by ssh. Each needs a token, which
 # `python -m tuner token add NAME --storage STORAGE` on the head makes. STORAGE: by default that of the launcher file. The
-# service is started again if it ends, until Ray ends on this host. Give this command again after a change of
-# STORAGE/.service/team.yaml: searches continue meanwhile. Log and process id are in ~/tuner_serve.
+# service is started again if it ends, until Ray ends on this host. Log and process id are in ~/tuner_serve.
 set -euo pipefail
 
 home=$HOME/tuner_serve

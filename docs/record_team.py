@@ -120,7 +120,7 @@ def record(hosts: Hosts) -> None:
         session.type("ada", laptop, "tuner show ada-digits --brief", person("ada"))
         session.end("team_look")
         (hosts.shared / ".service/team.yaml").write_text(yaml.safe_dump(TEAM, sort_keys=False))
-        session.type("head", head, "bash ~/tuner/cluster/serve.sh")
+        session.type("head", head, f"cat {STORAGE}/.service/team.yaml")
         until(lambda: (running(hosts, "ada-digits"), running(hosts, "bob-digits")) == (1, 3), WAIT_S)
         session.later("three trials of Bob run, and one of Ada")
         session.type("ada", laptop, "tuner jobs", person("ada"))

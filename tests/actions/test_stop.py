@@ -146,7 +146,8 @@ def test_an_ended_run_has_nothing_to_stop(tmp_path: Path) -> None:
 def test_an_unknown_run_names_both_kinds(tmp_path: Path) -> None:
     done = asked("q", "--storage", str(tmp_path))
     assert isinstance(done.exception, InputError)
-    assert re.search(r"no run 'q' .*; a job of a cluster: add --cluster FILE", str(done.exception))
+    places = "--cluster FILE, --jobs-address URL or --service URL"
+    assert re.search(f"no run 'q' .*; a search elsewhere: add {places}", str(done.exception))
 
 
 def test_a_job_where_a_cluster_is_named(tmp_path: Path) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,10 @@ import yaml
 from ray.autoscaler._private.kuberay import node_provider
 from ray.autoscaler._private.util import prepare_config
 
+from tests.execution.monitor_process import monitor_process
 from tuner.execution import autoscaler
 from tuner.execution.autoscaler import configuration, understood
-from tuner.plan.cluster import NodeType
+from tuner.plan.cluster import Autoscaler, NodeType
 
 CLUSTER = Path(__file__).parents[2] / "cluster"
 
@@ -49,25 +47,19 @@ def test_hosts_in_a_list_are_all_started_anyway() -> None:
     assert understood({}) is None
 
 
-@pytest.fixture
-def monitor(tmp_path: Path) -> Iterator[Path]:
-    """A process with a command line like that of Ray's autoscaler; its configuration file."""
-    program = tmp_path / "autoscaler/v2/monitor.py"
-    program.parent.mkdir(parents=True)
-    program.write_text("print('up', flush=True); import time; time.sleep(60)")
-    file = tmp_path / "bootstrap.yaml"
-    words = [sys.executable, "-u", program, "--gcs-address=10.0.0.1:61234", f"--autoscaling-config={file}"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield file
-        process.kill()
+def test_the_configuration_is_that_of_the_process_that_serves_this_ray(tmp_path: Path) -> None:
+    with monitor_process(tmp_path, "max_workers: 3"):
+        assert configuration("61234") == {"max_workers": 3}
+        assert configuration("61235") == {}
+        assert configuration(None) == {"max_workers": 3}
 
 
-def test_the_configuration_is_that_of_the_process_that_serves_this_ray(monitor: Path) -> None:
-    monitor.write_text("max_workers: 3")
-    assert configuration("61234") == {"max_workers": 3}
-    assert configuration("61235") == {}
+@pytest.mark.parametrize(("most", "gpus", "cpus"), [(9, 29.0, 32.0), (5, 26.0, 20.0), (2, 16.0, 8.0), (0, 0.0, 0.0)])
+def test_what_all_nodes_that_may_start_have(most: int, gpus: float, cpus: float) -> None:
+    few = NodeType("few GPUs", {"CPU": 4.0, "GPU": 1.0}, 5)
+    many = NodeType("many GPUs", {"CPU": 4.0, "GPU": 8.0}, 3)
+    found = Autoscaler((few, many), most)
+    assert (found.all("GPU"), found.all("CPU"), found.all("TPU")) == (gpus, cpus, 0)
 
 
 def kubernetes(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: dict[str, Any] | Exception) -> None:

@@ -233,7 +233,7 @@ def test_a_clone_and_a_budget_are_sent_as_they_are_written(
         viewer.until_says(".answer", "budget: the server does not answer")
         viewer.page.get_by_role("button", name="more budget").click()
         form.get_by_role("button", name="Cancel").click()
-        assert viewer.page.locator("dialog").count() == 0
+        form.wait_for(state="detached")
     clone = {"trial": "b", "changes": {"lr": 0.25, "name": "lion"}, "checkpoint": True}
     assert bodies[0] == {"do": "clone", "arguments": clone}
     assert bodies[1:] == [{"do": "budget", "arguments": {"trials": 120, "wall_clock": "2h"}}]

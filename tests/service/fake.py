@@ -68,6 +68,7 @@ class FakeCluster:
     def __init__(self, gpus: float = 8.0, trials: int = 8, trial_s: float = 600.0, checkpoint_s: float = 60.0) -> None:
         """``trials``: of each search. A trial takes ``trial_s``, with a checkpoint each ``checkpoint_s``."""
         self.gpus, self.trials, self.trial_s, self.checkpoint_s = gpus, trials, trial_s, checkpoint_s
+        self.autoscaled: Capacity | None = None
         self.slots = 99
         self.searches: dict[str, FakeSearch] = {}
         self.is_gone = False
@@ -76,7 +77,7 @@ class FakeCluster:
 
     def capacity(self) -> Capacity:
         self._answer()
-        return Capacity(self.gpus, 64.0)
+        return Capacity(self.gpus, 64.0, self.autoscaled)
 
     def jobs(self) -> Mapping[str, JobView]:
         self._answer()

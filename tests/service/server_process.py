@@ -16,7 +16,7 @@ from tuner.service import api
 from tuner.service.check import Checked
 from tuner.service.queue import SearchQueue
 from tuner.service.serve import serve
-from tuner.service.team import read_team
+from tuner.service.team import TeamFile
 from tuner.storage.folder import RunFolder
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     vars(api)["check"] = unchecked
     with (
         listening("127.0.0.1", port) as listener,
-        SearchQueue.open(storage, FakeCluster(), read_team(storage)) as queue,
+        SearchQueue.open(storage, FakeCluster(), TeamFile(storage).team) as queue,
     ):
         serve(queue, storage, listener, lambda text: print(text, file=sys.stderr), started, every_s=0.2)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.execution.monitor_process import monitor_process
 from tuner.errors import EnvironmentFailure
 from tuner.jobs.record import Job, Submitter
 from tuner.service import cluster
@@ -88,6 +89,27 @@ def ray_cluster(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def test_its_size_is_the_sum_over_its_nodes(ray_cluster):
     assert ray_cluster.capacity() == Capacity(gpus=4.0, cpus=10.0)
+
+
+AUTOSCALED = """
+max_workers: 3
+head_node_type: head
+available_node_types:
+  head: {resources: {CPU: 4}}
+  workers: {resources: {CPU: 8, GPU: 2}}
+"""
+
+
+def test_its_autoscaler_is_known_on_its_head_and_looked_up_again_after_an_end(dashboard, ray_cluster, tmp_path):
+    grown = Capacity(gpus=6.0, cpus=24.0)
+    with monitor_process(tmp_path / "first", AUTOSCALED):
+        assert ray_cluster.capacity() == Capacity(gpus=4.0, cpus=10.0, autoscaled=grown)
+    assert ray_cluster.capacity().autoscaled == grown  # it is looked up once
+    dashboard.answers["/api/v0/nodes"] = (500, "")
+    with pytest.raises(EnvironmentFailure):
+        ray_cluster.capacity()
+    dashboard.answers["/api/v0/nodes"] = nodes(NODES)
+    assert ray_cluster.capacity().autoscaled is None
 
 
 def test_jobs_have_their_ids(dashboard, ray_cluster):

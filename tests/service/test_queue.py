@@ -17,6 +17,7 @@ import pytest
 from tests.service.fake import FakeCluster
 from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.runs.commands import waiting_commands
+from tuner.service.cluster import Capacity
 from tuner.service.interface import Submission
 from tuner.service.queue import SearchQueue
 from tuner.service.team import Team
@@ -500,8 +501,18 @@ def test_gpus_that_come_after_the_head_are_what_is_shared(service):
         service.submit("ada", "a", per_trial={"GPU": 16.0})
 
 
-def test_an_autoscaler_gets_trials_to_start_machines_for(storage):
-    with Service(storage, FakeCluster(gpus=0, trials=50), Team(autoscales_to=6)) as service:
+@pytest.mark.parametrize(
+    ("known", "team"),
+    [(None, Team(autoscales_to=6)), (Capacity(6, 24), Team()), (Capacity(64, 256), Team(autoscales_to=6))],
+    ids=["of the team", "of the autoscaler", "of both"],
+)
+def test_an_autoscaler_gets_trials_to_start_machines_for(storage, known, team):
+    cluster = FakeCluster(gpus=0, trials=50)
+    cluster.autoscaled = known
+    with Service(storage, cluster, team) as service:
+        service.run(10)
+        with pytest.raises(InputError, match="never has more than 6"):
+            service.submit("ada", "too large", per_trial={"GPU": 7.0})
         service.submit("ada", "a", trials=50)
         service.run(20)
         assert service.cluster.searches["a"].limit == 6
@@ -510,6 +521,18 @@ def test_an_autoscaler_gets_trials_to_start_machines_for(storage):
         service.submit("bob", "b", trials=50)
         service.run(200)
         assert service.running() == {"a": 3, "b": 3}
+
+
+def test_another_team_holds_from_the_next_pass_on(service):
+    service.submit("ada", "a", trials=50)
+    service.submit("bob", "b", trials=50)
+    service.run(200)
+    assert service.running() == {"a": 4, "b": 4}
+    service.queue.set_team(Team(members={"ada": {}, "bob": {"weight": 7.0}}))
+    service.run(400)
+    assert service.running() == {"a": 1, "b": 7}
+    with pytest.raises(InputError, match="'eve' is not a user"):
+        service.submit("eve", "e")
 
 
 def test_the_team_can_name_what_is_shared(storage):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import EnvironmentFailure, InputError
-from tuner.service.team import Team, read_team
+from tuner.service.team import Team, TeamFile
 from tuner.storage.folder import RunFolder
 
 
@@ -22,12 +22,12 @@ def _write(storage: RunFolder, text: str) -> None:
 
 
 def test_a_storage_without_a_file_has_everybody(storage):
-    assert read_team(storage) == Team()
+    assert TeamFile(storage).team == Team()
 
 
 def test_members_have_weights_quotas_and_rights(storage):
     _write(storage, "members: {ada: {weight: 2, admin: true}, bob: {gpus_at_once: 4}}\nreserved: 1\nlargest: 64\n")
-    team = read_team(storage)
+    team = TeamFile(storage).team
 
     assert team.members["ada"].admin
     assert [(one.name, one.weight, one.gpus_at_once) for one in team.shares([])] == [("ada", 2, None), ("bob", 1, 4)]
@@ -36,18 +36,18 @@ def test_members_have_weights_quotas_and_rights(storage):
 def test_another_file_can_be_named(storage, tmp_path):
     (tmp_path / "t.yaml").write_text("members: {eve: {}}")
 
-    assert [*read_team(storage, str(tmp_path / "t.yaml")).members] == ["eve"]
+    assert [*TeamFile(storage, str(tmp_path / "t.yaml")).team.members] == ["eve"]
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_user(storage, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
-        read_team(storage, str(tmp_path / "none.yaml"))
+        TeamFile(storage, str(tmp_path / "none.yaml"))
 
 
 def test_a_storage_that_cannot_be_read_is_none(storage):
     (Path(storage.path) / ".service" / "team.yaml").mkdir()
     with pytest.raises(EnvironmentFailure, match="cannot be read"):
-        read_team(storage)
+        TeamFile(storage)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_storage_that_cannot_be_read_is_none(storage):
 def test_what_is_wrong_is_told_with_its_place(storage, text, told):
     _write(storage, text)
     with pytest.raises(InputError) as error:
-        read_team(storage)
+        TeamFile(storage)
 
     assert told in str(error.value)
     assert "team.yaml:1:" in str(error.value)
@@ -76,7 +76,43 @@ def test_what_is_wrong_is_told_with_its_place(storage, text, told):
 def test_all_problems_are_told_at_once(storage):
     _write(storage, "members: {ada: {weigth: 2}, bob: {gpus_at_once: -1}}\nreserved: -1\n")
     with pytest.raises(InputError) as error:
-        read_team(storage)
+        TeamFile(storage)
 
     keys = {problem.key for problem in error.value.problems}
     assert keys == {"reserved", "members.ada.weigth", "members.bob.gpus_at_once"}
+
+
+def test_a_file_that_changes_is_read_again_and_a_wrong_one_changes_nothing(storage):
+    file, teams, told = TeamFile(storage), [], []
+
+    def follow() -> list[str]:
+        file.follow(teams.append, told.append)
+        said = [line.removeprefix(f"NOTICE: {file.shown}") for line in told]
+        told.clear()
+        return said
+
+    assert follow() == []
+    _write(storage, "reserved: 1")
+    assert (follow(), follow()) == ([" was read again"], [])
+    _write(storage, "reserved: many")
+    (wrong,) = follow()
+    assert wrong.startswith(":1:1: reserved: must be")
+    assert wrong.endswith("; the team stays as it was")
+    assert follow() == []
+    _write(storage, "")  # an editor has opened it to write it anew
+    assert "a team is a mapping" in follow()[0]
+    (Path(storage.path) / ".service" / "team.yaml").unlink()
+    assert follow() == [" was read again"]
+    assert [team.reserved for team in teams] == [1.0, 0.0]
+
+
+def test_a_named_file_that_is_gone_for_a_while_is_told_once(storage, tmp_path):
+    (tmp_path / "t.yaml").write_text("reserved: 1")
+    file, teams, told = TeamFile(storage, str(tmp_path / "t.yaml")), [], []
+    (tmp_path / "t.yaml").unlink()
+    for _ in range(2):
+        file.follow(teams.append, told.append)
+    assert len(told) == 1
+    (tmp_path / "t.yaml").write_text("reserved: 2")
+    file.follow(teams.append, told.append)
+    assert [team.reserved for team in teams] == [2.0]

@@ -49,13 +49,13 @@ def command(
     from tuner.service.cluster import RayCluster
     from tuner.service.queue import SearchQueue
     from tuner.service.serve import serve
-    from tuner.service.team import read_team
+    from tuner.service.team import TeamFile
     from tuner.storage.folder import RunFolder
 
     folder = RunFolder.at(storage)
     if mlflow is not None:
         mlflow_at(mlflow)
-    members = read_team(folder, team)
+    members = TeamFile(folder, team)
 
     def started(url: str) -> None:
         if as_json:
@@ -66,7 +66,15 @@ def command(
     def say(text: str) -> None:
         echo(text, err=True)
 
-    with listening(host, port) as listener, SearchQueue.open(folder, RayCluster(address), members) as queue:
+    with listening(host, port) as listener, SearchQueue.open(folder, RayCluster(address), members.team) as queue:
         for line in queue.unreadable:
             say(f"NOTICE: {line}")
-        serve(queue, folder, listener, say, started, mlflow=mlflow)
+        serve(
+            queue,
+            folder,
+            listener,
+            say,
+            started,
+            mlflow=mlflow,
+            before_pass=lambda: members.follow(queue.set_team, say),
+        )

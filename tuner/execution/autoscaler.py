@@ -51,15 +51,18 @@ def autoscaler() -> Autoscaler | None:
         return None
 
 
-def configuration(port: str) -> dict[str, Any]:
-    """On the head: what the autoscaler of the Ray whose GCS listens at ``port`` goes by; empty without one."""
+def configuration(port: str | None) -> dict[str, Any]:
+    """On the head: what the autoscaler of the Ray whose GCS listens at ``port`` goes by; empty without one.
+
+    None: of the Ray of this host, which has one alone.
+    """
     import psutil
     import yaml
 
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if any(word.endswith(_MONITORS) for word in words) and any(
-            word.startswith("--gcs-address=") and word.endswith(f":{port}") for word in words
+            word.startswith("--gcs-address=") and (port is None or word.endswith(f":{port}")) for word in words
         ):
             files = [word.removeprefix(_FILE) for word in words if word.startswith(_FILE)]
             return dict(yaml.safe_load(Path(files[0]).expanduser().read_text())) if files else {}

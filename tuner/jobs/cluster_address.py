@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import logging
 import re
 import shutil
@@ -187,6 +188,15 @@ def jobs_api(
             yield _client(url, f"--cluster {cluster.file}: port {PORT} of {head}, through ssh", deadline, answer_s)
     else:
         yield _client(_url(str(address)), f"--jobs-address {address}", deadline, answer_s)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the host of an address is this one, reached without a network."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _url(address: str) -> str:

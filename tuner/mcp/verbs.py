@@ -8,8 +8,9 @@ from typing import Literal
 Effect = Literal["reads", "adds", "replaces"]
 """``reads`` changes nothing; ``adds`` makes something new; ``replaces`` may end or overwrite what is there."""
 
-PEOPLE_ONLY = ("as_json", "wide", "trust", "debug", "follow")
-"""Parameters that no tool has: the form of the output, consent that a person gives, and waiting without end."""
+PEOPLE_ONLY = ("as_json", "wide", "trust", "debug", "follow", "service", "token_file")
+"""Parameters that no tool has: the form of the output, consent that a person gives, waiting without end, and where a
+token is sent. The environment of the server may name a service."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ class Autoscaler:
         nodes = [Node(kind.name, kind.resources) for kind in self.useful(request) for _ in range(kind.most)]
         return tuple(nodes[: self.most])
 
+    def all(self, name: str) -> float:
+        """The most that all nodes that it may start have of a resource."""
+        amounts = sorted((kind.resources.get(name, 0.0) for kind in self.types for _ in range(kind.most)), reverse=True)
+        return sum(amounts[: self.most])
+
     def __str__(self) -> str:
         return f"its autoscaler adds up to {self.most} nodes: {', '.join(map(str, self.types))}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import ipaddress
 import json
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from tuner.documents.service import ErrorAnswer
 from tuner.errors import EnvironmentFailure, InputError, TunerError
+from tuner.jobs.cluster_address import is_loopback
 from tuner.jobs.code_bundle import MAX_BYTES
 from tuner.redaction import has_secret, redacted
 from tuner.runs.file_shapes import checked
@@ -53,7 +53,7 @@ class Service:
             raise InputError("the token of the service is malformed: `tuner token add` prints one, in one line")
         self._token = token
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if _is_loopback(self.url):
+        if is_loopback(self.url):
             handlers.append(urllib.request.ProxyHandler({}))  # a proxy's own loopback is another one
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -290,11 +290,3 @@ def _checked_url(url: str) -> str:
     if not fits:
         raise InputError(f"--service {shown}: must be an address such as http://127.0.0.1:8380 or https://tuner.team")
     return url.rstrip("/")
-
-
-def _is_loopback(url: str) -> bool:
-    host = urllib.parse.urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tuner.errors import EnvironmentFailure
 from tuner.jobs.client import submit_job
-from tuner.jobs.cluster_address import jobs_api
+from tuner.jobs.cluster_address import is_loopback, jobs_api
 from tuner.jobs.record import Job
 from tuner.service.interface import ENDED
 
@@ -31,6 +31,8 @@ class Capacity:
 
     gpus: float
     cpus: float
+    autoscaled: Capacity | None = None
+    """All machines that its autoscaler may start, together; None if it has none, or if that is not known here."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,25 @@ class RayCluster:
     def __init__(self, address: str) -> None:
         """``address``: of the dashboard, which has the Jobs API."""
         self.address = address
+        self._autoscaled: tuple[Capacity | None] | None = None
+        """Looked up when Ray answers, and again if it did not: another one may have been started."""
 
     def capacity(self) -> Capacity:
         """The sum over nodes that are alive. Raises EnvironmentFailure."""
+        known, self._autoscaled = self._autoscaled, None
+        now = self._now()
+        self._autoscaled = known or (_autoscaled() if is_loopback(self.address) else None,)
+        return replace(now, autoscaled=self._autoscaled[0])
+
+    def _now(self) -> Capacity:
         with self._client() as client:
             params: Any = {"limit": _MOST_NODES, "detail": "true", "filter_keys": "state", "filter_predicates": "="}
             answer = client._do_request("GET", "/api/v0/nodes", params={**params, "filter_values": "ALIVE"})
             answer.raise_for_status()
             nodes = answer.json()["data"]["result"]["result"]
         totals = [node["resources_total"] or {} for node in nodes]
-        return Capacity(*(sum(float(total.get(name, 0.0)) for total in totals) for name in ("GPU", "CPU")))
+        gpus, cpus = (sum(float(total.get(name, 0.0)) for total in totals) for name in ("GPU", "CPU"))
+        return Capacity(gpus, cpus)
 
     def jobs(self) -> dict[str, JobView]:
         """As `Cluster.jobs`. Raises EnvironmentFailure."""
@@ -129,6 +140,17 @@ class RayCluster:
             except (KeyError, TypeError, ValueError) as error:
                 told = " ".join(f"{type(error).__name__}: {error}".split())
                 raise EnvironmentFailure(f"{self.address}: its answer cannot be understood: {told[:500]}") from None
+
+
+def _autoscaled() -> Capacity | None:
+    """What the autoscaler of the Ray of this host may start."""
+    from tuner.execution.autoscaler import configuration, understood
+
+    try:
+        found = understood(configuration(None))
+    except OSError:  # the file of another user's Ray
+        return None
+    return None if found is None else Capacity(found.all("GPU"), found.all("CPU"))
 
 
 def _view(job: Any) -> JobView:

@@ -20,10 +20,16 @@ class Loop:
     """Calls `Queue.step`. It reports a failing storage or cluster once, and looks again. Any other error ends it."""
 
     def __init__(
-        self, queue: Queue, say: Callable[[str], None], failed: Callable[[], None], every_s: float = EVERY_S
+        self,
+        queue: Queue,
+        say: Callable[[str], None],
+        failed: Callable[[], None],
+        every_s: float = EVERY_S,
+        before_pass: Callable[[], None] = lambda: None,
     ) -> None:
         """``say``: gets each line for the operator. ``failed``: called in the thread if the loop cannot continue."""
         self._queue, self._say, self._failed, self._every_s = queue, say, failed, every_s
+        self._before_pass = before_pass
         self._over = threading.Event()
         self._told = ""
         self._error: BaseException | None = None
@@ -32,6 +38,7 @@ class Loop:
     def once(self) -> None:
         """One pass. Raises what no other pass would mend."""
         try:
+            self._before_pass()
             self._queue.step()
         except LockLost:
             raise

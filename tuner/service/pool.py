@@ -27,8 +27,10 @@ class Pool:
     unit: Unit
     now: float
     """Of the machines that are there."""
+    whole: float
+    """With those that an autoscaler can start."""
     room: float
-    """What searches get: without the reservation, and with what an autoscaler can start."""
+    """What searches get: the whole without the reservation."""
     capacity: Capacity
     """What bounds the trials of a search. Infinite where an autoscaler brings what trials need."""
 
@@ -39,7 +41,8 @@ def unit_of(team: Team, account: Account, capacity: Capacity | None = None) -> U
         return team.unit
     if capacity is None:
         return account.unit or "GPU"
-    return "GPU" if capacity.gpus or account.unit == "GPU" or team.autoscales_to else "CPU"
+    autoscaled = team.autoscales_to or (capacity.autoscaled and capacity.autoscaled.gpus)
+    return "GPU" if capacity.gpus or account.unit == "GPU" or autoscaled else "CPU"
 
 
 def pool(capacity: Capacity, team: Team, account: Account) -> Pool:
@@ -47,25 +50,36 @@ def pool(capacity: Capacity, team: Team, account: Account) -> Pool:
 
     Args:
         capacity: Of the machines that are there.
-        team: Has the reservation, and what an autoscaler can start.
+        team: Has the reservation, and what an autoscaler can start, if that is not known of the cluster.
         account: Knows whether the cluster ever had a GPU.
 
     Returns:
         The pool.
     """
     unit = unit_of(team, account, capacity)
-    now = capacity.gpus if unit == "GPU" else capacity.cpus
-    whole = max(now, team.autoscales_to or 0.0)
-    if team.autoscales_to is not None:
+    now, autoscaled = _amount(capacity, unit), _autoscaled(capacity, team, unit)
+    whole = max(now, autoscaled or 0.0)
+    if autoscaled is not None:
         capacity = Capacity(whole, math.inf) if unit == "GPU" else replace(capacity, cpus=whole)
-    return Pool(unit, now, max(0.0, whole - team.reserved), capacity)
+    return Pool(unit, now, whole, max(0.0, whole - team.reserved), capacity)
+
+
+def _amount(capacity: Capacity, unit: Unit) -> float:
+    return capacity.gpus if unit == "GPU" else capacity.cpus
+
+
+def _autoscaled(capacity: Capacity, team: Team, unit: Unit) -> float | None:
+    """The amount with all machines that an autoscaler may start; None without one."""
+    if team.autoscales_to is not None or capacity.autoscaled is None:
+        return team.autoscales_to
+    return _amount(capacity.autoscaled, unit)
 
 
 def opened(account: Account, found: Pool) -> Account:
-    """The account of a pool: a new one if it counted another unit, and with the most that there ever was."""
+    """The account of a pool: a new one if it counted another unit; with the most that there was or could be."""
     if account.unit not in (None, found.unit):
         account = Account()
-    return replace(account, unit=found.unit, largest=max(account.largest, found.now))
+    return replace(account, unit=found.unit, largest=max(account.largest, found.whole))
 
 
 def largest(team: Team, account: Account) -> float:

@@ -135,6 +135,11 @@ class SearchQueue:
             return replace(found, problem=f"the cluster or the storage has not answered for {takes:.0f} s")
         return found
 
+    def set_team(self, team: Team) -> None:
+        """Lets other members, weights and quotas hold from the next pass on."""
+        with self._mutex:
+            self._team = team
+
     def is_member(self, user: str) -> bool:
         """Whether the team has the user; one without members has everybody."""
         return not self._team.members or user in self._team.members

@@ -24,6 +24,7 @@ def serve(
     *,
     limits: Limits | None = None,
     mlflow: str | None = None,
+    before_pass: Callable[[], None] = lambda: None,
     every_s: float = EVERY_S,
 ) -> None:
     """Serves until SIGINT or SIGTERM.
@@ -36,6 +37,7 @@ def serve(
         started: Gets the address when the service answers.
         limits: What one user may do.
         mlflow: The MLflow server of searches that name none.
+        before_pass: Called before each look at the cluster.
         every_s: Seconds between two looks at the cluster.
 
     Raises:
@@ -49,7 +51,7 @@ def serve(
         say(f"NOTICE: {url} is open to the network, and sends tokens unencrypted: put a proxy with TLS before it")
     app = create_app(queue, tokens, storage, limits or Limits(), mlflow)
     server = Server(app, lambda: started(url))
-    loop = Loop(queue, say, server.stop, every_s)
+    loop = Loop(queue, say, server.stop, every_s, before_pass)
     loop.once()
     loop.start()
     try:

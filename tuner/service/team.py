@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -63,8 +64,9 @@ class Team(Model):
     """GPUs of the cluster when it is largest, if machines come and go; absent: the most that it ever had. A search
     whose trial needs more is refused, and one that needs no more waits."""
     autoscales_to: _Amount | None = None
-    """GPUs that the cluster's autoscaler starts for trials that wait; absent: there is no autoscaler. Searches share so
-    many, and not only those that are there: an autoscaler starts nothing before a trial asks for it."""
+    """GPUs that the cluster has with all machines that its autoscaler may start; absent: as the autoscaler itself tells
+    on the head. Searches share so many, and not only those that are there: an autoscaler starts nothing before a trial
+    asks for it."""
     unit: Unit | None = None
     """What is shared: GPU or CPU; absent: GPUs, if the cluster ever had one."""
 
@@ -74,31 +76,77 @@ class Team(Model):
         return [Member(name, one.weight, one.gpus_at_once, one.gpu_hours_a_week) for name, one in told.items()]
 
 
-def read_team(storage: RunFolder, file: str | None = None) -> Team:
-    """Reads the team of a storage.
+class TeamFile:
+    """The file of a team, which people may change while the service runs.
 
-    Args:
-        storage: Of the service.
-        file: Another file on this machine; None: ``team.yaml`` in the service's folder, if it is there.
-
-    Returns:
-        The team.
-
-    Raises:
-        InputError: The file is missing or wrong; holds all problems with their places.
-        EnvironmentFailure: The storage cannot be read.
+    Example:
+        >>> from tuner.service.team import TeamFile
+        >>> from tuner.storage.folder import RunFolder
+        >>> TeamFile(RunFolder.at("runs")).team.reserved
+        0.0
     """
-    folder = storage / SERVICE
-    shown = file or (folder / TEAM).location
+
+    def __init__(self, storage: RunFolder, file: str | None = None) -> None:
+        """Reads the team of a storage.
+
+        Args:
+            storage: Of the service.
+            file: Another file on this machine; None: ``team.yaml`` in the service's folder, if it is there.
+
+        Raises:
+            InputError: The file is missing or wrong; holds all problems with their places.
+            EnvironmentFailure: The storage cannot be read.
+        """
+        self._folder, self._file = storage / SERVICE, file
+        self.shown = file or (self._folder / TEAM).location
+        """The place of the file, for people."""
+        self._content = self._read()
+        self.team = _parsed(self._content, self.shown)
+        self._wrong = ""
+
+    def follow(self, changed: Callable[[Team], None], say: Callable[[str], None]) -> None:
+        """Reads the file again.
+
+        Args:
+            changed: Gets the team if the file has another text than at the last call, and a right one.
+            say: Gets a line for the operator if the text is another one.
+
+        Raises:
+            EnvironmentFailure: The storage cannot be read.
+        """
+        try:
+            content = self._read()
+            if content == self._content:
+                return
+            self._content = content
+            self.team = _parsed(content, self.shown)
+        except InputError as error:
+            if str(error) != self._wrong:
+                say(f"NOTICE: {error}; the team stays as it was")
+            self._wrong = str(error)
+            return
+        self._wrong = ""
+        changed(self.team)
+        say(f"NOTICE: {self.shown} was read again")
+
+    def _read(self) -> bytes | None:
+        try:
+            if self._file is not None:
+                return Path(self._file).read_bytes()
+            return self._folder.read(TEAM, MAX_CONFIG_BYTES) if self._folder.exists(TEAM) else None
+        except OSError as error:
+            failure = InputError if self._file else EnvironmentFailure
+            raise failure(f"--team {self.shown}: cannot be read: {reason(error)}") from None
+
+
+def _parsed(content: bytes | None, shown: str) -> Team:
+    """The team of a file's text; None: there is no file. Raises InputError."""
+    if content is None:
+        return Team()
     try:
-        if file is None and not folder.exists(TEAM):
-            return Team()
-        text = (Path(file).read_bytes() if file else folder.read(TEAM, MAX_CONFIG_BYTES)).decode()
+        text = content.decode()
     except UnicodeDecodeError:
         raise InputError(f"{shown}: is not text in UTF-8") from None
-    except OSError as error:
-        failure = InputError if file else EnvironmentFailure
-        raise failure(f"--team {shown}: cannot be read: {reason(error)}") from None
     document = read_yaml(text, shown)
     if not isinstance(document.value, dict):
         told = describe_type(document.value)
