@@ -159,8 +159,9 @@ def test_kubernetes_asks_for_the_token_of_a_secret_and_keeps_mlflow_to_the_pod()
 def test_the_service_runs_beside_the_head_with_its_token_and_keeps_to_the_pod() -> None:
     pod = pods(kubernetes()[1])[0]
     [serve] = [container for container in pod["spec"]["containers"] if container["name"] == "serve"]
-    environment = {variable["name"]: variable["value"] for variable in serve["env"]}
+    environment = {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in serve["env"]}
     assert environment["RAY_AUTH_MODE"] == "token"
+    assert environment["RAY_CLUSTER_NAME"] == {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}}
     at = Path(environment["RAY_AUTH_TOKEN_PATH"])
     [mount] = [mount for mount in serve["volumeMounts"] if mount["mountPath"] == str(at.parent)]
     [volume] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == mount["name"]]
