@@ -159,7 +159,7 @@ def test_an_error_of_a_search_holds_its_summary(runs: Path) -> None:
 
 def test_jobs_of_a_cluster(monkeypatch: pytest.MonkeyPatch, user_folder: Path) -> None:
     status = SimpleNamespace(value="RUNNING", is_terminal=lambda: False)
-    metadata = {client._STORAGE: str(user_folder / "mnt"), client._BY: "me@here"}
+    metadata = {client.STORAGE_KEY: str(user_folder / "mnt"), client._BY: "me@here"}
     job = SimpleNamespace(submission_id="q", status=status, start_time=1e12, metadata=metadata)
     told = {"list_jobs": lambda: [job], "get_job_logs": lambda name: "trial #1\n", "stop_job": lambda name: True}
     monkeypatch.setattr(

@@ -51,6 +51,12 @@ def test_the_configuration_is_that_of_the_process_that_serves_this_ray(tmp_path:
     with monitor_process(tmp_path, "max_workers: 3"):
         assert configuration("61234") == {"max_workers": 3}
         assert configuration("61235") == {}
+
+
+def test_a_head_knows_its_only_autoscaler_without_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autoscaler, "_MONITORS", ("mine.py",))  # other tests may have a Ray meanwhile
+    assert configuration(None) == {}
+    with monitor_process(tmp_path, "max_workers: 3", "mine.py"):
         assert configuration(None) == {"max_workers": 3}
 
 

@@ -81,7 +81,7 @@ class FakeCluster:
 
     def jobs(self) -> Mapping[str, JobView]:
         self._answer()
-        return {name: JobView(one.state, one.message) for name, one in self.searches.items()}
+        return {name: JobView(one.state, one.message, one.run.parent.location) for name, one in self.searches.items()}
 
     def start(self, job: Job, code: Path, attempt: int) -> None:
         self._answer()

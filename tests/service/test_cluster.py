@@ -15,6 +15,7 @@ import pytest
 
 from tests.execution.monitor_process import monitor_process
 from tuner.errors import EnvironmentFailure
+from tuner.execution import autoscaler
 from tuner.jobs.record import Job, Submitter
 from tuner.service import cluster
 from tuner.service.cluster import Capacity, JobView, RayCluster
@@ -100,9 +101,10 @@ available_node_types:
 """
 
 
-def test_its_autoscaler_is_known_on_its_head_and_looked_up_again_after_an_end(dashboard, ray_cluster, tmp_path):
+def test_its_autoscaler_is_known_and_looked_up_again_after_an_end(dashboard, ray_cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(autoscaler, "_MONITORS", ("mine.py",))  # other tests may have a Ray meanwhile
     grown = Capacity(gpus=6.0, cpus=24.0)
-    with monitor_process(tmp_path / "first", AUTOSCALED):
+    with monitor_process(tmp_path, AUTOSCALED, "mine.py"):
         assert ray_cluster.capacity() == Capacity(gpus=4.0, cpus=10.0, autoscaled=grown)
     assert ray_cluster.capacity().autoscaled == grown  # it is looked up once
     dashboard.answers["/api/v0/nodes"] = (500, "")

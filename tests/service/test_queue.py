@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.fake import FakeCluster
+from tests.service.fake import FakeCluster, FakeSearch
 from tuner.errors import EnvironmentFailure, InputError, LockLost
+from tuner.jobs.record import Job, Submitter
 from tuner.runs.commands import waiting_commands
 from tuner.service.cluster import Capacity
 from tuner.service.interface import Submission
@@ -540,6 +541,69 @@ def test_the_team_can_name_what_is_shared(storage):
         service.run(10)
         service.submit("ada", "a")
         assert service.queue.status().unit == "GPU"
+
+
+def test_a_job_of_somebody_else_is_left_alone(service, tmp_path):
+    other = FakeSearch(RunFolder.at(tmp_path / "elsewhere") / "a", "python other.py")
+    other.begin()
+    service.cluster.searches["a"] = other
+    service.submit("ada", "a")
+    service.run(30)
+    assert service.queue.entry("a").state == "failed"
+    assert "the cluster has a job 'a' of somebody else" in service.queue.entry("a").reason
+    service.queue.stop("a")
+    service.run(10)
+    assert other.state == "running"
+    service.queue.resume("a")
+    service.run(10)
+    assert service.cluster.starts == ["a~2"]
+
+
+@pytest.mark.parametrize("end", ["stopped", "failed"])
+def test_a_job_of_an_ended_search_that_comes_back_is_ended(service, storage, end):
+    service.submit("ada", "a", trials=50)
+    service.run(30)
+    Job("a", storage.location, "x", Submitter()).folder.create()
+    service.cluster.end(service.cluster.searches["a"], end)
+    service.run(10)
+    assert service.queue.entry("a").state == end
+    assert not (storage / ".jobs/a").exists()
+    again = service.cluster.searches["a"] = FakeSearch(storage / "a", "python -m tuner.jobs.driver")
+    service.run(10)
+    assert (again.state, service.queue.entry("a").state) == ("stopped", end)
+
+
+def test_who_is_no_member_any_more_gets_nothing_and_resumes_nothing(service):
+    service.submit("ada", "a", trials=50)
+    service.submit("bob", "b", trials=50)
+    service.run(100)
+    service.queue.set_team(Team(members={"bob": {}}))
+    service.run(300)
+    assert service.running() == {"a": 0, "b": 8}
+    service.queue.stop("a")
+    service.run(30)
+    with pytest.raises(InputError, match="'ada' is not a user"):
+        service.queue.resume("a")
+
+
+def test_a_search_that_fills_the_disk_can_be_stopped(service, storage, monkeypatch):
+    service.submit("ada", "a", trials=50)
+    service.submit("bob", "b", trials=50)
+    service.run(30)
+    service.queue.stop("b")
+
+    def full(*arguments: object, **keys: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write", full)
+    assert service.queue.stop("a")
+    assert service.cluster.searches["a"].state == "stopped"
+    with pytest.raises(OSError, match="No space"):
+        service.queue.step()
+    assert service.cluster.searches["b"].state == "stopped"
+    monkeypatch.undo()
+    service.run(10)
+    assert {entry.name: entry.state for entry in service.queue.entries()} == {"a": "stopped", "b": "stopped"}
 
 
 def test_a_second_queue_on_the_storage_is_refused(service):

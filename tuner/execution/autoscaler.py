@@ -54,7 +54,7 @@ def autoscaler() -> Autoscaler | None:
 def configuration(port: str | None) -> dict[str, Any]:
     """On the head: what the autoscaler of the Ray whose GCS listens at ``port`` goes by; empty without one.
 
-    None: of the Ray of this host, which has one alone.
+    None: of the only Ray of this host that has an autoscaler.
     """
     import psutil
     import yaml
@@ -65,7 +65,8 @@ def configuration(port: str | None) -> dict[str, Any]:
             word.startswith("--gcs-address=") and (port is None or word.endswith(f":{port}")) for word in words
         ):
             files = [word.removeprefix(_FILE) for word in words if word.startswith(_FILE)]
-            return dict(yaml.safe_load(Path(files[0]).expanduser().read_text())) if files else {}
+            if files or port is not None:
+                return dict(yaml.safe_load(Path(files[0]).expanduser().read_text())) if files else {}
     return _of_kuberay(os.environ[_KUBERAY_NAME]) if _KUBERAY_NAME in os.environ else {}
 
 

@@ -37,7 +37,7 @@ START_S = 120.0
 AGENT_S = 30.0
 """How long a cluster that has just come up may need until it takes jobs."""
 
-_STORAGE, _BY = "tuner_storage", "tuner_submitter"
+STORAGE_KEY, _BY = "tuner_storage", "tuner_submitter"
 """Keys of a job's metadata."""
 
 _SSH_FAILED = 255
@@ -138,7 +138,7 @@ def prepare_resume(
             raise InputError(f"job {name!r}: nothing to resume: its search came to its end")
         if not job.status.is_terminal():
             raise InputError(f"job {name!r} has not ended (it is {status}): follow it with logs, or stop it first")
-        wanted = storage or job.metadata[_STORAGE]
+        wanted = storage or job.metadata[STORAGE_KEY]
         attempt = int(job.submission_id.partition(_ATTEMPT)[2] or 1) + 1
     if wanted is None:
         raise InputError(f"this cluster knows no job {name!r}: say with --storage where its run is")
@@ -214,7 +214,7 @@ def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 
                 entrypoint=job.command,
                 submission_id=job_id(job.name, attempt),
                 runtime_env={"working_dir": code, "env_vars": job.environment},
-                metadata={_STORAGE: job.storage, _BY: job.submitter.who},
+                metadata={STORAGE_KEY: job.storage, _BY: job.submitter.who},
             )
         except RuntimeError as error:
             if "already exists" in str(error):
@@ -236,7 +236,7 @@ def _check_ray(client: JobSubmissionClient) -> None:
 
 def _searches(client: JobSubmissionClient) -> dict[str, JobDetails]:
     """By name the searches that this cluster was given, the latest first; of each the last attempt."""
-    found = [job for job in client.list_jobs() if job.submission_id and _STORAGE in (job.metadata or {})]
+    found = [job for job in client.list_jobs() if job.submission_id and STORAGE_KEY in (job.metadata or {})]
     latest: dict[str, JobDetails] = {}
     for job in sorted(found, key=lambda job: -(job.start_time or 0)):
         latest.setdefault(job.submission_id.partition(_ATTEMPT)[0], job)
@@ -251,7 +251,7 @@ def jobs(client: JobSubmissionClient) -> list[dict[str, Any]]:
             "status": job.status.value.lower(),
             "started": time.strftime("%Y-%m-%d %H:%M", time.localtime((job.start_time or 0) / 1000)),
             "by": job.metadata.get(_BY, ""),
-            "storage": redacted(job.metadata[_STORAGE], whole=True),
+            "storage": redacted(job.metadata[STORAGE_KEY], whole=True),
         }
         for name, job in _searches(client).items()
     ]
@@ -288,7 +288,7 @@ def stop(client: JobSubmissionClient, name: str) -> bool:
 
 def fetch(client: JobSubmissionClient, name: str, target: Path, cluster: ClusterFile | None) -> Path:
     """Copies the job's run folder below ``target``. Raises EnvironmentFailure if it cannot be reached from here."""
-    storage = _known(client, name).metadata[_STORAGE]
+    storage = _known(client, name).metadata[STORAGE_KEY]
     source, here = RunFolder.at(storage) / name, RunFolder.at(target / name)
     if "://" in storage or source.exists():
         if not source.exists():

@@ -168,15 +168,20 @@ class Hub:
     def _follow(self, watched: Watched) -> None:
         pause = threading.Event()
         count = 0
-        while not self._is_forgotten(watched):
-            watched.look(also_now=count % _NOW_EVERY == 0)
-            count += 1
-            pause.wait(_LOCAL_S if watched.folder.is_local else _REMOTE_S)
+        try:
+            while not self._is_forgotten(watched):
+                watched.look(also_now=count % _NOW_EVERY == 0)
+                count += 1
+                pause.wait(_LOCAL_S if watched.folder.is_local else _REMOTE_S)
+        finally:  # after a fault too: the next viewer has it read anew
+            with self._lock:
+                if self._watched.get(watched.folder.location) is watched:
+                    del self._watched[watched.folder.location]
 
     def _is_forgotten(self, watched: Watched) -> bool:
         """Whether nobody looks at it any more; if so, the next viewer has it read again."""
         with self._lock:
             if watched.viewers or time.monotonic() - watched.used <= KEPT_S:
                 return False
-            del self._watched[watched.folder.location]
+            del self._watched[watched.folder.location]  # at once: another viewer may come before this thread ends
             return True

@@ -126,15 +126,20 @@ class _Board:
         return len(self._viewers)
 
     def _follow(self) -> None:
-        while True:
-            if self._look():
-                for tell in list(self._viewers):
-                    tell()
-            time.sleep(LOOK_EVERY_S)
+        try:
+            while True:
+                if self._look():
+                    for tell in list(self._viewers):
+                        tell()
+                time.sleep(LOOK_EVERY_S)
+                with self._lock:
+                    if not self._viewers:
+                        self._reader = None
+                        return
+        except BaseException:
             with self._lock:
-                if not self._viewers:
-                    self._reader = None
-                    return
+                self._reader = None  # the next viewer has another one begin
+            raise
 
     def _look(self) -> bool:
         """Whether the list is another one."""

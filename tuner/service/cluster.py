@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tuner.errors import EnvironmentFailure
-from tuner.jobs.client import submit_job
+from tuner.jobs.client import STORAGE_KEY, submit_job
 from tuner.jobs.cluster_address import is_loopback, jobs_api
 from tuner.jobs.record import Job
 from tuner.service.interface import ENDED
@@ -42,6 +42,8 @@ class JobView:
     state: JobState
     message: str = ""
     """What the cluster tells of it."""
+    storage: str | None = None
+    """Of its run; None if it is no job of tuner's."""
 
     @property
     def has_ended(self) -> bool:
@@ -155,4 +157,4 @@ def _autoscaled() -> Capacity | None:
 
 def _view(job: Any) -> JobView:
     state: JobState = job.status.value.lower()
-    return JobView(state, " ".join((job.message or "").split()))
+    return JobView(state, " ".join((job.message or "").split()), (job.metadata or {}).get(STORAGE_KEY))

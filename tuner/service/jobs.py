@@ -31,6 +31,14 @@ def job_of(record: Record, storage: RunFolder, file: str) -> Job:
     return Job(record.name, storage.location, shlex.join(["python", *words]), submitter)
 
 
+def forget_job(record: Record, storage: RunFolder) -> None:
+    """Deletes what `tuner jobs recover` would start again: whether an ended search continues is the queue's to decide.
+
+    Raises OSError.
+    """
+    Job(record.name, storage.location, "", Submitter()).delete()
+
+
 def send_limit(run: RunFolder, trials: int | None) -> None:
     """Leaves word for a search that so many trials may run at once; None: as many as the machines take.
 

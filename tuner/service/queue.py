@@ -23,14 +23,14 @@ from tuner.service.accounts import Use, passed
 from tuner.service.cluster import Cluster, JobView
 from tuner.service.code_store import CodeStore
 from tuner.service.interface import SERVICE, Submission
-from tuner.service.jobs import job_of, send_limit
+from tuner.service.jobs import forget_job, job_of, send_limit
 from tuner.service.places import Placement, placed
 from tuner.service.pool import Pool, largest, opened, pool, unit_of
 from tuner.service.records import Account, Record, Records
 from tuner.service.shares import Demand, Shares
 from tuner.service.standing import Standing, amount, places, standing
 from tuner.service.states import with_job, with_limit
-from tuner.service.team import Team
+from tuner.service.team import Team, TeamMember
 from tuner.storage.folder import RunFolder, reason
 from tuner.storage.lock import Lock, locked
 
@@ -140,30 +140,27 @@ class SearchQueue:
         with self._mutex:
             self._team = team
 
-    def is_member(self, user: str) -> bool:
-        """Whether the team has the user; one without members has everybody."""
-        return not self._team.members or user in self._team.members
-
     def is_admin(self, user: str) -> bool:
         """Whether the user may stop and control the searches of others."""
-        return user in self._team.members and self._team.members[user].admin
+        return self._team.members.get(user, TeamMember()).admin
 
     def check(self, submission: Submission) -> str:
         """Why a search can never run, or may not wait; empty if all is well."""
-        if not self.is_member(submission.user):
+        team = self._team  # another one may be set meanwhile
+        if team.members and submission.user not in team.members:
             return f"{submission.user!r} is not a user of this cluster"
-        most = self._team.members[submission.user].priority if self._team.members else submission.priority
+        most = team.members[submission.user].priority if team.members else submission.priority
         if submission.priority > most:
             return f"priority {submission.priority}: the highest one that {submission.user} may give is {most}"
         with self._mutex:
             waiting = sum(record.user == submission.user and not record.has_ended for record in self._records.values())
-            room, unit = largest(self._team, self._account), self._status.unit
+            room, unit = largest(team, self._account), self._status.unit
         if waiting >= MOST_WAITING:
             return f"{submission.user} has {waiting} searches that wait or run, and may have {MOST_WAITING}"
         if unit == "CPU" and submission.per_trial.get("GPU", 0.0) > 0 and room < math.inf:
             return f"a trial takes {submission.per_trial['GPU']:g} GPUs, and the cluster has none"
         demand = Demand(submission.name, submission.user, 1, amount(submission, unit))
-        return Shares(self._team.shares([submission.user]), unit=unit).problem(demand, room)
+        return Shares(team.shares([submission.user]), unit=unit).problem(demand, room)
 
     def submit(self, submission: Submission) -> Record:
         """Keeps a search. The same request of the same user is the search that there is.
@@ -185,24 +182,37 @@ class SearchQueue:
     def stop(self, name: str) -> bool:
         """Ends a search, or takes it out of the queue; whether there was something to stop.
 
-        Raises InputError if there is none of that name, and OSError if the storage fails.
+        Raises InputError if there is none of that name, OSError if the storage fails and it has no job yet, and
+        EnvironmentFailure if the storage and the cluster fail.
         """
         with self._mutex:
             record = self._known(name)
-            if record.state == "queued":
-                self._keep(replace(record, state="stopped", reason="taken out of the queue"))
-            elif record.has_job:
-                self._keep(replace(record, state="stopping"))
-            return not record.has_ended
+            try:
+                if record.state == "queued":
+                    self._keep(replace(record, state="stopped", reason="taken out of the queue"))
+                elif record.has_job:
+                    self._keep(replace(record, state="stopping"))
+                return not record.has_ended
+            except OSError:
+                if not record.has_job:
+                    raise
+        # The search may be what has filled the disk. If this process is killed now, it is the same as a job that ended.
+        self._cluster.stop(job_id(record.name, record.attempt))
+        return True
 
     def resume(self, name: str) -> Record:
-        """Queues a search again that was stopped or has failed. Raises InputError if there is nothing to resume."""
+        """Queues a search again that was stopped or has failed.
+
+        Raises InputError if there is nothing to resume, or it could not be submitted now.
+        """
         with self._mutex:
             record = self._known(name)
             if not record.has_ended:
                 raise InputError(f"{name}: nothing to resume: it is {record.state}")
             if record.state == "succeeded":
                 raise InputError(f"{name}: nothing to resume: its search came to its end")
+            if problem := self.check(record.submission):
+                raise InputError(f"{name}: {problem}")
             resumes = run_exists(self._storage / name)
             self._keep(replace(record, state="queued", reason="", attempt=record.attempt + 1, resumes=resumes))
             return self.entry(name)
@@ -253,25 +263,35 @@ class SearchQueue:
     def _pass(self) -> None:
         capacity, jobs = self._cluster.capacity(), self._cluster.jobs()
         logs = self._logs_of_failed(jobs)
+        failures = _Failures()
         with self._mutex:
-            self._settle(jobs, logs)
+            self._settle(jobs, logs, failures)
             active = [record for record in self._records.values() if record.has_job]
             shared = pool(capacity, self._team, self._account)
         found = {one.name: standing(self._storage / one.name, one.submission, shared.capacity) for one in active}
         with self._mutex:
-            placement = self._placement(shared, found)
-            self._started(placement)
+            placement = self._placement(shared, found, failures)
+            self._started(placement, failures)
             mine = [record for record in self._records.values() if record.has_job]
-        failures: list[OSError | EnvironmentFailure] = []
+            left_over = self._left_over(jobs)
         for record in mine:
-            try:
+            with failures.kept():
                 self._act(record, jobs, found.get(record.name), placement)
-            except LockLost:
-                raise
-            except (OSError, EnvironmentFailure) as error:  # of this search; the others are not to wait for it
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        for known_as in left_over:
+            with failures.kept():
+                self._cluster.stop(known_as)
+        failures.told()
+
+    def _is_ours(self, job: JobView) -> bool:
+        """Whether it runs a search of this storage: a cluster has jobs of others, too."""
+        told = job.storage
+        return told is not None and (told == self._storage.location or RunFolder.at(told).path == self._storage.path)
+
+    def _left_over(self, jobs: Mapping[str, JobView]) -> list[str]:
+        """Jobs of searches that have ended here: a request to start one came late, or `tuner jobs recover` did it."""
+        ended = [record for record in self._records.values() if record.state in ("stopped", "failed")]
+        ids = {known_as for one in ended for known_as in (job_id(one.name, one.attempt), job_id(one.name, 1))}
+        return [one for one in ids & jobs.keys() if not jobs[one].has_ended and self._is_ours(jobs[one])]
 
     def _logs_of_failed(self, jobs: Mapping[str, JobView]) -> dict[str, str]:
         """By name the output of each search whose job has failed since the last pass; empty if it is gone."""
@@ -284,16 +304,23 @@ class SearchQueue:
                 logs[name] = self._cluster.log(ids[name])
         return logs
 
-    def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str]) -> None:
+    def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str], failures: _Failures) -> None:
         """Takes over what the cluster tells of the jobs."""
         for record in [one for one in self._records.values() if one.has_job]:
             job = jobs.get(job_id(record.name, record.attempt))
-            if job is not None and job.has_ended:
-                with contextlib.suppress(OSError):  # only people who continue it by hand need it
-                    send_limit(self._storage / record.name, None)
-            self._change(record, with_job(record, job, logs.get(record.name, "")))
+            with failures.kept():
+                if job is not None and record.state == "starting" and not self._is_ours(job):
+                    known_as = job_id(record.name, record.attempt)
+                    told = f"the cluster has a job {known_as!r} of somebody else: submit the search by another name"
+                    self._keep(replace(record, state="failed", reason=told))
+                    continue
+                if job is not None and job.has_ended:
+                    with contextlib.suppress(OSError):  # only people who continue it by hand need it
+                        send_limit(self._storage / record.name, None)
+                    forget_job(record, self._storage)
+                self._change(record, with_job(record, job, logs.get(record.name, "")))
 
-    def _placement(self, shared: Pool, found: Mapping[str, Standing]) -> Placement:
+    def _placement(self, shared: Pool, found: Mapping[str, Standing], failures: _Failures) -> Placement:
         """What each search gets from now on; also adds up what users had since the last pass."""
         unit, room = shared.unit, shared.room
         records = [one for one in self._records.values() if one.state in ("queued", "starting", "running", "paused")]
@@ -315,17 +342,19 @@ class SearchQueue:
                 had[one.user] = had.get(one.user, 0.0) + found[one.name].running * amount(one.submission, unit)
         held = sum(found[one.search].running * one.gpus for one in demands if one.search in found)
         account, use = passed(account, self._clock(), shares, demands, room, had)
-        self._store.keep_account(account)
+        with failures.kept():
+            self._store.keep_account(account)
         self._account = account
         placement = placed(shares, demands, room, standings, account.hours, sum(had.values()) - held)
         self._waits = dict(placement.waits)
         self._status = QueueStatus(unit, shared.now, self._team.reserved, sum(had.values()), "", use)
         return placement
 
-    def _started(self, placement: Placement) -> None:
+    def _started(self, placement: Placement, failures: _Failures) -> None:
         """Notes which searches begin, and which have a place for a trial."""
         for record in [*self._records.values()]:
-            self._change(record, with_limit(record, placement.limits.get(record.name)))
+            with failures.kept():
+                self._change(record, with_limit(record, placement.limits.get(record.name)))
 
     def _change(self, record: Record, changed: Record) -> None:
         if changed != record:
@@ -356,6 +385,28 @@ class SearchQueue:
         with self._mutex:
             if self._records[record.name] == record:
                 self._keep(replace(record, state="running"))
+
+
+class _Failures:
+    """What failed in a pass for one search: the others are not to wait for it."""
+
+    def __init__(self) -> None:
+        self._first: OSError | EnvironmentFailure | None = None
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Within: a failing storage or cluster ends the block, and is kept. LockLost passes: all must end then."""
+        try:
+            yield
+        except LockLost:
+            raise
+        except (OSError, EnvironmentFailure) as error:
+            self._first = self._first or error
+
+    def told(self) -> None:
+        """Raises the first one."""
+        if self._first is not None:
+            raise self._first
 
 
 def _turn(record: Record) -> tuple[int, float, str]:

@@ -71,8 +71,9 @@ class Team(Model):
     """What is shared: GPU or CPU; absent: GPUs, if the cluster ever had one."""
 
     def shares(self, users: list[str]) -> list[Member]:
-        """The members, and those of ``users`` who are none but have searches."""
-        told = {name: self.members.get(name, TeamMember()) for name in (*self.members, *users)}
+        """The members, and those of ``users`` who are none but have searches: among members these get nothing."""
+        other = TeamMember(gpus_at_once=0) if self.members else TeamMember()
+        told = {name: self.members.get(name, other) for name in (*self.members, *users)}
         return [Member(name, one.weight, one.gpus_at_once, one.gpu_hours_a_week) for name, one in told.items()]
 
 
@@ -100,12 +101,12 @@ class TeamFile:
         self._folder, self._file = storage / SERVICE, file
         self.shown = file or (self._folder / TEAM).location
         """The place of the file, for people."""
-        self._content = self._read()
+        self._content = self._seen = self._read()
         self.team = _parsed(self._content, self.shown)
         self._wrong = ""
 
     def follow(self, changed: Callable[[Team], None], say: Callable[[str], None]) -> None:
-        """Reads the file again.
+        """Reads the file again. Another text counts when it is the same at two calls: an editor may be writing it.
 
         Args:
             changed: Gets the team if the file has another text than at the last call, and a right one.
@@ -115,8 +116,9 @@ class TeamFile:
             EnvironmentFailure: The storage cannot be read.
         """
         try:
-            content = self._read()
-            if content == self._content:
+            content, before = self._read(), self._seen
+            self._seen = content
+            if content == self._content or content != before:
                 return
             self._content = content
             self.team = _parsed(content, self.shown)

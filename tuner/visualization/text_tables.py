@@ -117,7 +117,7 @@ def saved(results: ResultSet) -> Saved | None:
 def savings_line(results: ResultSet) -> str:
     """What early stopping saved, in units of the scheduler's ``time_attr``; empty if no scheduler stops early."""
     found = saved(results)
-    if found is None:
+    if found is None or found.full <= 0:  # steps may be counted from 0
         return ""
     share = 1 - found.spent / found.full
     return f"{found.spent} of {found.full} {found.unit}s run: {share:.0%} saved by stopping early"
