@@ -124,6 +124,7 @@ print(json.dumps([repr(switches), repr(TORCH_START)]))
 def test_torchs_switches_are_put_back() -> None:
     mess = """
 import torch
+from tuner.execution.process_globals import set_torch_switches, torch_switches
 before = torch_switches()
 torch.set_default_dtype(torch.float64)
 torch.set_default_device("meta")

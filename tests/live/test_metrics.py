@@ -60,7 +60,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_the_values_are_those_of_the_run(tmp_path: Path, journal: Journal) -> None:
-    journal.live(slots=4, request={"GPU": 0.5}, trials={"b": {"state": "running", "since": 0.0}})
+    journal.live(slots=4, request={"GPU": 0.25}, workers=2, trials={"b": {"state": "running", "since": 0.0}})
     for trial in ("a", "b", "c"):
         journal.start(trial)
     journal.report("a", 1, 0.5)

@@ -32,6 +32,9 @@ class FakeSearch:
     limit: int | None = None
     is_paused: bool = False
     begun: int = 0
+    request: float = 0.0
+    """GPUs of a worker, as it tells; 0: it does not tell."""
+    workers: int = 1
     ages: list[float] = field(default_factory=list)
     """Seconds that each of its running trials has trained."""
     aside: list[float] = field(default_factory=list)
@@ -55,6 +58,8 @@ class FakeSearch:
             "time": 0.0,
             "slots": self.slots,
             "more": self.begun < self.trials,
+            "request": {"GPU": self.request} if self.request else {},
+            "workers": self.workers,
             "limit": self.limit,
             "paused": self.is_paused,
             "trials": {str(number): {"state": state, "since": 0.0} for number, state in enumerate(states)},

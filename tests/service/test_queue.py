@@ -606,6 +606,19 @@ def test_a_search_that_fills_the_disk_can_be_stopped(service, storage, monkeypat
     assert {entry.name: entry.state for entry in service.queue.entries()} == {"a": "stopped", "b": "stopped"}
 
 
+@pytest.mark.parametrize(("request_", "workers", "trials"), [(0.25, 1, 16), (1.0, 2, 2)])
+def test_what_a_trial_really_holds_counts_once_its_search_has_begun(service, request_, workers, trials):
+    service.cluster.trials = 64
+    for user, name in (("ada", "a"), ("bob", "b")):
+        service.submit(user, name, trials=64)
+    service.run(10)
+    for one in service.cluster.searches.values():
+        one.request, one.workers, one.gpus = request_, workers, request_ * workers
+    service.run(400)
+    assert service.running() == {"a": trials, "b": trials}
+    assert service.queue.status().in_use == 8.0
+
+
 def test_a_second_queue_on_the_storage_is_refused(service):
     with pytest.raises(EnvironmentFailure, match="another service works on the storage"):
         Service(service.storage, FakeCluster(), Team()).__enter__()

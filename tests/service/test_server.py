@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -253,6 +254,25 @@ def test_clients_that_never_read_hold_up_nobody_and_lose_their_connections(tmp_p
                     return
                 time.sleep(0.2)
     pytest.fail("the transfers of clients that do not read never end")
+
+
+def test_logins_that_never_come_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.service.pages.FORM_S", 0.5)
+    service = Server(tmp_path, Limits(refused_rate=1e-3, refused_burst=10.0))
+    with service.running() as url, contextlib.ExitStack() as open_ones:
+        host, port = url.removeprefix("http://").split(":")
+        silent = [open_ones.enter_context(socket.create_connection((host, int(port)))) for _ in range(8)]
+        for one in silent:
+            one.sendall(
+                f"POST /login HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {url}\r\nContent-Length: 90\r\n\r\n".encode()
+            )
+        for _ in range(20):  # a watchdog takes nothing of the logins of this address
+            with urllib.request.urlopen(f"{url}/healthz", timeout=WAIT_S) as alive:
+                assert alive.status == 200
+        with urllib.request.urlopen(f"{url}/login", timeout=WAIT_S) as page:
+            assert page.status == 200
+        silent[0].settimeout(WAIT_S)
+        assert silent[0].recv(1000).startswith(b"HTTP/1.1 408")
 
 
 def test_a_flood_of_one_user_leaves_the_others_alone(tmp_path: Path) -> None:

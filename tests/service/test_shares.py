@@ -77,6 +77,12 @@ class TestOneMoment:
         found = {name: (one.trials, one.reason) for name, one in allotments.items()}
         assert found == {"a": (4, "quota at once"), "b": (0, "quota a week"), "c": (0, "cluster"), "d": (2, "runs")}
 
+    def test_a_quota_counts_what_paused_searches_still_hold(self) -> None:
+        asked = [Demand("a", "ada", 9)]
+        shares = Shares([Member("ada", gpus_at_once=4.0)])
+        found = shares.allot(asked, 8, others={"ada": 3.0})["a"]
+        assert (found.trials, found.reason) == (1, "quota at once")
+
     def test_between_equals_those_that_run_keep_their_places(self) -> None:
         asked = [Demand(name, name, 1, submitted=number) for number, name in enumerate("abcd")]
         assert trials(Shares(members(*"abcd")), asked, 2, running={"b": 1, "d": 1}) == {"a": 0, "b": 1, "c": 0, "d": 1}

@@ -104,7 +104,7 @@ class Controller(CommandedController):
         """Idle processes that are kept at most, by what their trials asked for."""
         self._idle_since: dict[Any, float] = {}
         self._disk_full_reason = ""
-        self._live = StatusFile(self.recorder, self.plan.request)
+        self._live = StatusFile(self.recorder, self.plan.request, self.plan.spec.resources.workers)
         self._adapter = options["scheduler"] if isinstance(options["scheduler"], SchedulerAdapter) else None
         if self._adapter:
             self._adapter.state, self._adapter.recorder = self.recorder.state, self.recorder

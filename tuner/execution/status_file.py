@@ -17,10 +17,11 @@ WRITE_EVERY_S = 5.0
 class StatusFile:
     """Writes ``live.json`` every `WRITE_EVERY_S`."""
 
-    def __init__(self, recorder: Recorder, request: Mapping[str, float]) -> None:
+    def __init__(self, recorder: Recorder, request: Mapping[str, float], workers: int) -> None:
         self._recorder = recorder
         self._request = request
-        """Resources of one trial."""
+        """Resources of one worker of a trial."""
+        self._workers = workers
         self._next = 0.0
         self._since: dict[str, tuple[str, float]] = {}
         """Of each trial that has not ended: its state, and since when."""
@@ -51,6 +52,7 @@ class StatusFile:
             "time": now,
             "slots": slots,
             "request": dict(self._request),
+            "workers": self._workers,
             "nodes": [
                 {name: amount for name, amount in node["Resources"].items() if not name.startswith("node:")}
                 for node in ray.nodes()

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, get_args
 
 from tuner.errors import EnvironmentFailure
-from tuner.runs.diagnose import RunState, live_status, run_state
+from tuner.runs.diagnose import RunState, held_by_trial, live_status, run_state
 from tuner.runs.events import Event
 from tuner.runs.failure import FailureKind
 from tuner.runs.history import EventApplier, set_ending
@@ -114,7 +114,7 @@ class FollowedRun:
             saved_epochs=float(saving.full - saving.spent) if saving else 0.0,
             saved_seconds=saving.seconds if saving else 0.0,
             trial_seconds=usage.held,
-            gpu_seconds=usage.held * live.get("request", {}).get("GPU", 0.0),
+            gpu_seconds=usage.held * held_by_trial(live).get("GPU", 0.0),
             wall_clock_seconds=self._elapsed,
             failures=Counter(_kind(failure.kind) for trial in results.trials for failure in trial.failures),
             last_event=last_event,

@@ -60,6 +60,11 @@ def live_status(results: ResultSet) -> Mapping[str, Any]:
     return told
 
 
+def held_by_trial(live: Mapping[str, Any]) -> dict[str, float]:
+    """What all workers of one trial of a search hold, by Ray's names; empty if live.json does not tell."""
+    return {name: amount * live.get("workers", 1) for name, amount in live.get("request", {}).items()}
+
+
 def run_state(results: ResultSet) -> tuple[RunState, str]:
     """`Diagnosis.state` and `Diagnosis.run`."""
     held, live = holder(results.folder), live_status(results)

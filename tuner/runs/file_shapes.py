@@ -161,6 +161,7 @@ class Live(_Shape):
     time: Number = 0.0
     slots: int = 0
     request: Amounts = {}
+    workers: Annotated[int, Field(ge=1)] = 1
     nodes: list[Amounts] = []
     available: Amounts = {}
     more: bool = False

@@ -25,7 +25,9 @@ COOKIE = "tuner_token"
 
 LOGIN = "/login"
 
-OPEN = (LOGIN, "/healthz")
+HEALTH = "/healthz"
+
+OPEN = (LOGIN, HEALTH)
 """Paths that ask for no token."""
 
 _CODE = "/v1/code/"
@@ -82,11 +84,10 @@ class Door:
             except (TokenRefused, NotAllowed, TooLarge, TooMany, EnvironmentFailure) as error:
                 await _refusal(scope, error)(scope, receive, send)
                 return
-            if _lasts(scope["path"]):
+            if _lasts(scope["path"]) or scope["path"] in OPEN:  # all who have no token would share one turn
                 await self._app(scope, receive, send)
             else:
-                user = scope.get("state", {}).get("token")
-                async with self._turn(user.user if user else ""):
+                async with self._turn(scope["state"]["token"].user):
                     await self._app(scope, receive, send)
 
     def _turn(self, user: str) -> CapacityLimiter:
@@ -106,7 +107,8 @@ class Door:
         token, by_cookie = token_of(Request(scope))
         if scope["path"] in OPEN:
             _check_origin(scope, headers, host)
-            self._refused.take(_address(scope))
+            if scope["path"] != HEALTH:
+                self._refused.take(_address(scope))
             return
         try:
             found = await to_thread.run_sync(self._tokens.user_of, token or "", limiter=self._readers)

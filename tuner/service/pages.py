@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import html
 import importlib.resources
@@ -10,11 +11,14 @@ import time
 import urllib.parse
 
 from anyio import to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from tuner.service.auth import COOKIE, LOGIN
+from tuner.service.auth import COOKIE, HEALTH, LOGIN
 from tuner.service.tokens import TokenRefused, Tokens
+
+FORM_S = 10.0
+"""How long the form of a login may take to come."""
 
 COOKIE_S = 30 * 86400
 """For how long a browser keeps a token that does not expire before."""
@@ -24,7 +28,7 @@ def routes(tokens: Tokens) -> APIRouter:
     """All of them. They are for people, and no part of the description of the API."""
     pages = APIRouter(include_in_schema=False)
 
-    @pages.get("/healthz")
+    @pages.get(HEALTH)
     async def alive() -> dict[str, str]:
         return {"status": "ok"}
 
@@ -34,7 +38,12 @@ def routes(tokens: Tokens) -> APIRouter:
 
     @pages.post(LOGIN)
     async def log_in(request: Request) -> Response:
-        form = urllib.parse.parse_qs((await request.body()).decode("utf-8", "replace"))
+        try:
+            async with asyncio.timeout(FORM_S):
+                body = await request.body()
+        except TimeoutError:
+            raise HTTPException(408, "the form did not come") from None
+        form = urllib.parse.parse_qs(body.decode("utf-8", "replace"))
         given = form.get("token", [""])[0].strip()
         try:
             found = await to_thread.run_sync(tokens.user_of, given)

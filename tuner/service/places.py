@@ -32,7 +32,7 @@ def placed(
     gpus: float,
     standings: Mapping[str, Standing],
     used_hours: Mapping[str, float],
-    others: float = 0.0,
+    others: Mapping[str, float] | None = None,
 ) -> Placement:
     """The limit of each search.
 
@@ -45,20 +45,21 @@ def placed(
         gpus: As of `Shares.allot`.
         standings: By search what it has now, also of those without a demand.
         used_hours: As of `Shares.allot`.
-        others: GPUs that trials of searches without a demand hold: people have paused or stopped those.
+        others: GPUs that trials of searches without a demand hold, by user: people have paused or stopped those.
 
     Returns:
         Limits and reasons.
     """
     running = {name: one.running for name, one in standings.items()}
-    allotments = shares.allot(demands, gpus, running, used_hours)
+    others = others or {}
+    allotments = shares.allot(demands, gpus, running, used_hours, others)
     sizes = {one.search: one.gpus for one in demands}
     limits = {}
     for name, allotment in allotments.items():
         had = standings[name].limit
         limits[name] = min(allotment.trials, running[name] if had is None else max(had, running[name]))
     holds = {name: max(limits.get(name, 0), count) for name, count in running.items()}
-    free = gpus - others - sum(count * sizes.get(name, 0.0) for name, count in holds.items())
+    free = gpus - sum(others.values()) - sum(count * sizes.get(name, 0.0) for name, count in holds.items())
     for one in sorted(demands, key=lambda one: (-one.priority, one.submitted, one.search)):
         grows = allotments[one.search].trials - limits[one.search]
         if one.gpus > 0:

@@ -332,20 +332,24 @@ class SearchQueue:
         users = sorted({*account.hours, *(one.user for one in records)})
         shares = Shares(self._team.shares(users), dict(account.owed), unit)
         demands = [
-            Demand(one.name, one.user, now.wanted, amount(one.submission, unit), one.priority, one.submitted)
+            Demand(one.name, one.user, now.wanted, amount(one.submission, unit, now), one.priority, one.submitted)
             for one in records
             if not (now := standings[one.name]).is_paused
         ]
         had: dict[str, float] = {}
+        others: dict[str, float] = {}
+        asking = {one.search for one in demands}
         for one in self._records.values():
             if one.name in found:
-                had[one.user] = had.get(one.user, 0.0) + found[one.name].running * amount(one.submission, unit)
-        held = sum(found[one.search].running * one.gpus for one in demands if one.search in found)
+                held = found[one.name].running * amount(one.submission, unit, found[one.name])
+                had[one.user] = had.get(one.user, 0.0) + held
+                if one.name not in asking:
+                    others[one.user] = others.get(one.user, 0.0) + held
         account, use = passed(account, self._clock(), shares, demands, room, had)
         with failures.kept():
             self._store.keep_account(account)
         self._account = account
-        placement = placed(shares, demands, room, standings, account.hours, sum(had.values()) - held)
+        placement = placed(shares, demands, room, standings, account.hours, others)
         self._waits = dict(placement.waits)
         self._status = QueueStatus(unit, shared.now, self._team.reserved, sum(had.values()), "", use)
         return placement

@@ -132,6 +132,7 @@ class Shares:
         gpus: float,
         running: Mapping[str, int] | None = None,
         used_hours: Mapping[str, float] | None = None,
+        others: Mapping[str, float] | None = None,
     ) -> dict[str, Allotment]:
         """How many trials each search may run at once, from now on.
 
@@ -142,11 +143,12 @@ class Shares:
             gpus: That the cluster has now, without those that are reserved. It may change from call to call.
             running: Trials of each search that run now: between equal claims they keep their places.
             used_hours: GPU hours of each member this week.
+            others: GPUs that each member holds by searches that are none of ``demands``: they count in quotas.
 
         Returns:
             An allotment for each search.
         """
-        running, used_hours = running or {}, used_hours or {}
+        running, used_hours, others = running or {}, used_hours or {}, others or {}
         got = dict.fromkeys((one.search for one in demands), 0)
         got_by = dict.fromkeys(self._members, 0.0)
         reasons: dict[str, Reason] = dict.fromkeys(got, "runs")
@@ -174,7 +176,7 @@ class Shares:
         while line:
             name = heapq.heappop(line)[-1]
             one = heapq.heappop(queues[name])[-1]
-            refused = self._refusal(one, got_by[name], left, gpus, used_hours)
+            refused = self._refusal(one, got_by[name] + others.get(name, 0.0), left, gpus, used_hours)
             if got[one.search] < one.trials and not refused:
                 got[one.search] += 1
                 got_by[name] += one.gpus

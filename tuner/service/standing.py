@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from tuner.runs.diagnose import live_status
+from tuner.runs.diagnose import held_by_trial, live_status
 from tuner.runs.results import ResultSet
 from tuner.service.cluster import Capacity
 from tuner.service.interface import Submission
@@ -29,27 +30,32 @@ class Standing:
     """At most so many may run, as the search knows it; None: no limit, or the search does not run yet."""
     is_paused: bool = False
     """Whether a person has paused it."""
+    per_trial: Mapping[str, float] = field(default_factory=dict)
+    """What all workers of one trial hold, as the search itself tells. Empty before it has begun: a share of a GPU is
+    measured then, and ``gpu: auto`` decided."""
 
 
-def amount(submission: Submission, unit: str) -> float:
-    """What a trial holds of the resource that users share."""
-    return submission.per_trial.get(unit, 0.0)
+def amount(submission: Submission, unit: str, now: Standing | None = None) -> float:
+    """What a trial holds of the resource that users share. ``now``: how the search stands, if it has begun."""
+    return ((now and now.per_trial) or submission.per_trial).get(unit, 0.0)
 
 
-def places(submission: Submission, capacity: Capacity) -> int:
-    """How many trials the whole cluster could run at once, and the search has."""
+def places(submission: Submission, capacity: Capacity, per_trial: Mapping[str, float] | None = None) -> int:
+    """How many trials the whole cluster could run at once, and the search has. ``per_trial``: as of `Standing`."""
     have = {"GPU": capacity.gpus, "CPU": capacity.cpus}
-    rooms = [have[name] // amount for name, amount in submission.per_trial.items() if name in have and amount > 0]
+    known = per_trial or submission.per_trial
+    rooms = [have[name] // amount for name, amount in known.items() if name in have and amount > 0]
     most = math.inf if submission.trials is None else submission.trials
     return int(min([most, *rooms, 10_000.0]))
 
 
 def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> Standing:
     """Of the search whose run folder is ``folder``. One that has not begun wants all places that it could have."""
-    whole = max(1, places(submission, capacity))
     live = live_status(ResultSet(folder, {}, {}))
+    per_trial = held_by_trial(live)
+    whole = max(1, places(submission, capacity, per_trial))
     if not live or holder(folder) is None:  # what it left when it ran last is not how it stands
-        return Standing(wanted=whole)
+        return Standing(wanted=whole, per_trial=per_trial)
     states = [trial["state"] for trial in live.get("trials", {}).values()]
     open_trials = sum(state != _AT_RUNG for state in states)
     wanted = max(open_trials, whole) if live.get("more") else max(open_trials, 1)
@@ -59,4 +65,5 @@ def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> S
         wanted=min(wanted, most),
         limit=live.get("limit"),
         is_paused=bool(live.get("paused")),
+        per_trial=per_trial,
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tuner.experiment.notify import Notify, Occasion
 from tuner.experiment.spec import Budget
-from tuner.runs.diagnose import live_status
+from tuner.runs.diagnose import held_by_trial, live_status
 from tuner.runs.events import Event
 from tuner.runs.feasibility import no_winner
 from tuner.runs.results import ResultSet, how_to_continue, why_and_remedy
@@ -138,7 +138,7 @@ class Watch:
             used = f"{format_duration(self._elapsed)} of {format_duration(limits.wall_clock)}"
             found.append(("wall_clock", self._elapsed, limits.wall_clock, used))
         if limits.gpu_hours is not None or limits.cost is not None:
-            hours = self._usage.held / 3600 * live_status(results).get("request", {}).get("GPU", 0.0)
+            hours = self._usage.held / 3600 * held_by_trial(live_status(results)).get("GPU", 0.0)
             if limits.gpu_hours is not None:
                 found.append(("gpu_hours", hours, limits.gpu_hours, f"{hours:.3g} of {limits.gpu_hours:g} GPU hours"))
             if limits.cost is not None:
