@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from tests.benchmarks.made_up_run import made_up_run
 from tests.live.journals import Journal
 from tuner.errors import EnvironmentFailure
+from tuner.live import hub
 from tuner.live.changes import ROW, changes, cursor, encoded, head
 from tuner.live.live_run import LiveRun
 from tuner.live.now import now
@@ -103,6 +106,41 @@ def test_changes_add_up_for_every_viewer_whenever_it_asks(journal: Journal) -> N
     last = {trial.number: trial.status for trial in told.trials}
     assert {number: row["status"] for number, row in copies[0].rows.items()} == last
     assert {number: trial[1] for number, trial in copies[0].trials.items()} == {t.number: t.id for t in told.trials}
+
+
+def test_a_first_step_of_0_is_a_run_as_any_other(journal: Journal) -> None:
+    journal.start("a")
+    journal.report("a", 0, 0.5)
+    assert not any("saved by stopping early" in line for line in head(read(journal))["lines"])
+    journal.report("a", 1, 0.5)
+    assert "1 of 1 epochs run: 0% saved by stopping early" in head(read(journal))["lines"]
+
+
+def test_a_run_whose_reading_failed_is_read_anew_for_the_next_viewer(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching, ended, told = hub.Hub(), threading.Event(), list[str]()
+
+    def faulty(run: LiveRun) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        told.append(str(error.exc_value))
+        ended.set()
+
+    journal.start("a")
+    with monkeypatch.context() as broken:
+        broken.setattr(hub, "head", faulty)
+        broken.setattr(threading, "excepthook", hook)
+        first = watching.watched(journal.folder)
+        assert ended.wait(30)
+    assert told == ["a bug"]
+    second = watching.watched(journal.folder)
+    assert second is not first
+    give_up = time.monotonic() + 30
+    while not second.is_read:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
 
 
 def test_another_server_continues_where_the_first_was_killed(journal: Journal) -> None:

@@ -43,7 +43,7 @@ class JobView:
     message: str = ""
     """What the cluster tells of it."""
     storage: str | None = None
-    """Of its run; None if it is no job of tuner's."""
+    """Of its run; None if it is not a job of tuner."""
 
     @property
     def has_ended(self) -> bool:

@@ -392,7 +392,7 @@ class SearchQueue:
 
 
 class _Failures:
-    """What failed in a pass for one search: the others are not to wait for it."""
+    """Faults of single searches in a pass: the others are not to wait for them."""
 
     def __init__(self) -> None:
         self._first: OSError | EnvironmentFailure | None = None

@@ -71,7 +71,7 @@ class Team(Model):
     """What is shared: GPU or CPU; absent: GPUs, if the cluster ever had one."""
 
     def shares(self, users: list[str]) -> list[Member]:
-        """The members, and those of ``users`` who are none but have searches: among members these get nothing."""
+        """The members, and those of ``users`` who are not but have searches: among members these get nothing."""
         other = TeamMember(gpus_at_once=0) if self.members else TeamMember()
         told = {name: self.members.get(name, other) for name in (*self.members, *users)}
         return [Member(name, one.weight, one.gpus_at_once, one.gpu_hours_a_week) for name, one in told.items()]
