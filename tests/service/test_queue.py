@@ -619,6 +619,12 @@ def test_what_a_trial_really_holds_counts_once_its_search_has_begun(service, req
     assert service.queue.status().in_use == 8.0
 
 
+def test_an_experiment_that_could_not_be_read_again_is_refused(service):
+    with pytest.raises(InputError, match="shorten the experiment"):
+        service.submit("ada", "a", file=None, experiment="# " + "ы" * 2_000_000)
+    assert [*service.queue.entries()] == []
+
+
 def test_a_second_queue_on_the_storage_is_refused(service):
     with pytest.raises(EnvironmentFailure, match="another service works on the storage"):
         Service(service.storage, FakeCluster(), Team()).__enter__()

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner.errors import InputError
 from tuner.runs.file_shapes import MAX_CONFIG_BYTES, MAX_TIMESTAMP, Number, checked
 from tuner.service.interface import ENDED, SERVICE, Submission, Unit
 from tuner.storage.folder import RunFolder, reason
@@ -141,9 +142,15 @@ class Records:
         self._searches.create()
 
     def keep(self, record: Record) -> None:
-        """Writes a record in place of the earlier one of its name. Raises OSError."""
-        told = asdict(replace(record, position=None))
-        self._searches.write(f"{record.name}.json", json.dumps(told).encode(), private=True)
+        """Writes a record in place of the earlier one of its name.
+
+        Raises OSError, and InputError if it is so large that `read` would refuse it.
+        """
+        told = json.dumps(asdict(replace(record, position=None))).encode()
+        if len(told) > MAX_CONFIG_BYTES:
+            most = f"at most {MAX_CONFIG_BYTES:,} are kept"
+            raise InputError(f"{record.name}: its record has {len(told):,} bytes, and {most}: shorten the experiment")
+        self._searches.write(f"{record.name}.json", told, private=True)
 
     def read(self) -> tuple[list[Record], list[str]]:
         """All records, the earliest first, and why others cannot be read. Raises OSError if the storage fails."""
