@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,13 +137,21 @@ def _best(results: ResultSet) -> dict[tuple[str, str], float]:
 
 
 class FollowedRuns:
-    """The runs of a storage that run, or ended in the last hour. Each journal is read on from where it was read to."""
+    """The runs of a storage that run, or ended in the last hour. Each journal is read on from where it was read to.
+
+    Several threads may call it.
+    """
 
     def __init__(self) -> None:
         self._followed: dict[str, FollowedRun] = {}
+        self._one_at_a_time = threading.Lock()
 
     def read(self, folders: Iterable[RunFolder]) -> tuple[list[RunFigures], int]:
         """How each of the runs in ``folders`` stands, and how many of them cannot be read."""
+        with self._one_at_a_time:
+            return self._read(folders)
+
+    def _read(self, folders: Iterable[RunFolder]) -> tuple[list[RunFigures], int]:
         recent: list[tuple[float, float, RunFolder]] = []
         unreadable = 0
         for folder in folders:

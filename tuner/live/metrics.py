@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -33,17 +32,20 @@ class RunCollector(Collector):
         ['tuner_storage_up', 'tuner_unreadable_runs', 'tuner_run_state']
     """
 
-    def __init__(self, find: Callable[[], Iterable[RunFolder]], queue: Queue | None = None) -> None:
-        """``find``: the run folders that there are, called at each scrape."""
+    def __init__(
+        self,
+        find: Callable[[], Iterable[RunFolder]],
+        queue: Queue | None = None,
+        followed: FollowedRuns | None = None,
+    ) -> None:
+        """``find``: the run folders that there are, called at each scrape. ``followed``: what others read them with."""
         self._find = find
         self._queue = queue
-        self._followed = FollowedRuns()
-        self._one_at_a_time = threading.Lock()
+        self._followed = followed or FollowedRuns()
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, also those without a sample. Reads what is new in the journals."""
-        with self._one_at_a_time:
-            is_up, figures, unreadable = self._read()
+        is_up, figures, unreadable = self._read()
         yield GaugeMetricFamily(STORAGE_UP, "1 if the storage of the runs can be listed, else 0.", value=is_up)
         yield GaugeMetricFamily(UNREADABLE_RUNS, "Runs whose folder or journal cannot be read.", value=unreadable)
         yield from (family.metric(figures) for family in OF_RUNS)
@@ -59,18 +61,21 @@ class RunCollector(Collector):
         return True, *self._followed.read(folders)
 
 
-def router(find: Callable[[], Iterable[RunFolder]], queue: Queue | None = None) -> APIRouter:
+def router(
+    find: Callable[[], Iterable[RunFolder]], queue: Queue | None = None, followed: FollowedRuns | None = None
+) -> APIRouter:
     """The route ``/metrics``, in the format that the client asks for (text, or OpenMetrics).
 
     Args:
         find: The run folders that there are, called at each scrape.
         queue: Of a service.
+        followed: What else reads the same runs.
 
     Returns:
         A router to be included in an app. It checks nobody: the app does.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RunCollector(find, queue))
+    registry.register(RunCollector(find, queue, followed))
     routes = APIRouter()
 
     @routes.get("/metrics", response_class=Response)
