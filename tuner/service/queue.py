@@ -208,7 +208,8 @@ class SearchQueue:
         with self._mutex:
             record = self._known(name)
             if not record.has_ended:
-                raise InputError(f"{name}: nothing to resume: it is {record.state}")
+                later = ": resume it when it has stopped" if record.state == "stopping" else ""
+                raise InputError(f"{name}: nothing to resume: it is {record.state}{later}")
             if record.state == "succeeded":
                 raise InputError(f"{name}: nothing to resume: its search came to its end")
             if problem := self.check(record.submission):
