@@ -69,7 +69,7 @@ def router(
     Args:
         find: The run folders that there are, called at each scrape.
         queue: Of a service.
-        followed: What else reads the same runs.
+        followed: The reader that others use too; None: one of its own.
 
     Returns:
         A router to be included in an app. It checks nobody: the app does.
