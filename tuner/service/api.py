@@ -58,6 +58,7 @@ class Api:
         self.code = CodeStore(storage)
         self._naming = threading.Lock()
         self._checks = CapacityLimiter(_CHECKS)
+        self._turns: dict[str, CapacityLimiter] = {}
         self.slow = CapacityLimiter(_SLOW)
 
     def entry(self, name: str) -> Entry:
@@ -94,7 +95,8 @@ class Api:
         if known := await to_thread.run_sync(self.known, user, asked):
             return known
         submission = await to_thread.run_sync(_submission, user, asked)
-        checked = await to_thread.run_sync(self._checked, submission, limiter=self._checks)
+        async with self._turns.setdefault(user, CapacityLimiter(1)):  # else slow checks of one user fill both places
+            checked = await to_thread.run_sync(self._checked, submission, limiter=self._checks)
         return await to_thread.run_sync(self._queued, user, asked, submission, checked)
 
     def _checked(self, submission: Submission) -> Checked:
