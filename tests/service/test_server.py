@@ -23,6 +23,8 @@ from tests.service.plain_queue import PlainQueue
 from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.live.http_server import Server as HttpServer
 from tuner.live.http_server import listening, url_of
+from tuner.service import api
+from tuner.service.check import Checked
 from tuner.service.client import Service
 from tuner.service.limits import Limits
 from tuner.service.loop import Loop
@@ -254,6 +256,35 @@ def test_clients_that_never_read_hold_up_nobody_and_lose_their_connections(tmp_p
                     return
                 time.sleep(0.2)
     pytest.fail("the transfers of clients that do not read never end")
+
+
+def test_slow_checks_of_one_user_do_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def check(project: Path, file: str, overrides: list[str], has_gpus: bool, mlflow: str | None) -> Checked:
+        if "slow=1" in overrides:
+            assert over.wait(WAIT_S)
+        return Checked("exp", {"CPU": 1.0}, 1)
+
+    monkeypatch.setattr(api, "check", check)
+    service = Server(tmp_path)
+    with service.running() as url:
+        ada, bob = Service(url, service.token("ada")), Service(url, service.token("bob"))
+        slow = [
+            threading.Thread(target=ada.submit, kwargs={"file": "quickstart", "overrides": ["slow=1"], "name": f"a{k}"})
+            for k in range(3)
+        ]
+        try:
+            for one in slow:
+                one.start()
+            time.sleep(0.5)  # they wait for their checks
+            assert bob.submit(file="quickstart", name="b")["state"] == "queued"
+            assert [entry.name for entry in service.queue.entries()] == ["b"]
+        finally:
+            over.set()
+            for one in slow:
+                one.join()
+    assert len(service.queue.entries()) == 4
 
 
 def test_logins_that_never_come_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
