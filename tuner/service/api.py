@@ -58,7 +58,7 @@ class Api:
         self.code = CodeStore(storage)
         self._naming = threading.Lock()
         self._checks = CapacityLimiter(_CHECKS)
-        self._turns: dict[str, CapacityLimiter] = {}
+        self._check_turns: dict[str, CapacityLimiter] = {}
         self.slow = CapacityLimiter(_SLOW)
 
     def entry(self, name: str) -> Entry:
@@ -95,7 +95,8 @@ class Api:
         if known := await to_thread.run_sync(self.known, user, asked):
             return known
         submission = await to_thread.run_sync(_submission, user, asked)
-        async with self._turns.setdefault(user, CapacityLimiter(1)):  # else slow checks of one user fill both places
+        turn = self._check_turns.setdefault(user, CapacityLimiter(1))  # else slow checks of one user fill all places
+        async with turn:
             checked = await to_thread.run_sync(self._checked, submission, limiter=self._checks)
         return await to_thread.run_sync(self._queued, user, asked, submission, checked)
 

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.errors import EnvironmentFailure, InputError, LockLost, did_you_mean
+from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.jobs.client import job_id
 from tuner.runs.loading import run_exists
 from tuner.service.accounts import Use, passed
 from tuner.service.cluster import Cluster, JobView
 from tuner.service.code_store import CodeStore
+from tuner.service.faults import Faults
 from tuner.service.interface import SERVICE, Submission
 from tuner.service.jobs import forget_job, job_of, send_limit
 from tuner.service.places import Placement, placed
@@ -264,7 +265,7 @@ class SearchQueue:
     def _pass(self) -> None:
         capacity, jobs = self._cluster.capacity(), self._cluster.jobs()
         logs = self._logs_of_failed(jobs)
-        failures = _Failures()
+        failures = Faults()
         with self._mutex:
             self._settle(jobs, logs, failures)
             active = [record for record in self._records.values() if record.has_job]
@@ -305,7 +306,7 @@ class SearchQueue:
                 logs[name] = self._cluster.log(ids[name])
         return logs
 
-    def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str], failures: _Failures) -> None:
+    def _settle(self, jobs: Mapping[str, JobView], logs: Mapping[str, str], failures: Faults) -> None:
         """Takes over what the cluster tells of the jobs."""
         for record in [one for one in self._records.values() if one.has_job]:
             job = jobs.get(job_id(record.name, record.attempt))
@@ -321,7 +322,7 @@ class SearchQueue:
                     forget_job(record, self._storage)
                 self._change(record, with_job(record, job, logs.get(record.name, "")))
 
-    def _placement(self, shared: Pool, found: Mapping[str, Standing], failures: _Failures) -> Placement:
+    def _placement(self, shared: Pool, found: Mapping[str, Standing], failures: Faults) -> Placement:
         """What each search gets from now on; also adds up what users had since the last pass."""
         unit, room = shared.unit, shared.room
         records = [one for one in self._records.values() if one.state in ("queued", "starting", "running", "paused")]
@@ -355,7 +356,7 @@ class SearchQueue:
         self._status = QueueStatus(unit, shared.now, self._team.reserved, sum(had.values()), "", use)
         return placement
 
-    def _started(self, placement: Placement, failures: _Failures) -> None:
+    def _started(self, placement: Placement, failures: Faults) -> None:
         """Notes which searches begin, and which have a place for a trial."""
         for record in [*self._records.values()]:
             with failures.kept():
@@ -390,28 +391,6 @@ class SearchQueue:
         with self._mutex:
             if self._records[record.name] == record:
                 self._keep(replace(record, state="running"))
-
-
-class _Failures:
-    """Faults of single searches in a pass: the others are not to wait for them."""
-
-    def __init__(self) -> None:
-        self._first: OSError | EnvironmentFailure | None = None
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Within: a failing storage or cluster ends the block, and is kept. LockLost passes: all must end then."""
-        try:
-            yield
-        except LockLost:
-            raise
-        except (OSError, EnvironmentFailure) as error:
-            self._first = self._first or error
-
-    def told(self) -> None:
-        """Raises the first one."""
-        if self._first is not None:
-            raise self._first
 
 
 def _turn(record: Record) -> tuple[int, float, str]:
