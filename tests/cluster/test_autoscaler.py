@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,14 @@ class Watch:
         if not seen or seen[-1] != nodes:
             seen.append(nodes)
 
-try:
-    run(json.loads((folder / "experiment.json").read_text()), storage=folder, name="run",
-        address="127.0.0.1:6379", listeners=[Watch()], say=said.append)
-except TunerError as error:
-    said.append(f"error: {error}")
-print("FOUND", json.dumps([seen, said]), flush=True)
+for name, experiment in json.loads((folder / "experiments.json").read_text()).items():
+    seen.clear()
+    said.clear()
+    try:
+        run(experiment, storage=folder, name=name, address="127.0.0.1:6379", listeners=[Watch()], say=said.append)
+    except TunerError as error:
+        said.append(f"error: {error}")
+    print("FOUND", json.dumps([name, seen, said]), flush=True)
 os._exit(0)
 """
 
@@ -122,12 +125,25 @@ class Found:
     results: ResultSet | None
 
 
-def search(folder: Path, version: str, **experiment: Any) -> Found:
-    """Runs it in namespaces of its own, on a cluster of a head alone."""
+EXPERIMENTS = {
+    "refused": {"search_space": {"n": {"grid_search": [1, 2]}}, "resources": {"gpu": 8}},
+    # of two trials the better one waits at its first rung for 40 s until the other comes there; its node does not
+    "searched": {
+        "search_space": {"n": {"grid_search": [1, 2]}},
+        "search": {"kind": "grid"},
+        "params": {"first": {"1": 40, "2": 1}},
+        "scheduler": {"kind": "asha", "variant": "promotion", "max_t": 4, "grace_period": 1, "reduction_factor": 2},
+        "resources": {"gpu": 1},
+    },
+}
+
+
+def searches(folder: Path, version: str) -> dict[str, Found]:
+    """Runs them, one after the other, in namespaces of their own, on a cluster of a head alone."""
     (folder / "toy.py").write_text(TRAIN)
     (folder / "autoscaling.json").write_text(json.dumps(CONFIG))
-    document = {"trainable": f"{folder}/toy.py:train", "objective": {"metric": "score", "mode": "max"}, **experiment}
-    (folder / "experiment.json").write_text(json.dumps(document))
+    common = {"trainable": f"{folder}/toy.py:train", "objective": {"metric": "score", "mode": "max"}}
+    (folder / "experiments.json").write_text(json.dumps({n: common | own for n, own in EXPERIMENTS.items()}))
     (folder / "token").write_text("f" * 64)
     environment = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -149,45 +165,43 @@ def search(folder: Path, version: str, **experiment: Any) -> Found:
     except subprocess.TimeoutExpired:
         space.outer.kill()
         said, _ = space.outer.communicate()
-    lines = [line for line in said.decode().splitlines() if line.startswith("FOUND ")]
-    assert lines, said.decode()[-3000:] + (folder / "start.log").read_text()[-1000:]
-    workers, told = json.loads(lines[-1].removeprefix("FOUND "))
-    return Found(workers, told, load_run(folder / "run") if (folder / "run").exists() else None)
+    lines = [line.removeprefix("FOUND ") for line in said.decode().splitlines() if line.startswith("FOUND ")]
+    assert len(lines) == len(EXPERIMENTS), said.decode()[-3000:] + (folder / "start.log").read_text()[-1000:]
+    found = {name: (workers, told) for name, workers, told in map(json.loads, lines)}
+    return {
+        name: Found(workers, told, load_run(folder / name) if (folder / name).exists() else None)
+        for name, (workers, told) in found.items()
+    }
 
 
-@pytest.fixture
-def folder(possible: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ray's sockets need a short path."""
-    return tmp_path_factory.mktemp("a")
+VERSIONS = "v1", "v2"
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_nodes_come_for_the_trials_that_wait_and_go_when_they_idle(folder: Path, version: str) -> None:
-    """Of two trials the better one waits at its first rung for 40 s until the other comes there; its node does not."""
-    found = search(
-        folder,
-        version,
-        search_space={"n": {"grid_search": [1, 2]}},
-        search={"kind": "grid"},
-        params={"first": {"1": 40, "2": 1}},
-        scheduler={"kind": "asha", "variant": "promotion", "max_t": 4, "grace_period": 1, "reduction_factor": 2},
-        resources={"gpu": 1},
-    )
-    assert found.results is not None, found.said
-    (notice,) = [text for text in found.said if "waiting" in text]
+@pytest.fixture(scope="module")
+def found(possible: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Found]]:
+    """What each version of the autoscaler does with each search; both at once, as they mostly wait."""
+    folders = [tmp_path_factory.mktemp("a") for _ in VERSIONS]  # Ray's sockets need a short path
+    with ThreadPoolExecutor() as both:
+        return dict(zip(VERSIONS, both.map(searches, folders, VERSIONS), strict=True))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nodes_come_for_the_trials_that_wait_and_go_when_they_idle(found: Any, version: str) -> None:
+    one = found[version]["searched"]
+    assert one.results is not None, one.said
+    (notice,) = [text for text in one.said if "waiting" in text]
     assert "no node has room for a trial (1 CPU, 1 GPU): waiting for the autoscaler to start gpu_spot" in notice
-    assert any("it cannot be tried on the nodes" in text for text in found.said)
-    assert found.workers[0] == 0
-    assert 1 in found.workers[found.workers.index(2) :], found.workers
-    assert [(trial.status, trial.steps) for trial in found.results.trials] == [("stopped", 1), ("completed", 4)]
-    first = {trial.reports[0].metrics["node_"] for trial in found.results.trials}
+    assert any("it cannot be tried on the nodes" in text for text in one.said)
+    assert one.workers[0] == 0
+    assert 1 in one.workers[one.workers.index(2) :], one.workers
+    assert [(trial.status, trial.steps) for trial in one.results.trials] == [("stopped", 1), ("completed", 4)]
+    first = {trial.reports[0].metrics["node_"] for trial in one.results.trials}
     assert len(first) == 2
-    assert not any(trial.failures for trial in found.results.trials)
+    assert not any(trial.failures for trial in one.results.trials)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_what_no_node_type_has_is_refused_with_what_they_have(folder: Path, version: str) -> None:
-    found = search(folder, version, search_space={"n": {"grid_search": [1, 2]}}, resources={"gpu": 8})
-    (error,) = found.said
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_no_node_type_has_is_refused_with_what_they_have(found: Any, version: str) -> None:
+    (error,) = found[version]["refused"].said
     assert "resources.gpu: can never be placed: a trial needs 8 GPU" in error
     assert "and its autoscaler may start only gpu_spot (2 CPU, 1 GPU each, at most 2)" in error

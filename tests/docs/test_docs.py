@@ -64,6 +64,15 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists() or "experiment-file/" in target, f"{page.name}: {target}"
 
 
+def test_the_tests_that_a_page_names_are_there() -> None:
+    tests = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text()):
+            assert not name or f"def {name}(" in tests[file], f"{page.name}: {file}::{name}"
+    guarantees = set(re.findall(r"\b(test_\w+)`", (DOCS / "reference/guarantees.md").read_text()))
+    assert guarantees == {name for name in guarantees if any(f"def {name}(" in text for text in tests.values())}
+
+
 @pytest.mark.parametrize("folder", ["tutorials", "how-to", "reference", "explanation", "benchmarks"])
 def test_the_index_of_a_folder_lists_its_pages(folder: str) -> None:
     """As links: who reads the repository and not the built site sees no toctree."""

@@ -12,8 +12,8 @@ from tests.pairings.own_cluster import found_by
 
 pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300)]
 
-CASES = {"half": {"cpu": 0.5}, "one": {"cpu": 1}, "two": {"cpu": 2}, "group": {"cpu": 2, "workers": 2}}
-WANTED = {"half": 1, "one": 1, "two": 2, "group": 2}
+CASES = {"half": {"cpu": 0.5}, "two": {"cpu": 2}, "group": {"cpu": 2, "workers": 2}}
+WANTED = {"half": 1, "two": 2, "group": 2}
 
 SCRIPT = """
 import json, os, sys
@@ -41,7 +41,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize(("cluster_has", "cases"), [(None, ["half", "two"]), ("8", list(CASES))])
+@pytest.mark.parametrize(("cluster_has", "cases"), [(None, ["two"]), ("8", list(CASES))])
 def test_threads_are_as_many_as_cpus(tmp_path: Path, cluster_has: str | None, cases: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     if cluster_has:

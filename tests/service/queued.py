@@ -27,7 +27,6 @@ class Service:
 
     def __init__(self, storage: RunFolder, cluster: FakeCluster, team: Team) -> None:
         self.storage, self.cluster, self.team, self.clock = storage, cluster, team, Clock()
-        self._open: list[object] = []
 
     def __enter__(self) -> Service:
         self._context = SearchQueue.open(self.storage, self.cluster, self.team, self.clock)
