@@ -186,12 +186,12 @@ class Host:
         return {pid: line for pid, line in found.items() if word in line}
 
 
-def until(condition: Callable[[], T], timeout: float = 120) -> T:
-    """Waits for ``condition``; its value."""
+def until(condition: Callable[[], T], timeout: float = 120, every: float = 0.1) -> T:
+    """Waits for ``condition``, which it looks at ``every`` so many seconds; its value."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)
+        time.sleep(every)
     return value
 
 

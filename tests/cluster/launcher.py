@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,12 @@ WORKER = f"--num-cpus=2 --num-gpus=2 {OBJECT_STORE}"
 INSTALLERS = ("pip", "apt-get", "uv ", "conda")
 
 NODES = """
-import json, ray
+import json, sys, time, ray
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-print("NODES", json.dumps(ray.nodes()))
+count, deadline = int(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+while len(alive := [node for node in ray.nodes() if node["Alive"]]) != count and time.monotonic() < deadline:
+    time.sleep(0.2)
+print("NODES", json.dumps(alive))
 """
 
 
@@ -76,18 +78,13 @@ class Cluster:
         for address in self.config["provider"]["worker_ips"]:
             self.laptop.run(f"ssh -o BatchMode=yes {address} ray stop", timeout=120)
 
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        """What Ray knows of the nodes that are alive, by address."""
-        said = self.head.run(f"python -c {shlex.quote(NODES)}").splitlines()  # Ray may warn after it too
-        (told,) = [line.removeprefix("NODES ") for line in said if line.startswith("NODES ")]
-        return {node["NodeManagerAddress"]: node for node in json.loads(told) if node["Alive"]}
-
     def wait_for(self, count: int, timeout: float = 120) -> dict[str, dict[str, Any]]:
-        """Returns the nodes as soon as there are ``count``."""
-        deadline = time.monotonic() + timeout
-        while len(nodes := self.nodes()) != count:
-            assert time.monotonic() < deadline, f"{len(nodes)} nodes, not {count}: {sorted(nodes)}\n{self.monitor()}"
-            time.sleep(0.5)
+        """What Ray knows of the nodes that are alive, by address, as soon as there are ``count``."""
+        command = f"python -c {shlex.quote(NODES)} {count} {timeout}"
+        said = self.head.run(command, timeout + 60).splitlines()  # Ray may warn after it too
+        (told,) = [line.removeprefix("NODES ") for line in said if line.startswith("NODES ")]
+        nodes = {node["NodeManagerAddress"]: node for node in json.loads(told)}
+        assert len(nodes) == count, f"{len(nodes)} nodes, not {count}: {sorted(nodes)}\n{self.monitor()}"
         return nodes
 
     def monitor(self) -> str:

@@ -70,7 +70,7 @@ def last(run: Path) -> list[dict[str, Any]]:
 
 
 def test_a_search_is_submitted_followed_and_fetched(cluster: Cluster, laptop: Host) -> None:
-    run = submit(cluster, laptop, "first")
+    run = submit(cluster, laptop, "first", "resources.gpu=0.5", "resources.cpu=0.5", "budget.trials=8")
     assert "best: trial" in tuner(laptop, "logs first -f")
     workers = {number(cluster, name) for name in ("worker1", "worker2")}
     placed = last(run)
@@ -96,17 +96,17 @@ def test_a_node_is_measured_before_trials_share_its_gpus(cluster: Cluster, lapto
     (notice,) = [notice for notice in results.notices if notice.startswith("resources.gpu share: ")]
     assert "1 at once" in notice
     assert "2 at once" in notice
-    assert [trial.status for trial in results.trials] == ["completed"] * 8
+    assert [trial.status for trial in results.trials] == ["completed"] * 4
 
 
 def test_a_driver_is_killed_and_a_host_which_joins_again(cluster: Cluster, laptop: Host) -> None:
     """What joins is used within 30 s, counted from where Ray lists it as alive."""
-    sets = "params.epochs=20", "params.seconds=1", "budget.trials=24", "failures.retries=0"
+    sets = "params.epochs=20", "params.seconds=1", "budget.trials=12", "failures.retries=0"
     run = submit(cluster, laptop, "killed", *sets)
-    until(lambda: reports(run) >= 16)
+    until(lambda: reports(run) >= 8)
     kill_driver(cluster)
     before = reports(run)
-    until(lambda: reports(run) >= before + 24)
+    until(lambda: reports(run) >= before + 12)
     host = cluster.hosts["worker2"]
     host.kill()
     until(lambda: events(run, "failed attempt") > 0)
@@ -116,8 +116,8 @@ def test_a_driver_is_killed_and_a_host_which_joins_again(cluster: Cluster, lapto
     said = tuner(laptop, "logs killed -f")
     assert "the search was killed (signal 9); it continues from its journal" in said
     trials = load_run(run).trials
-    assert [trial.status for trial in trials] == ["completed"] * 24, said
-    assert [[report.step for report in trial.reports] for trial in trials] == [list(range(1, 21))] * 24
+    assert [trial.status for trial in trials] == ["completed"] * 12, said
+    assert [[report.step for report in trial.reports] for trial in trials] == [list(range(1, 21))] * 12
     assert any(trial.reports[-1].metrics["begun"] > 0 for trial in trials)
     assert {failure.kind for trial in trials for failure in trial.failures} == {"node lost"}
     there = [r for trial in trials for r in trial.reports if r.metrics["host"] == number(cluster, "worker2")]
@@ -126,8 +126,8 @@ def test_a_driver_is_killed_and_a_host_which_joins_again(cluster: Cluster, lapto
 
 def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, laptop: Host, store: Store) -> None:
     """It is killed on the way: nobody takes a dead process' lock away there, so it is waited for."""
-    tuner(laptop, f"submit search.yaml --name s3 --storage '{STORAGE}' --set params.epochs=12")
-    until(lambda: "running" in laptop.run(f"python -m tuner show s3 --storage '{STORAGE}'", check=False))
+    tuner(laptop, f"submit search.yaml --name s3 --storage '{STORAGE}' --set params.epochs=12 --set budget.trials=6")
+    until(lambda: "running" in laptop.run(f"python -m tuner show s3 --storage '{STORAGE}'", check=False), every=2)
     kill_driver(cluster)
     said = tuner(laptop, "logs s3 -f")
     assert "it continues from its journal" in said
@@ -136,7 +136,7 @@ def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, lapto
     tuner(laptop, "fetch s3")
     fetched = laptop.home / "project/runs/s3"
     results = load_run(fetched)
-    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 13))] * 8, said
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 13))] * 6, said
     assert len({metrics["host"] for metrics in last(fetched)}) == 2
     assert json.loads((fetched / "best/checkpoint/state.json").read_text())["epoch"] == 12
     kept = [trial.best.checkpoint for trial in results.trials if trial.best and trial.best.checkpoint]
@@ -154,7 +154,7 @@ def test_storage_that_is_not_shared_is_refused_before_the_first_trial(cluster: C
 
 def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
     run, code = submit(cluster, laptop, "stopped", "params.epochs=1000"), laptop.home / "project/train.py"
-    until(lambda: reports(run) >= 16)
+    until(lambda: reports(run) >= 8)
     assert "stop it first" in tuner(laptop, "resume stopped", check=False)
     tuner(laptop, "stop stopped")
     until(lambda: not [line for line in cluster.head.processes("tuner").values() if "stopped" in line], 60)
@@ -162,11 +162,11 @@ def test_a_job_is_stopped_and_goes_on(cluster: Cluster, laptop: Host) -> None:
     code.write_text(code.read_text().replace('"gpu":', '"changed": 1, "gpu":', 1))
     before = reports(run)
     assert tuner(laptop, "resume stopped").splitlines()[-1] == "stopped"
-    until(lambda: reports(run) >= before + 24)
+    until(lambda: reports(run) >= before + 12)
     tuner(laptop, "stop stopped")
     assert not (run.parent / ".jobs/stopped").exists()
     trials = load_latest(RunFolder.at(run)).trials
-    assert len(trials) == 8
+    assert len(trials) == 4
     for trial in trials:
         assert [report.step for report in trial.reports] == list(range(1, trial.steps + 1))
         assert trial.reports[-1].metrics["begun"] > 0
@@ -193,7 +193,7 @@ def test_one_trial_spans_two_hosts_and_learns_what_one_process_does(cluster: Clu
 def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> None:
     """With a new `ray up`, which knows of no job; what has ended or was stopped before has no record that it finds."""
     cluster.wait_for(3)
-    run = submit(cluster, laptop, "headless", "params.epochs=10", "budget.trials=14", "failures.retries=0")
+    run = submit(cluster, laptop, "headless", "params.epochs=10", "budget.trials=8", "failures.retries=0")
     until(lambda: events(run, "ended") >= 3)
     records = run.parent / ".jobs"
     assert [path.name for path in records.iterdir()] == ["headless"]
@@ -204,9 +204,9 @@ def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> 
     assert cluster.head.run("python -m tuner.jobs.recover --cluster ~/ray_bootstrap_config.yaml") == ""  # it runs
     said = tuner(laptop, "logs headless -f")
     results = load_run(run)
-    assert [trial.status for trial in results.trials] == ["completed"] * 14, said
-    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 11))] * 14
-    assert [trial.failures for trial in results.trials] == [[]] * 14
+    assert [trial.status for trial in results.trials] == ["completed"] * 8, said
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 11))] * 8
+    assert [trial.failures for trial in results.trials] == [[]] * 8
     assert {trial.reports[-1].metrics["begun"] for trial in before} == {0}
     after = {trial.id: trial for trial in results.trials}
     assert [after[trial.id].seconds for trial in before] == [trial.seconds for trial in before]
@@ -220,7 +220,7 @@ def test_a_search_goes_on_when_its_head_died(cluster: Cluster, laptop: Host) -> 
 def test_trials_of_a_host_that_is_cut_off_go_on_elsewhere(cluster: Cluster, laptop: Host) -> None:
     cluster.wait_for(3)
     run = submit(cluster, laptop, "cut", "params.epochs=20", "failures.retries=0")
-    until(lambda: reports(run) >= 32)
+    until(lambda: reports(run) >= 16)
     gone = cluster.hosts["worker2"]
     try:
         gone.cut()
@@ -228,7 +228,7 @@ def test_trials_of_a_host_that_is_cut_off_go_on_elsewhere(cluster: Cluster, lapt
     finally:
         gone.mend()
     results = load_run(run)
-    assert [trial.status for trial in results.trials] == ["completed"] * 8, said
-    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 21))] * 8
+    assert [trial.status for trial in results.trials] == ["completed"] * 4, said
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 21))] * 4
     assert {trial.host for trial in results.trials} == {"worker1"}
     assert {failure.kind for trial in results.trials for failure in trial.failures} == {"node lost"}

@@ -51,7 +51,7 @@ class User:
         return self.cluster.laptop.run(f"cd ~/{self.name} && python -m tuner {words} {options}", 240, check)
 
     def submit(self, name: str, *overrides: str) -> Path:
-        sets = " ".join(f"--set {text}" for text in ("resources.gpu=1", "resources.cpu=1", *overrides))
+        sets = " ".join(f"--set {text}" for text in overrides)
         assert self.tuner(f"submit search.yaml --name {name} {sets}").splitlines()[-1] == name
         return self.cluster.hosts.shared / name
 
@@ -136,7 +136,7 @@ def test_users_share_the_hosts_and_a_killed_service_loses_and_doubles_nothing(cl
     assert "'ada-1' is ada's" in bob.tuner("stop ada-1", check=False)
     ada.tuner("stop ada-1")
     ended = {"ada-1": "stopped", "bob-1": "stopped", "eve-1": "succeeded"}
-    until(lambda: states(ada) == ended, WAIT_S)
+    until(lambda: states(ada) == ended, WAIT_S, every=3)
     assert (len(trials(first)), len(trials(second))) == (GPUS, GPUS // 2)
     jobs = cluster.head.run(f"python -c '{JOBS}'").splitlines()
     ours = [job for job in jobs if job.startswith(("JOB ada", "JOB bob", "JOB eve"))]

@@ -204,7 +204,7 @@ class AskTell:
             is_what = f"is {found[name]!r}" if name in found else f"is not among the metrics ({', '.join(found)})"
             raise InputError(
                 f"tell: trial {ours.label}: {name} {is_what}: a finite number is needed; "
-                f"call fail(trial, reason) for a trial that has none"
+                f"a trial that has none has failed: fail(trial, reason), or tell --fail REASON"
             )
         if checkpoint is not None and not (is_checkpoint(checkpoint) and checkpoint.startswith(f"{RAY}/{ours.id}/")):
             raise InputError(
