@@ -101,7 +101,7 @@ def test_a_node_is_measured_before_trials_share_its_gpus(cluster: Cluster, lapto
 
 def test_a_driver_is_killed_and_a_host_which_joins_again(cluster: Cluster, laptop: Host) -> None:
     """What joins is used within 30 s, counted from where Ray lists it as alive."""
-    sets = "params.epochs=20", "params.seconds=1", "budget.trials=12", "failures.retries=0"
+    sets = "params.epochs=20", "params.seconds=1", "budget.trials=16", "failures.retries=0"
     run = submit(cluster, laptop, "killed", *sets)
     until(lambda: reports(run) >= 8)
     kill_driver(cluster)
@@ -109,15 +109,15 @@ def test_a_driver_is_killed_and_a_host_which_joins_again(cluster: Cluster, lapto
     until(lambda: reports(run) >= before + 12)
     host = cluster.hosts["worker2"]
     host.kill()
-    until(lambda: events(run, "failed attempt") > 0)
+    cluster.wait_for(2)
     host.boot()
     cluster.wait_for(3)
     alive = time.time()
     said = tuner(laptop, "logs killed -f")
     assert "the search was killed (signal 9); it continues from its journal" in said
     trials = load_run(run).trials
-    assert [trial.status for trial in trials] == ["completed"] * 12, said
-    assert [[report.step for report in trial.reports] for trial in trials] == [list(range(1, 21))] * 12
+    assert [trial.status for trial in trials] == ["completed"] * 16, said
+    assert [[report.step for report in trial.reports] for trial in trials] == [list(range(1, 21))] * 16
     assert any(trial.reports[-1].metrics["begun"] > 0 for trial in trials)
     assert {failure.kind for trial in trials for failure in trial.failures} == {"node lost"}
     there = [r for trial in trials for r in trial.reports if r.metrics["host"] == number(cluster, "worker2")]
