@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pydantic import TypeAdapter
 
-from tests.pairings.test_pairings import PAIRINGS, SEARCH_CLASS, block, effect, news, parts
+from tests.pairings.test_pairings import PAIRINGS, SEARCH_CLASS, block, news, parts
 from tests.searchers.covering import covering
 from tuner.errors import Problem
 from tuner.plan.compatibility import kind, label, schedulers, searches
@@ -34,10 +34,8 @@ def test_what_only_one_case_has_is_kept_and_repetitions_are_not() -> None:
     assert covering([], frozenset) == []
 
 
-def test_every_search_meets_every_effect_of_a_scheduler_that_suits_it() -> None:
-    for search in searches():
-        suited = {effect(one) for one in schedulers() if one.incompatibility(kind(search)) is None}
-        assert {effect(scheduler) for one, scheduler in CHOSEN if one == search} == suited, label(search)
+def test_every_search_is_there() -> None:
+    assert {label(search) for search, _ in CHOSEN} == {label(search) for search in searches()}
 
 
 def test_every_scheduler_meets_every_kind_of_search_that_suits_it() -> None:
@@ -58,9 +56,5 @@ def test_a_searcher_listens_to_what_the_pairings_take_it_to(search: SearchSpec) 
     }
 
 
-def test_schedulers_differ_in_what_they_do() -> None:
-    assert len({effect(scheduler) for scheduler in schedulers()}) == 3
-
-
-def test_it_is_about_half_of_them() -> None:
-    assert len(CHOSEN) <= 0.6 * len(PAIRINGS)
+def test_it_is_about_a_third_of_them() -> None:
+    assert len(CHOSEN) <= len(PAIRINGS) / 3
