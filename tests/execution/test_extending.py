@@ -24,7 +24,7 @@ def search(storage: Path, function: str = "quadratic", **keys: Any) -> ResultSet
         "search": {"kind": "optuna", "seed": 3, "n_startup_trials": 3},
         "scheduler": {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 3, "reduction_factor": 3},
         "budget": {"trials": 6},
-        "resources": {"gpu": 0},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
         **keys,
     }
     return run(experiment, storage=storage, name="run", say=lambda text: None)

@@ -35,7 +35,7 @@ def search(
         "search_space": {"x": {"grid_search": xs}},
         "objective": {"metric": "score", "mode": "max"},
         "search": {"kind": "grid"},
-        "resources": {"gpu": 0},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
         **keys,
     }
     say = (said if said is not None else []).append
@@ -104,7 +104,6 @@ def test_a_class_that_is_exploited_takes_over_state_and_configuration(tmp_path: 
         search={"kind": "random", "seed": 1, "points_to_evaluate": [{"x": x} for x in (1.0, 2.0, 8.0, 9.0)]},
         search_space={"x": {"uniform": [0, 10]}},
         budget={"trials": 4},
-        resources={"gpu": 0, "max_concurrent_trials": 1},
     )
     taken = [segment for trial in results.trials for segment in trial.segments if segment.donor]
     assert taken

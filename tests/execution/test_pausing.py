@@ -25,7 +25,7 @@ def search(storage: Path, function: str, scheduler: dict, **keys: object) -> Res
         "search": {"kind": "random", "seed": 3},
         "scheduler": scheduler,
         "budget": {"trials": 12},
-        "resources": {"gpu": 0},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
         **keys,
     }
     return run(experiment, storage=storage, name="run", say=lambda text: None)
@@ -69,7 +69,6 @@ def test_an_exploited_trial_goes_on_from_the_donors_state(tmp_path: Path, kind: 
         {"kind": kind, "time_attr": "epoch", "max_t": 12, "perturbation_interval": 2},
         params={},
         budget={"trials": 4},
-        resources={"gpu": 0, "max_concurrent_trials": 1},
     )
     assert {trial.status for trial in results.trials} == {"completed"}
     exploited = [trial for trial in results.trials if trial.segments]
@@ -102,7 +101,6 @@ def test_weights_that_do_not_fit_are_explained(tmp_path: Path, mutate: list[str]
         params={},
         search_space={"x": {"uniform": [0, 1]}, "model": {"width": width}},
         budget={"trials": 4},
-        resources={"gpu": 0, "max_concurrent_trials": 1},
         failures={"retries": 0},
     )
     failed = [trial for trial in results.trials if trial.status == "failed"]

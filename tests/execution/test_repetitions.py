@@ -36,7 +36,7 @@ def experiment(function: str = "folds", **keys: Any) -> dict[str, Any]:
         "repeat": {"over": "fold", "times": 4},
         "search": {"kind": "random", "seed": 3},
         "budget": {"trials": 8},
-        "resources": {"gpu": 0},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
         **keys,
     }
 

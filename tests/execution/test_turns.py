@@ -44,7 +44,7 @@ def search(
         "search": {"kind": "random", "seed": 3},
         "scheduler": scheduler,
         "budget": {"trials": trials},
-        "resources": {"gpu": 0},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
         "failures": {"retries": 0, "stop_after": 100},
     }
     for name, block in (blocks or {}).items():
