@@ -25,7 +25,7 @@ def experiment(function: str, space: dict, file: str = "toys.py", **keys: object
         "trainable": f"{Path(HERE, file)}:{function}",
         "search_space": space,
         "objective": {"metric": "score", "mode": "max"},
-        "resources": {"gpu": 0},
+        "resources": {"gpu": 0, "max_concurrent_trials": 1},
         **keys,
     }
 

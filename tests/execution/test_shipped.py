@@ -29,7 +29,7 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TUNER_DATA", str(tmp_path / "data"))
     spec = read_yaml(path.read_text(), path.name).value
     params, scheduler = spec["params"], spec.get("scheduler", {})
-    tiny: dict[str, object] = {"budget.trials": 2}
+    tiny: dict[str, object] = {"budget.trials": 2, "resources.max_concurrent_trials": 1}
     length = 2 if "folds" in params else 1
     if "epochs" in params:
         tiny |= {"params.epochs": 1}

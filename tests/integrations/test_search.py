@@ -40,7 +40,7 @@ def search(framework: Framework, folder: Path, space: dict[str, Any], name: str 
             "objective": {"metric": framework.metric, "mode": framework.mode},
             "search": {"kind": "grid", "seed": 0},
             **keys,
-            "resources": {"gpu": 0, **keys.get("resources", {})},
+            "resources": {"gpu": 0, "max_concurrent_trials": 1, **keys.get("resources", {})},
         },
         storage=folder,
         name=name,
@@ -113,9 +113,8 @@ def test_paused_trials_continue_and_the_best_is_restored_replayed_and_registered
 def test_a_process_is_handed_to_a_trial_of_another_precision(framework: Framework, tmp_path: Path) -> None:
     first, second = framework.precisions
     precisions = {"precision": {"grid_search": [first, second]}}
-    one_at_a_time = {"max_concurrent_trials": 1}
-    results = search(framework, tmp_path, precisions, resources=one_at_a_time)
-    fresh = search(framework, tmp_path, precisions, "new", resources={**one_at_a_time, "fresh_process": True})
+    results = search(framework, tmp_path, precisions)
+    fresh = search(framework, tmp_path, precisions, "new", resources={"fresh_process": True})
     assert [trial.status for trial in results.trials] == ["completed"] * 2
     assert [reported(trial) for trial in results.trials] == [reported(trial) for trial in fresh.trials]
     assert reported(results.trials[0]) != reported(results.trials[1])
