@@ -187,7 +187,7 @@ class Host:
 
 
 def until(condition: Callable[[], T], timeout: float = 120, every: float = 0.1) -> T:
-    """Waits for ``condition``, which it looks at ``every`` so many seconds; its value."""
+    """Waits for ``condition``, and asks for it after each ``every`` seconds; its value."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come to that"

@@ -167,10 +167,9 @@ def searches(folder: Path, version: str) -> dict[str, Found]:
         said, _ = space.outer.communicate()
     lines = [line.removeprefix("FOUND ") for line in said.decode().splitlines() if line.startswith("FOUND ")]
     assert len(lines) == len(EXPERIMENTS), said.decode()[-3000:] + (folder / "start.log").read_text()[-1000:]
-    found = {name: (workers, told) for name, workers, told in map(json.loads, lines)}
     return {
         name: Found(workers, told, load_run(folder / name) if (folder / name).exists() else None)
-        for name, (workers, told) in found.items()
+        for name, workers, told in map(json.loads, lines)
     }
 
 

@@ -69,8 +69,8 @@ def test_the_tests_that_a_page_names_are_there() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text()):
             assert not name or f"def {name}(" in tests[file], f"{page.name}: {file}::{name}"
-    guarantees = set(re.findall(r"\b(test_\w+)`", (DOCS / "reference/guarantees.md").read_text()))
-    assert guarantees == {name for name in guarantees if any(f"def {name}(" in text for text in tests.values())}
+    guarantees = re.findall(r"\b(test_\w+)`", (DOCS / "reference/guarantees.md").read_text())
+    assert [name for name in guarantees if not any(f"def {name}(" in text for text in tests.values())] == []
 
 
 @pytest.mark.parametrize("folder", ["tutorials", "how-to", "reference", "explanation", "benchmarks"])

@@ -1,6 +1,6 @@
-"""A cluster of several nodes, of which one is sick, dies, or comes; and a trial that hangs on another node than ours.
+"""A cluster whose nodes are sick or die; and a trial that hangs on another node than ours.
 
-That a node that joins is used, and what a node does that is cut off: tests/cluster.
+Nodes that join or are cut off: tests/cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Searches with schedulers that the table of ``algorithms`` pairs them with, on Ray, with a real training.
 
 All of them with ``-m every_pairing``; with ``-m pairings``, as in CI, a subset with every search, in which every
-scheduler meets every kind of search. In virtual time all of them meet: test_simulated_pairings.py.
+scheduler meets every kind of search. In virtual time all meet that can be simulated: test_simulated_pairings.py.
 """
 
 from __future__ import annotations

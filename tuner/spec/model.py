@@ -36,7 +36,7 @@ class Model(BaseModel):
         schema = handler(core_schema)
         options = handler.resolve_ref_schema(schema)["properties"]
         for base in cls.__mro__:
-            if issubclass(base, Model) and base is not Model:
+            if issubclass(base, Model):
                 for option, text in _described(base):
                     options[cls.model_fields[option].alias or option].setdefault("description", text)
         return schema
