@@ -276,7 +276,8 @@ def test_the_commands(server: tuple[Server, str], project: Path) -> None:
     assert Path("runs/mine/trials.csv").exists()
     assert conforms("stop", asked("stop", "mine", "--service", server[1], "--json")[1])["was_running"]
     assert asked("resume", "mine", "--service", server[1]) == (0, "mine\n", "queued, place 1: waits for a share\n")
-    assert asked("stop", "mine", "--service", server[1])[0] == 0
+    told = "job mine: asked to stop; `tuner jobs` says when it has\n"
+    assert asked("stop", "mine", "--service", server[1]) == (0, "", told)
     assert conforms("resume", asked("resume", "mine", "--service", server[1], "--json")[1])["state"] == "queued"
     assert asked("stop", "mine", "--service", server[1])[0] == 0
     assert asked("logs", "mine", "-f")[0] == 0

@@ -34,7 +34,7 @@ def command(name: str, storage: str, at: remote.Remote, as_json: bool) -> None:
     if (folder := remote.local_run(name, storage, at, places)) is not None:
         _stop_run(folder, as_json)
     elif (team := at.service()) is not None:
-        _told(name, team.stop(name), as_json)
+        _told(name, team.stop(name), "asked to stop; `tuner jobs` says when it has", as_json)
     else:
         _stop_job(name, at, as_json)
 
@@ -56,10 +56,10 @@ def _stop_job(name: str, at: remote.Remote, as_json: bool) -> None:
 
     with at.jobs_api() as client:
         was_running = stop(client, name)
-    _told(name, was_running, as_json)
+    _told(name, was_running, "stopped", as_json)
 
 
-def _told(name: str, was_running: bool, as_json: bool) -> None:
+def _told(name: str, was_running: bool, done: str, as_json: bool) -> None:
     if as_json:
         print_json({"job": name, "was_running": was_running})
-    echo(f"job {name}: {'stopped' if was_running else 'nothing to stop: it has ended'}", err=True)
+    echo(f"job {name}: {done if was_running else 'nothing to stop: it has ended'}", err=True)
