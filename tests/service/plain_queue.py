@@ -21,12 +21,14 @@ class PlainQueue:
         self.logs: dict[str, str] = {}
         self.broken: Exception | None = None
         self.steps = 0
+        self.problem = ""
 
     def entries(self) -> list[Record]:
         return list(self.found.values())
 
     def status(self) -> QueueStatus:
-        return QueueStatus(gpus=8.0, in_use=1.0, problem="", users={"ada": Use(gpus=1.0, owed=0.0, hours=2.0)})
+        users = {"ada": Use(gpus=1.0, owed=0.0, hours=2.0)}
+        return QueueStatus(gpus=8.0, in_use=1.0, problem=self.problem, users=users)
 
     def entry(self, name: str) -> Record:
         if name not in self.found:

@@ -268,6 +268,10 @@ def test_the_commands(server: tuple[Server, str], project: Path) -> None:
     conforms("submit", asked("submit", "quickstart", "--json", "--priority", "2")[1])
     assert {row["name"] for row in conforms("jobs", asked("jobs", "--json")[1])} > {"mine"}
     assert "waits for a share" in asked("jobs")[1]
+    queue.problem = "nothing answers"
+    assert asked("jobs")[2] == "NOTICE: nothing answers; the queue waits\n"
+    queue.problem = ""
+    assert asked("jobs")[2] == ""
     queue.logs["mine"] = "trial #1\n"
     assert asked("logs", "mine") == (0, "trial #1\n", "")
     assert conforms("logs", asked("logs", "mine", "--json")[1])["log"] == "trial #1\n"

@@ -33,6 +33,8 @@ def command(ctx: click.Context, at: remote.Remote, wide: bool, as_json: bool) ->
     if (team := at.service()) is not None:
         searches = team.searches()
         found = searches if as_json else [_row(search) for search in searches]
+        if problem := team.cluster()["problem"]:
+            echo(f"NOTICE: {problem}; the queue waits", err=True)
     else:
         with at.jobs_api() as client:
             found = jobs(client)
