@@ -20,7 +20,7 @@ TOYS = ROOT / "tests/execution/toys.py"
 def tuner(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tuner", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110, env=environment, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=220, env=environment, check=False)
 
 
 @pytest.mark.processes

@@ -22,11 +22,17 @@ TINY: dict[str, dict[str, object]] = {
 """Changes that make a data set, or what is trained on it, small."""
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where data sets are, which are made once."""
+    return tmp_path_factory.mktemp("data")
+
+
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.filterwarnings("default")  # of the frameworks
-@pytest.mark.parametrize("path", marked(EXPERIMENTS, pytest.mark.pairings))
-def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_DATA", str(tmp_path / "data"))
+@pytest.mark.parametrize("path", marked(EXPERIMENTS, pytest.mark.pairings, need_an_extra=pytest.mark.integrations))
+def test_each_experiment_runs(path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_DATA", str(data))
     spec = read_yaml(path.read_text(), path.name).value
     params, scheduler = spec["params"], spec.get("scheduler", {})
     tiny: dict[str, object] = {"budget.trials": 2, "resources.max_concurrent_trials": 1}
@@ -41,7 +47,7 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
         at_random(space_in(ROOT / spec["search_space"])).to_parquet(tmp_path / "table.parquet")
         tiny |= {"params.table": str(tmp_path / "table.parquet")}
     if params.get("data") in ("reviews", "shapes5", "shapes5_few"):
-        tiny |= {"params.data_dir": str(tmp_path / "data")}
+        tiny |= {"params.data_dir": str(data)}
     tiny |= TINY.get(params.get("network") or params.get("data") or params.get("dataset"), {})
     results = run(path, tiny, storage=tmp_path, name="run", say=lambda text: None)
     assert results.count("completed") == 2
@@ -60,11 +66,11 @@ def test_each_experiment_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("module", "fixed"), [("digits", {"epochs": 2}), ("cifar", {"epochs": 1, "dataset": "shapes10", "width": 4})]
 )
-def test_a_trainable_is_plain_ray_tune(tmp_path: Path, module: str, fixed: dict) -> None:
+def test_a_trainable_is_plain_ray_tune(data: Path, tmp_path: Path, module: str, fixed: dict) -> None:
     from ray import tune
 
     if module == "cifar":
-        fixed = fixed | {"data_dir": str(tmp_path / "data")}
+        fixed = fixed | {"data_dir": str(data)}
     tuner = tune.Tuner(
         importlib.import_module(f"trainables.{module}").train,
         param_space={**fixed, "lr": tune.grid_search([0.01, 0.1])},

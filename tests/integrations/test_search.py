@@ -72,7 +72,7 @@ def reported(trial: Trial) -> list[dict[str, Any]]:
     return [timeless(report.metrics) for report in trial.reports]
 
 
-@marked([f for f in FRAMEWORKS if f.saves_always and f.name != "trl"])  # its trainer is that of transformers
+@marked([f for f in FRAMEWORKS if f.saves_always and not f.trains_in_groups and f.name != "trl"])  # others: in groups
 def test_a_killed_trial_continues_to_the_bit(framework: Framework, tmp_path: Path) -> None:
     results = search(framework, tmp_path, {"killed": {"grid_search": [False, True]}})
     whole, killed = results.trials
@@ -131,6 +131,8 @@ def test_two_processes_train_one_model_and_continue_to_the_bit(framework: Framew
     )
     whole, killed = results.trials
     assert [trial.status for trial in results.trials] == ["completed"] * 2
+    assert (tmp_path / framework.name).exists()
+    assert len(killed.failures) == 1
     assert [report["epoch"] for report in reported(whole)] == [1, 2, 3]
     assert reported(killed) == reported(whole)
     checkpoint = tmp_path / "run" / str(whole.reports[-1].checkpoint)

@@ -43,27 +43,25 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_two_processes_train_the_model_of_one(name: str, data: str, tmp_path: Path) -> None:
     """To rounding: the gradients of the halves of a batch are added in another order; batch norm sees the halves."""
     metric = NETWORKS[name]
-
-    def search(workers: int) -> list[dict[str, Any]]:
-        results = tuner.run(
-            {
-                "trainable": f"trainables.{name}:train",
-                "params": {"data_dir": data, **SMALL[name], **({"dropout": 0.0} if name == "text_lora" else {})},
-                "search_space": {"lr": {"choice": [0.003]}},
-                "objective": {"metric": metric, "mode": "min"},
-                "search": {"kind": "random", "seed": 0},
-                "budget": {"trials": 1},
-                "resources": {"workers": workers, "cpu": 1, "gpu": 0},
-            },
-            storage=tmp_path,
-            name=f"w{workers}",
-            say=lambda text: None,
-        )
-        (trial,) = results.trials
-        assert trial.failures == []
-        return [timeless(report.metrics) for report in trial.reports]
-
-    one, two = search(1), search(2)
+    params = {"data_dir": data, **SMALL[name], **({"dropout": 0.0} if name == "text_lora" else {})}
+    results = tuner.run(
+        {
+            "trainable": f"trainables.{name}:train",
+            "params": params,
+            "search_space": {"lr": {"choice": [0.003]}},
+            "objective": {"metric": metric, "mode": "min"},
+            "search": {"kind": "random", "seed": 0},
+            "budget": {"trials": 1},
+            "resources": {"workers": 2, "cpu": 1, "gpu": 0},
+        },
+        storage=tmp_path,
+        say=lambda text: None,
+    )
+    (trial,) = results.trials
+    assert trial.failures == []
+    two = [timeless(report.metrics) for report in trial.reports]
+    one, error = run_trial(tmp_path, f"trainables.{name}:train", trial.config, (metric,), params=params)
+    assert error == ""
     assert [report["epoch"] for report in two] == [report["epoch"] for report in one] == [1, 2]
     assert [report.get("step") for report in two] == [report.get("step") for report in one]
     assert two[-1][metric] == pytest.approx(one[-1][metric], rel=0.1)
@@ -73,12 +71,12 @@ def test_two_processes_train_the_model_of_one(name: str, data: str, tmp_path: Pa
 def test_a_divided_model_is_paused_continued_and_put_together(tmp_path: Path) -> None:
     """FSDP2 in two processes: each has its part of the weights and of the optimizer, in the checkpoint too."""
 
-    def search(name: str, **scheduler: Any) -> ResultSet:
+    def search(name: str, rates: list[float], **scheduler: Any) -> ResultSet:
         return tuner.run(
             {
                 "trainable": "trainables.accelerate_fsdp:train",
                 "params": {"epochs": 4},
-                "search_space": {"lr": {"grid_search": [0.001, 0.003]}},
+                "search_space": {"lr": {"grid_search": rates}},
                 "objective": {"metric": "val_loss", "mode": "min"},
                 "search": {"kind": "grid"},
                 "scheduler": scheduler,
@@ -90,15 +88,15 @@ def test_a_divided_model_is_paused_continued_and_put_together(tmp_path: Path) ->
             say=lambda text: None,
         )
 
-    whole = search("whole", kind="fifo")
-    paused = search(
-        "paused", kind="asha", variant="promotion", time_attr="epoch", max_t=4, grace_period=2, reduction_factor=2
-    )
-    assert [trial.failures for trial in (*whole.trials, *paused.trials)] == [[]] * 4
+    promotion = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "grace_period": 2}
+    paused = search("paused", [0.001, 0.003], **promotion, max_t=4, reduction_factor=2)
     assert [trial.steps for trial in paused.trials] == [2, 4]
-    for before, after in zip(whole.trials, paused.trials, strict=True):
-        reports = [timeless(report.metrics) for report in after.reports]
-        assert reports == [timeless(report.metrics) for report in before.reports][: after.steps]
+    after = paused.trials[1]
+    (whole,) = search("whole", [after.config["lr"]], kind="fifo").trials
+    assert [trial.failures for trial in (whole, *paused.trials)] == [[]] * 3
+    assert [timeless(report.metrics) for report in after.reports] == [
+        timeless(report.metrics) for report in whole.reports
+    ]
     best = tuner.restore_best(paused, test=True)
     folder = tmp_path / "paused" / "best" / "checkpoint" / "pytorch_model_fsdp_0"
     assert [file.name for file in sorted(folder.glob("*.distcp"))] == ["__0_0.distcp", "__1_0.distcp"]

@@ -27,7 +27,7 @@ def test_in_a_checkout_the_examples_are_at_its_top() -> None:
 
 
 @pytest.mark.usefixtures("user_folder")
-@pytest.mark.parametrize("name", marked(examples.names()))
+@pytest.mark.parametrize("name", marked(examples.names(), need_an_extra=pytest.mark.integrations))
 def test_each_is_found_by_name_from_an_empty_folder(name: str) -> None:
     experiment = load_experiment(name)
     assert experiment.file == ROOT / "experiments" / f"{name}.yaml"

@@ -23,12 +23,10 @@ EXPERIMENTS = [path for path in YAML if path.is_relative_to(ROOT / "experiments"
 NEED_AN_EXTRA = ("accelerate_fsdp", "accelerate_images", "lightning_images", "tabular", "text_lora")
 
 
-def marked(experiments: Iterable[Any], *marks: pytest.MarkDecorator) -> list[Any]:
-    """Names or files of shipped experiments as parameters; those that need an extra are for `-m integrations` only."""
+def marked(experiments: Iterable[Any], *others: pytest.MarkDecorator, need_an_extra: pytest.MarkDecorator) -> list[Any]:
+    """Names or files of shipped experiments as parameters."""
     return [
-        pytest.param(
-            one, marks=[pytest.mark.integrations] if Path(one).stem in NEED_AN_EXTRA else marks, id=Path(one).name
-        )
+        pytest.param(one, marks=[need_an_extra] if Path(one).stem in NEED_AN_EXTRA else others, id=Path(one).name)
         for one in experiments
     ]
 

@@ -486,7 +486,7 @@ def test_params_and_space_may_share_a_group(folder: Path) -> None:
 SHIPPED = sorted((ROOT / "experiments").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("file", marked(SHIPPED))
+@pytest.mark.parametrize("file", marked(SHIPPED, need_an_extra=pytest.mark.integrations))
 def test_every_shipped_experiment_is_valid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     relative = file.relative_to(ROOT)

@@ -288,6 +288,6 @@ def test_the_plan_says_so(user_folder: Path) -> None:
     assert (said, notices) == ([f"NOTICE: {told}"], [told])
 
 
-@pytest.mark.parametrize("file", marked(EXPERIMENTS))
+@pytest.mark.parametrize("file", marked(EXPERIMENTS, need_an_extra=pytest.mark.integrations))
 def test_the_shipped_trainables_read_all_their_parameters(file: Path) -> None:
     assert validate(file).notices == []
