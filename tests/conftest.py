@@ -50,9 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not needs_ray(item))
     groups = set(re.findall(r"not (\w+)", config.option.markexpr))
     for item in items:
-        for group in groups.intersection(mark.name for mark in item.iter_markers()):
-            if not _names(item.path, group):
-                raise pytest.UsageError(f"{item.nodeid} has the mark {group}, so {item.path.name} must name it")
+        marks = groups.intersection(mark.name for mark in item.iter_markers())
+        if missing := [group for group in marks if not _names(item.path, group)]:
+            raise pytest.UsageError(f"{item.nodeid} has the mark {missing[0]}, so {item.path.name} must name it")
+        if len(marks - {"every_pairing"}) > 1:
+            raise pytest.UsageError(f"{item.nodeid} has the marks {', '.join(sorted(marks))}: it would run twice")
 
 
 @functools.cache

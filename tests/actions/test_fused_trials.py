@@ -164,6 +164,7 @@ with search(budget=tuner.Budget(trials=3)).begin(name="a", storage=sys.argv[1]) 
 """
 
 
+@pytest.mark.processes
 def test_after_a_kill_the_trials_continue_from_their_checkpoints(tmp_path: Path) -> None:
     """The first had told its fifth epoch, the others their fourth: they continue apart."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

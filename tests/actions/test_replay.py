@@ -423,6 +423,7 @@ def test_trials_of_a_run_agree_to_the_last_bit(tmp_path: Path) -> None:
     assert replay(loaded, edited).differences[0].step == 1
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_random_numbers_threads_and_places_are_those_of_the_trial(tmp_path: Path) -> None:
     run(

@@ -50,6 +50,7 @@ def test_quickstart_gives_a_model_that_best_restores(tmp_path: Path) -> None:
     assert "saved by stopping early" in shown
 
 
+@pytest.mark.processes
 def test_a_user_s_own_file_and_param_space_run_unchanged(tmp_path: Path) -> None:
     (tmp_path / "my_train.py").write_text(
         "import os\n"
@@ -86,6 +87,7 @@ def test_a_trainable_that_compiles_its_model_ends_without_a_word_of_leaks(tmp_pa
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.processes
 def test_data_that_cannot_be_had_ends_with_4_before_any_trial(tmp_path: Path) -> None:
     done = tuner(
         "run", "experiments/cifar_asha.yaml", "--set", "params.dataset=npz:/nope.npz", "--storage", str(tmp_path)

@@ -59,6 +59,7 @@ def test_the_page_lists_every_tool_where_it_belongs() -> None:
     assert listed == [*by_effect, set(PENDING)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("program", "output"),
     [

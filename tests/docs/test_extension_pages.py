@@ -72,6 +72,7 @@ def test_an_algorithm_of_a_page_keeps_its_contract_and_is_read(
         assert names["HillClimb"]().kind == "hill"
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_the_tracking_backend_of_the_page_records_every_report(here: Path) -> None:
     executed(here, "add-a-tracking-backend.md", "lines")
@@ -85,6 +86,7 @@ def test_the_tracking_backend_of_the_page_records_every_report(here: Path) -> No
         assert told == [report.metrics["val_accuracy"] for report in trial.reports]
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_the_callback_of_the_page_hears_of_every_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     executed(here, "callbacks.md", "page")

@@ -56,6 +56,7 @@ class Follower:
         self.seen.append("finished")
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_a_closure_is_searched_extended_and_replayed(tmp_path: Path) -> None:
     follower = Follower()
@@ -80,6 +81,7 @@ def test_a_closure_is_searched_extended_and_replayed(tmp_path: Path) -> None:
     assert len(tuner.load(tmp_path / "q").trials) == 6
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_a_search_without_a_result_brings_what_it_knows(tmp_path: Path) -> None:
     def train(config: dict[str, Any]) -> None:

@@ -50,6 +50,7 @@ def test_nothing_listens(silent: socket.socket) -> None:
     assert "Connection refused; is it running" in refused(address)
 
 
+@pytest.mark.processes
 def test_a_host_that_drops_packets() -> None:
     """A full queue of connections: the kernel answers no more of them."""
     with socket.socket() as server:
@@ -67,6 +68,7 @@ def test_a_host_that_drops_packets() -> None:
             client.close()
 
 
+@pytest.mark.processes
 def test_a_server_that_says_nothing(silent: socket.socket) -> None:
     assert re.search("something listens there.*DEADLINE_EXCEEDED.*port 6379", refused(port(silent)))
 

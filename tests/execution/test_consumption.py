@@ -30,6 +30,7 @@ def one_after_the_other(folder: Path, *what: str) -> ResultSet:
     )
 
 
+@pytest.mark.pairings
 def test_each_trial_has_its_own_peak_and_one_that_keeps_memory_is_named(tmp_path: Path) -> None:
     results = one_after_the_other(tmp_path, "keeps", "drops")
     keeps, drops = results.trials

@@ -87,12 +87,11 @@ def test_more_trials_alone(tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").provenance["interrupted"] is False
 
 
-@pytest.mark.faults
 def test_failed_trials_run_again_and_the_others_do_not(tmp_path: Path) -> None:
     """The trainable fails at epoch 2 as long as a file is missing."""
     flag = tmp_path / "now it works"
     keys = {"params": {"epochs": 3, "needs": str(flag)}, "search_space": {"x": {"grid_search": [0.1, 0.3, 0.6]}}}
-    keys |= {"search": {"kind": "grid"}, "budget": {}, "scheduler": {"kind": "fifo"}}
+    keys |= {"search": {"kind": "grid"}, "budget": {}, "scheduler": {"kind": "fifo"}, "failures": {"retries": 0}}
     before = search(tmp_path, "fails_without_a_file", **keys)
     assert [trial.status for trial in before.trials] == ["completed", "failed", "failed"]
     flag.touch()

@@ -347,7 +347,7 @@ class TestOnRay:
         again = load_run(tmp_path / "run-confirm")
         assert len(again.trials) == 6
         for run_ in (results, again):
-            for trial in run_.trials:
+            for trial in (run_.trials[0], run_.trials[-1]):
                 verdict = replay(run_, trial)
                 assert verdict.agrees, verdict.describe()
         assert "to 0.1%: it trained with others as one model" in verdict.describe()[0]

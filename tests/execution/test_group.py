@@ -46,6 +46,7 @@ def test_two_processes_train_what_one_does_with_the_same_batch(tmp_path: Path) -
     assert {path.name for path in log.glob("output*")} == {"output.log", "output.1.log"}
 
 
+@pytest.mark.pairings
 def test_a_trainable_that_trains_alone_is_told_how_to_use_workers(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         search(tmp_path, "alone", {"x": {"grid_search": [1, 2]}})

@@ -14,6 +14,7 @@ from tuner.display import live as live_module
 __all__ = ["terminal"]
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_a_search_of_30_trials_fits_on_the_screen_and_leaves_it_clean(
     tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch

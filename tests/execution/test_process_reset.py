@@ -47,7 +47,6 @@ def test_a_trial_after_another_gives_bit_for_bit_what_it_gives_in_a_new_process(
     assert {k: v for k, v in after.items() if k != "pid_"} == {k: v for k, v in alone.items() if k != "pid_"}
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("what", ["thread", "memory", "files", "dies idle"])
 def test_a_process_that_cannot_be_cleaned_is_replaced_and_the_next_trial_runs(tmp_path: Path, what: str) -> None:
     results = sequence(tmp_path, "toys.py:leaks", ["nothing", what, "nothing "])

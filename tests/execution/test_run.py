@@ -256,6 +256,7 @@ def test_one_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path, searc
     assert configs("a") == configs("b")
 
 
+@pytest.mark.pairings
 def test_a_run_can_be_repeated_from_its_own_folder(tmp_path: Path) -> None:
     def once(source: object, name: str, overrides: dict | None = None) -> ResultSet:
         return run(source, overrides or {}, storage=tmp_path, name=name, say=lambda text: None)

@@ -24,6 +24,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.pairings
 @pytest.mark.usefixtures("ray_session")
 def test_no_secret_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", COMMAND)

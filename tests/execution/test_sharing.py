@@ -91,6 +91,7 @@ def test_what_was_measured_can_be_read_again_and_mps_serves_shared_gpus_only(
     assert Resources.model_validate(found.model_dump()) == found
 
 
+@pytest.mark.processes
 def test_mps_without_a_gpu_to_share_is_left_out_of_what_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("def train(config):\n    raise ValueError('no')\n")
     given = experiment(f"{tmp_path}/fails.py:train", cpu=1, gpu="share", mps=True)

@@ -314,6 +314,7 @@ def serve_sh(tmp_path: Path) -> Iterator[ServeSh]:
     until(lambda: not made.services())
 
 
+@pytest.mark.processes
 def test_the_service_is_started_once_and_again_if_it_dies(serve_sh: ServeSh) -> None:
     assert "http://127.0.0.1:8380 on this host" in serve_sh.run().stdout
     [first] = serve_sh.services()
@@ -330,6 +331,7 @@ def test_the_service_is_started_once_and_again_if_it_dies(serve_sh: ServeSh) -> 
     until(lambda: not serve_sh.services())
 
 
+@pytest.mark.processes
 def test_a_service_that_cannot_start_is_tried_again(serve_sh: ServeSh) -> None:
     (serve_sh.folder / "wrong").touch()
     done = serve_sh.run()

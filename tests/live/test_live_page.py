@@ -123,6 +123,7 @@ def test_a_page_continues_when_the_server_is_there_again(watch: Watch, tmp_path:
         viewer.until_says('[data-tile="best"] .value', "0.75")
 
 
+@pytest.mark.processes
 def test_a_slow_network_shows_a_large_run_and_what_changes(watch: Watch, tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "large", 300, 20)
 

@@ -90,6 +90,7 @@ def test_tools_are_listed_with_what_they_do(mode: str, user_folder: Path) -> Non
     assert served == reads - {"result"}
 
 
+@pytest.mark.processes
 def test_it_looks_at_runs(runs: Path) -> None:
     async def use(client: Client) -> None:
         listed = conforms("list", (await document(client, "list"))[RESULT])

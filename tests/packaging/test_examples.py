@@ -55,6 +55,7 @@ def test_an_unknown_name_lists_the_shipped_ones() -> None:
     )
 
 
+@pytest.mark.processes
 def test_the_users_own_trainables_do_not_hide_those_of_a_shipped_experiment(user_folder: Path) -> None:
     (user_folder / "trainables").mkdir()
     (user_folder / "trainables" / "__init__.py").write_text("")

@@ -77,6 +77,7 @@ def test_code_that_fails_when_it_is_imported(code: str, message: str, project: P
         check(project, "e.yaml", [], has_gpus=False)
 
 
+@pytest.mark.processes
 def test_an_import_that_never_ends(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "t.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setattr(checking, "CHECK_S", 3.0)

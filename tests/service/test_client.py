@@ -88,6 +88,7 @@ def test_a_log_is_followed_to_the_end(
     assert told == ["one\n", "two\n"]
 
 
+@pytest.mark.processes
 def test_refusals_are_the_errors_of_the_command_line(ada: Service, server: tuple[Server, str]) -> None:
     server[0].search("bobs", user="bob")
     with pytest.raises(InputError, match=r"experiment\.yaml:4:1: budgett: unknown key") as wrong:
@@ -259,6 +260,7 @@ def environment(ada: Service, server: tuple[Server, str], monkeypatch: pytest.Mo
     monkeypatch.setenv("TUNER_TOKEN", server[0].token("ada"))
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("environment")
 def test_the_commands(server: tuple[Server, str], project: Path) -> None:
     queue = server[0].queue

@@ -135,6 +135,7 @@ def killed(storage: Path, rounds: int) -> None:
     assert len(found) == len(set(found)) > rounds / 2
 
 
+@pytest.mark.processes
 def test_a_killed_service_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     killed(tmp_path, rounds=3)
 
@@ -145,6 +146,7 @@ def test_a_service_that_is_killed_fifty_times(tmp_path: Path) -> None:
     killed(tmp_path, rounds=50)
 
 
+@pytest.mark.processes
 def test_a_second_service_and_a_port_in_use(tmp_path: Path) -> None:
     """Each is one line, and exit status 4."""
     with process(tmp_path / "a", free_port()) as first:
@@ -165,6 +167,7 @@ def test_a_second_service_and_a_port_in_use(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.processes
 def test_the_command_serves_while_its_cluster_is_gone(tmp_path: Path) -> None:
     words = ["serve", "--storage", str(tmp_path), "--port", "0", "--jobs-address", f"http://127.0.0.1:{free_port()}"]
     token = Tokens(RunFolder.at(tmp_path)).add("ada")
@@ -208,6 +211,7 @@ def test_an_open_address_without_tls_has_a_notice(tmp_path: Path) -> None:
 # In this process
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("signals", [1, 2])
 def test_open_streams_do_not_keep_a_server_that_is_to_end(signals: int) -> None:
     async def forever(scope: object, receive: object, send: object) -> None:

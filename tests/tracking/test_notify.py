@@ -215,6 +215,7 @@ class TestBadInput:
             address(Notify(url="$NO_HOOK"))
         assert "abcdef" not in str(raised.value)
 
+    @pytest.mark.processes
     def test_the_command_line_refuses_before_anything_starts(self, tmp_path: Path) -> None:
         (tmp_path / "x.yaml").write_text(f"{EXPERIMENT}notify: {{url: $NO_HOOK}}\n")
         environment = {name: value for name, value in os.environ.items() if name != "NO_HOOK"}

@@ -58,6 +58,7 @@ def experiment(**mlflow: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType")  # MLflow's own, at its import
 def test_the_best_model_is_registered_once_and_loads_without_the_user_s_code(
     user_folder: Path, tmp_path: Path, database: str

@@ -226,6 +226,7 @@ thread.join()
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("killed", [False, True])
 def test_workers_end_with_the_process_of_the_trial(killed: bool) -> None:
     command = [sys.executable, "-c", TRIAL, "600" if killed else "2"]

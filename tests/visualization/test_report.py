@@ -222,6 +222,7 @@ def test_importance_of_trials_in_an_order_at_random_is_chance(asha: ResultSet) -
     assert sum(chance) >= 0.8 * len(chance)  # 95 % on average
 
 
+@pytest.mark.processes
 def test_importance_loads_no_scikit_learn_and_who_wants_it_later_has_it() -> None:
     text = """
 import sys, tempfile, pathlib, optuna
