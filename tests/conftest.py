@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import logging
 import os
 import re
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid} has the mark {missing[0]}, so {item.path.name} must name it")
         if len(marks - {"every_pairing"}) > 1:
             raise pytest.UsageError(f"{item.nodeid} has the marks {', '.join(sorted(marks))}: it would run twice")
+
+
+def pytest_collection_finish() -> None:
+    """What is there for all tests is none of those that are collected as garbage: each `gc.collect` would look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @functools.cache

@@ -114,6 +114,7 @@ def test_training_code_that_prints_does_not_break_the_protocol(runs: Path) -> No
     assert conforms("validate", session(use))["trials"] == 4
 
 
+@pytest.mark.processes
 def test_an_error_of_a_command_is_an_error_of_its_tool(runs: Path) -> None:
     async def use(client: Client) -> None:
         assert "no run 'nothing'" in (await error(client, "show", run="nothing"))["error"]

@@ -34,6 +34,7 @@ def test_what_a_trial_holds(project: Path) -> None:
     assert "GPU" not in check(project, "e.yaml", ["budget={wall_clock: 1h}"], has_gpus=False).per_trial
 
 
+@pytest.mark.processes
 def test_a_shipped_experiment_needs_no_code(tmp_path: Path) -> None:
     assert check(tmp_path, "quickstart", [], has_gpus=False).name == "quickstart"
 

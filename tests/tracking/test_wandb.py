@@ -45,6 +45,7 @@ def mirror(tmp_path: Path) -> TrackingBackend:
     return made
 
 
+@pytest.mark.processes
 def test_a_trial_is_one_run_through_a_resume(tmp_path: Path, mirror: TrackingBackend) -> None:
     from wandb import teardown
 

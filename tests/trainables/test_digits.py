@@ -83,6 +83,7 @@ def test_prepare_refuses_impossible_values() -> None:
         digits.prepare(digits.Config(**bad))
 
 
+@pytest.mark.processes
 def test_imports_only_what_it_must() -> None:
     """Checking an experiment imports the trainables: that must be quick, and free of effects."""
     code = (
