@@ -119,7 +119,7 @@ def test_an_invalid_experiment_has_the_problems_of_validate(service: Service, ad
     places = [(problem["file"], problem["line"], problem["key"]) for problem in error["problems"]]
     assert places == [("experiment.yaml", 4, "budgett"), ("experiment.yaml", 5, "budget.trials")]
     assert "did you mean 'budget'?" in error["message"]
-    assert service.queue.entries() == []
+    assert not service.queue.entries()
 
 
 def nested(levels: int) -> Any:

@@ -30,9 +30,27 @@ def test_who_waits_has_a_place_in_the_queue_and_a_reason(service):
     service.run(10)
 
     waiting = {entry.name: entry.position for entry in service.queue.entries() if entry.state == "queued"}
-    assert [service.queue.entry(entry.name) for entry in service.queue.entries()] == service.queue.entries()
+    assert [service.queue.entry(entry.name) for entry in service.queue.entries()] == list(service.queue.entries())
     assert waiting == {"a": 1, "b": 2, "c": 3}
     assert "shares" in service.queue.entry("b").reason
+
+
+def test_the_entries_are_the_same_object_until_one_of_them_changes(service):
+    for name in "ab":
+        service.submit("ada", name)
+    queued = service.queue.entries()
+    assert service.queue.entries() is queued
+
+    seen = [queued]
+    for _ in range(400):
+        service.run(10)
+        now = service.queue.entries()
+        assert list(now) == [service.queue.entry(entry.name) for entry in now]
+        if now is not seen[-1]:
+            assert now != seen[-1]
+            seen.append(now)
+    assert service.states() == {"a": "succeeded", "b": "succeeded"}
+    assert 2 < len(seen) < 20
 
 
 def test_a_failed_search_says_why_and_can_be_resumed(service):
@@ -110,7 +128,7 @@ def test_what_can_never_run_is_refused(storage, team, changes, told):
         service.run(10)
         with pytest.raises(InputError, match=told):
             service.submit("ada", "a", **changes)
-        assert service.queue.entries() == []
+        assert not service.queue.entries()
 
 
 def test_a_search_whose_job_has_not_begun_has_no_output(service):

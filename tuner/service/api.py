@@ -6,13 +6,14 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter
 
 from tuner.actions.control import command
 from tuner.documents.service import (
@@ -50,6 +51,9 @@ _SLOW = 16
 """Requests at the same time that wait for the cluster or for a search: the others have threads of their own."""
 
 
+_LIST = TypeAdapter(list[TeamSearch])
+
+
 class Api:
     """What the routes do."""
 
@@ -60,6 +64,7 @@ class Api:
         self._checks = CapacityLimiter(_CHECKS)
         self._check_turns: dict[str, CapacityLimiter] = {}
         self.slow = CapacityLimiter(_SLOW)
+        self._listed: tuple[Sequence[Entry], bytes] = (), b"[]"
 
     def entry(self, name: str) -> Entry:
         """The search. Raises NoSuchSearch."""
@@ -67,6 +72,15 @@ class Api:
             return self.queue.entry(name)
         except InputError as error:
             raise NoSuchSearch(str(error)) from None
+
+    def listed(self, user: str | None, state: str | None) -> bytes:
+        """Searches of one user or all, in one state or any, as JSON. That of all is made once, until one changes."""
+        entries = self.queue.entries()
+        if user is not None or state is not None:
+            return _json([one for one in entries if user in (None, one.user) and state in (None, one.state)])
+        if entries is not self._listed[0]:
+            self._listed = entries, _json(entries)
+        return self._listed[1]
 
     def may_control(self, user: str, name: str) -> bool:
         """Whether the search is the user's, or all searches are."""
@@ -177,6 +191,11 @@ def _shown(entry: Entry) -> TeamSearch:
     return TeamSearch.model_validate(entry, from_attributes=True)
 
 
+def _json(entries: Sequence[Entry]) -> bytes:
+    """The latest first."""
+    return _LIST.dump_json([_shown(one) for one in sorted(entries, key=lambda one: -one.submitted)])
+
+
 def routes(api: Api) -> APIRouter:
     """All routes below ``/v1``."""
     v1 = APIRouter(prefix="/v1", responses=RESPONSES)
@@ -205,14 +224,13 @@ def routes(api: Api) -> APIRouter:
         """Queue a search, after it was checked as `tuner validate` does."""
         return _shown(await api.submit(user_of(request), asked))
 
-    @v1.get("/searches")
+    @v1.get("/searches", response_model=list[TeamSearch])
     def searches(
         user: Annotated[str | None, Query(description="Of this user alone.")] = None,
         state: Annotated[str | None, Query(description="In this state alone.")] = None,
-    ) -> list[TeamSearch]:
+    ) -> Response:
         """All searches of all users, the latest first."""
-        found = [one for one in api.queue.entries() if user in (None, one.user) and state in (None, one.state)]
-        return [_shown(one) for one in sorted(found, key=lambda one: -one.submitted)]
+        return Response(api.listed(user, state), media_type="application/json")
 
     @v1.get("/searches/{name}")
     def search(name: str) -> TeamSearch:

@@ -64,7 +64,7 @@ class Queue(Protocol):
     """The searches of a team. Several threads call it; only `step` may take long."""
 
     def entries(self) -> Sequence[Entry]:
-        """All searches that it knows."""
+        """All searches that it knows; the same object as before only if nothing of them has changed."""
 
     def status(self) -> queue_source.Status:
         """How the cluster and its users stand."""

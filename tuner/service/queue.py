@@ -77,6 +77,8 @@ class SearchQueue:
         self._status = QueueStatus(unit_of(team, self._account), reserved=team.reserved)
         self._waits: dict[str, str] = {}
         """Why each search has not what it asks for."""
+        self._listed: tuple[Record, ...] | None = None
+        """What `entries` has last answered, until something of it changes."""
         self._began: float | None = None
 
     @classmethod
@@ -106,9 +108,11 @@ class SearchQueue:
     def entries(self) -> Sequence[Record]:
         """All searches, the earliest first; of each that waits its place and the reason."""
         with self._mutex:
-            waiting = sorted((record for record in self._records.values() if record.state == "queued"), key=_turn)
-            line = {record.name: place for place, record in enumerate(waiting, 1)}
-            return [self._shown(record, line.get(record.name)) for record in self._records.values()]
+            if self._listed is None:
+                waiting = sorted((record for record in self._records.values() if record.state == "queued"), key=_turn)
+                line = {record.name: place for place, record in enumerate(waiting, 1)}
+                self._listed = tuple(self._shown(record, line.get(record.name)) for record in self._records.values())
+            return self._listed
 
     def entry(self, name: str) -> Record:
         """One search. Raises InputError if there is none."""
@@ -239,6 +243,7 @@ class SearchQueue:
         self._lock.renew()
         self._store.keep(record)
         self._records[record.name] = record
+        self._listed = None
         if record.has_ended or record.state == "queued":
             self._waits.pop(record.name, None)
 
@@ -352,7 +357,8 @@ class SearchQueue:
             self._store.keep_account(account)
         self._account = account
         placement = placed(shares, demands, room, standings, account.hours, others)
-        self._waits = dict(placement.waits)
+        if self._waits != placement.waits:
+            self._waits, self._listed = dict(placement.waits), None
         self._status = QueueStatus(unit, shared.now, self._team.reserved, sum(had.values()), "", use)
         return placement
 
