@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is there for all tests is none of those that are collected as garbage: each `gc.collect` would look at it."""
+    """What exists for all tests is no garbage: each later collection would look at it."""
     gc.collect()
     gc.freeze()
 
