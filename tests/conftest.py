@@ -51,11 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not needs_ray(item))
     groups = set(re.findall(r"not (\w+)", config.option.markexpr))
     for item in items:
-        marks = groups.intersection(mark.name for mark in item.iter_markers())
-        if missing := [group for group in marks if not _names(item.path, group)]:
-            raise pytest.UsageError(f"{item.nodeid} has the mark {missing[0]}, so {item.path.name} must name it")
-        if len(marks - {"every_pairing"}) > 1:
-            raise pytest.UsageError(f"{item.nodeid} has the marks {', '.join(sorted(marks))}: it would run twice")
+        _check_groups(item, groups.intersection(mark.name for mark in item.iter_markers()))
 
 
 def pytest_collection_finish() -> None:
@@ -64,8 +60,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _check_groups(item: pytest.Item, groups: set[str]) -> None:
+    """Raises UsageError if a test would run in none of its groups, or in two of those that CI runs."""
+    for group in groups:
+        if not _names(item.path, group):
+            raise pytest.UsageError(f"{item.nodeid} has the mark {group}, so {item.path.name} must name it")
+    if len(groups - {"every_pairing"}) > 1:
+        raise pytest.UsageError(f"{item.nodeid} has the marks {', '.join(sorted(groups))}: it would run twice")
+
+
 @functools.cache
 def _names(path: Path, group: str) -> bool:
+    """Whether a file of tests names the mark of a group."""
     return f"mark.{group}" in path.read_text()
 
 

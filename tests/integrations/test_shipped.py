@@ -11,6 +11,7 @@ import pytest
 import tuner
 from tests.integrations.frameworks import timeless
 from tests.one_trial import run_trial
+from tests.rungs import promotion
 from tuner.errors import InputError
 from tuner.runs.results import ResultSet
 from tuner.spec.user_imports import import_module
@@ -88,8 +89,7 @@ def test_a_divided_model_is_paused_continued_and_put_together(tmp_path: Path) ->
             say=lambda text: None,
         )
 
-    promotion = {"kind": "asha", "variant": "promotion", "time_attr": "epoch", "grace_period": 2}
-    paused = search("paused", [0.001, 0.003], **promotion, max_t=4, reduction_factor=2)
+    paused = search("paused", [0.001, 0.003], **(promotion(max_t=4, reduction_factor=2) | {"grace_period": 2}))
     assert [trial.steps for trial in paused.trials] == [2, 4]
     after = paused.trials[1]
     (whole,) = search("whole", [after.config["lr"]], kind="fifo").trials
