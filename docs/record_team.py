@@ -1,7 +1,8 @@
 """Records the sessions of "A team on one cluster": `python docs/record_team.py` writes docs/_sessions/team_*.txt.
 
-The laptop, the head and the workers are hosts of tests/cluster, with a network of their own (Linux, root). Ada and Bob
-have a folder each on the laptop, with a clone of this repository at its last commit. They share one tunnel.
+The laptop, the head and the workers are hosts of tests/cluster, with a network of their own (Linux, root). Nothing is
+installed on them before. Ada and Bob have a folder each on the laptop, with a clone of this repository at its last
+commit. They share one environment there, and one tunnel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
+from fresh_hosts import FreshHosts  # noqa: E402
 from record import fold, typed, write  # noqa: E402
 
 from tests.cluster.hosts import Host, Hosts, until  # noqa: E402
@@ -25,7 +27,9 @@ from tests.cluster.launcher import Cluster, on_hosts  # noqa: E402
 
 SERVICE = "http://127.0.0.1:8380"
 TEAM = {"members": {"ada": {"admin": True, "gpus_at_once": 4}, "bob": {"weight": 3, "gpus_at_once": 4}}}
-WAIT_S = 300
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ."
+MAKE_TOKEN = "(umask 077; ray get-auth-token --generate > /dev/null); chmod -R go= ~/.ray"
+WAIT_S = 1200
 STORAGE = "/mnt/tuner/runs"
 """As the page has it. Its place on the hosts is in a temporary folder."""
 
@@ -81,21 +85,25 @@ def record(hosts: Hosts) -> None:
     """Plays the tutorial."""
     config = yaml.safe_load((ROOT / "cluster/on_prem.yaml").read_text())
     config["metadata"] |= {"storage": str(hosts.shared)}
-    cluster = Cluster(hosts, on_hosts(config, hosts))
+    cluster = Cluster(hosts, on_hosts(config, hosts, install=True))
     laptop, head = cluster.laptop, cluster.head
-    laptop.run("ray get-auth-token --generate")
     for name in ("ada", "bob"):
         laptop.run(f"git clone -q {ROOT} ~/{name}/tuner")
     (laptop.home / "ada/tuner/cluster/on_prem.yaml").write_text(yaml.safe_dump(cluster.config))
     (laptop.home / "cluster.yaml").write_text(yaml.safe_dump(cluster.config))
+    with (laptop.home / ".bashrc").open("a") as file:
+        file.write('export PATH="$HOME/ada/tuner/.venv/bin:$PATH"\n')
     session, tokens = Session(hosts), dict[str, str]()
 
     def person(name: str) -> str:
         token = f"TUNER_SERVICE={SERVICE} TUNER_TOKEN={tokens[name]}" if name in tokens else ""
         return f"export COLUMNS=100 {token}; cd ~/{name}/tuner;"
 
+    session.type("ada", laptop, INSTALL, person("ada"), keep="ERROR")
+    session.type("ada", laptop, MAKE_TOKEN, person("ada"))
     session.type("ada", laptop, "ray up -y cluster/on_prem.yaml", person("ada"), keep="service of a team")
-    cluster.wait_for(3)
+    cluster.wait_for(3, WAIT_S)
+    session.later("head and workers are there")
     for name in ("ada", "bob"):
         said = session.type("head", head, f"tuner token add {name} --storage {STORAGE}")
         tokens[name] = said.splitlines()[-1].strip()
@@ -131,5 +139,5 @@ def record(hosts: Hosts) -> None:
 
 
 if __name__ == "__main__":
-    with Hosts() as made:
+    with FreshHosts() as made:
         record(made)

@@ -219,10 +219,7 @@ class Hosts:
         self.shared, self.keys = self.folder / "shared", self.folder / "keys"
         self.shared.mkdir()
         (self.folder / "etc_hosts").write_text("127.0.0.1 localhost\n")
-        self.variables = {
-            "PATH": f"{Path(sys.executable).parent}:{PATH}",
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
+        self.variables = self._environment() | {
             "RAY_USAGE_STATS_ENABLED": "0",
             "AWS_EC2_METADATA_DISABLED": "true",  # else each S3 client looks 8 s for Amazon's metadata server
         }
@@ -232,6 +229,10 @@ class Hosts:
         self.switch.enter("ip", "address", "add", f"{NETWORK}.1/24", "dev", "switch")
         for name in self.names:
             self.add(name)
+
+    def _environment(self) -> dict[str, str]:
+        """Of whoever logs in: that of this process, so that nothing needs to be installed."""
+        return {"PATH": f"{Path(sys.executable).parent}:{PATH}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
     def _make_keys(self) -> None:
         """One key for the user, one for all machines, as when they were made from one image."""

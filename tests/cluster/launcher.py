@@ -32,20 +32,25 @@ print("NODES", json.dumps(alive))
 """
 
 
-def on_hosts(config: dict[str, Any], hosts: Hosts, head: str = HEAD, worker: str = WORKER) -> dict[str, Any]:
+def on_hosts(
+    config: dict[str, Any], hosts: Hosts, head: str = HEAD, worker: str = WORKER, install: bool = False
+) -> dict[str, Any]:
     """A launcher file as a user would edit it for these hosts: addresses, user, key, what a host has.
 
-    Commands that install are left out: the hosts see the Python environment of this process.
+    Without ``install`` commands that install are left out: the hosts see the Python environment of this process.
     """
     changed = deepcopy(config)
     workers = [host.address for host in hosts.hosts.values() if host.name.startswith("worker")]
     changed["provider"] |= {"head_ip": hosts["head"].address, "worker_ips": workers}
     changed["auth"] |= {"ssh_user": "root", "ssh_private_key": "~/.ssh/id_ed25519"}
     changed |= {"min_workers": len(workers), "max_workers": len(workers)}
-    for key in ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"):
-        changed[key] = [line for line in changed.get(key, []) if not any(word in line for word in INSTALLERS)]
-    for key, flags in (("head_start_ray_commands", head), ("worker_start_ray_commands", worker)):
-        changed[key] = [line.replace("ray start", f"ray start {flags}", 1) for line in changed.get(key, [])]
+    for key in (key for key in changed if key.endswith("_commands")):
+        flags = worker if key.startswith("worker") else head
+        changed[key] = [
+            line.replace("ray start", f"ray start {flags}", 1)
+            for line in changed[key]
+            if install or not any(word in line for word in INSTALLERS)
+        ]
     return changed
 
 

@@ -171,12 +171,28 @@ def test_hands_out_code_and_token_and_nothing_else(path: Path) -> None:
     )
 
 
-@each_launcher
+INSTALL = "pip install -q --no-compile -c ~/tuner/constraints.txt"
+
+
+@each_cloud
 def test_one_command_installs_the_pinned_environment(path: Path) -> None:
-    installing = [command for command in load(path)["setup_commands"] if "pip install" in command]
-    assert len(installing) == 1
-    assert len(re.findall(r"pip install -q -c ~/tuner/constraints\.txt -e \S*tuner", installing[0])) == 1
-    assert "python3 -m venv ~/tuner_env" in installing[0]
+    (installing,) = [command for command in load(path)["setup_commands"] if "pip install" in command]
+    assert "python3 -m venv ~/tuner_env" in installing
+    assert installing.count(f"{INSTALL} -e") == installing.count("pip install") == 1
+
+
+def test_workers_of_ones_own_install_while_the_head_does() -> None:
+    """The head starts them as soon as its own Ray runs, for which Ray alone is installed."""
+    config = load(CLUSTER / "on_prem.yaml")
+    (ray,) = [command for command in config["setup_commands"] if "pip install" in command]
+    assert "python3 -m venv ~/tuner_env" in ray
+    assert f"{INSTALL} 'ray[default]'" in ray
+    (rest,) = config["worker_setup_commands"]
+    assert f"{INSTALL} -e ~/tuner" in rest
+    starting = config["head_start_ray_commands"]
+    (start,) = [number for number, command in enumerate(starting) if "ray start" in command]
+    assert starting[start + 1] == rest
+    assert "mlflow.sh" in starting[start + 2]
 
 
 @each_launcher
