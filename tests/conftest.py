@@ -117,19 +117,21 @@ def _ray(gpus: int = 0) -> Iterator[None]:
     import ray
 
     from tuner.execution.auth import make_token
+    from tuner.execution.local_cluster import minimal_services
 
     make_token()  # Ray's own is open to all, which a search would say
     before = os.environ.get("PYTHONPATH")
     # workers import tuner from this checkout, installed or not, and the Ray of this process (scripts/on_ray)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=gpus,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    with minimal_services():
+        ray.init(
+            address="local",
+            num_cpus=2,
+            num_gpus=gpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     try:
         yield
     finally:

@@ -89,7 +89,7 @@ TUNE = "ray.tune.execution.tune_controller:TuneController"
             "execution.trial_process.TrialProcess._wait_for_report",
         ),
         ("ray.train._internal.session:_session", "execution.stand_in_session.in_place_of_rays"),
-        ("ray._private.parameter:RayParams", "execution.local_cluster._minimal_services"),
+        ("ray._private.parameter:RayParams", "execution.local_cluster.minimal_services"),
         ("ray._private.node:Node.dead_processes", "execution.local_cluster.RayWatchdog.run"),
         (
             "ray.air.execution.resources.placement_group:PlacementGroupResourceManager.__del__",

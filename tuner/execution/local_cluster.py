@@ -53,7 +53,7 @@ def start_ray(plan: Plan, say: Callable[[str], None]) -> None:
             say(f"NOTICE: {notice}")
         with (
             parameters_kept(),
-            _minimal_services(),
+            minimal_services(),
             _token_required(),
             _without_hangups(),
             _environment(_of_workers(plan) | _slices()),
@@ -91,7 +91,7 @@ def private_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _minimal_services() -> Iterator[None]:
+def minimal_services() -> Iterator[None]:
     """Within: Ray starts without the processes that serve people and autoscalers, for which `ray.init` has no option.
 
     Four processes are left out: the dashboard's server (Ray runs it for its usage statistics even without a dashboard),
