@@ -115,6 +115,13 @@ def test_only_plain_files_below_the_root(member: tuple[str, bytes, bytes], store
     assert files_below(tmp_path) == set()
 
 
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a/b", "c", "a/b/c/d")], ids="+".join)
+def test_a_name_is_that_of_one_file(names: tuple[str, ...], store: CodeStore, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"'{names[-1]}' is there twice, or one of its folders is a file"):
+        put(store, archive(*((name, tarfile.REGTYPE, b"x") for name in names)))
+    assert files_below(tmp_path) == set()
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"no archive", gzip.compress(b"no archive", mtime=0), archive(("a", tarfile.REGTYPE, b"x" * 99))[:-20]],

@@ -157,17 +157,22 @@ class _Limited:
 
 def _members(file: io.BufferedIOBase) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The plain files of an archive. Raises one of `_BROKEN` at anything else."""
-    total, count = 0, 0
+    total, files, folders = 0, set[str](), set[str]()
     unzipped = gzip.GzipFile(fileobj=file, mode="rb")
     limited: Any = _Limited(unzipped)
     with unzipped, tarfile.open(fileobj=limited, mode="r|") as archive:
         for member in archive:
-            total, count = total + member.size, count + 1
-            if total > MAX_BYTES or count > MOST_FILES:
+            total += member.size
+            if total > MAX_BYTES or len(files) == MOST_FILES:
                 raise ValueError(f"it holds more than {format_bytes(MAX_BYTES)}, or more than {MOST_FILES:,} files")
             parts = member.name.split("/")
             if not member.isreg() or member.name.startswith("/") or {"", ".", ".."} & set(parts):
                 raise ValueError(f"{member.name!r} is something else than a plain file below its root")
+            above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+            if member.name in files | folders or files & above:
+                raise ValueError(f"{member.name!r} is there twice, or one of its folders is a file")
+            files.add(member.name)
+            folders |= above
             yield archive, member
 
 
