@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.hosts import until
 from tuner.actions.run import validate
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.service import check as checking
@@ -84,6 +87,21 @@ def test_an_import_that_never_ends(project: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(checking, "CHECK_S", 3.0)
     with pytest.raises(EnvironmentFailure, match="took more than 3 s"):
         check(project, "e.yaml", [], has_gpus=False)
+
+
+@pytest.mark.processes
+def test_a_check_ends_with_a_server_that_is_killed(project: Path) -> None:
+    (project / "t.py").write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)\n")
+    asks = (
+        "from pathlib import Path; from tuner.service.check import check; check(Path(), 'e.yaml', [], has_gpus=False)"
+    )
+    server = subprocess.Popen([sys.executable, "-c", asks])
+    until(lambda: (project / "pid").exists() and (project / "pid").read_text())
+    process = Path("/proc", (project / "pid").read_text())
+    assert process.exists()
+    server.kill()
+    server.wait()
+    until(lambda: not process.exists())
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../e.yaml", "a/../../e.yaml", "\0", "nothing.yaml", "", "."])

@@ -1,8 +1,9 @@
 """Checks an experiment where its code lies, in a process of its own: the code of users is not for the server's process.
 
-    python -m tuner.service.check ANSWER < QUESTION
+    python -m tuner.service.check ANSWER SERVER < QUESTION
 
 Question and answer are JSON. The answer is a file: the user's modules may print what they like when they are imported.
+SERVER is the id of the process that asks. The check ends with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -87,13 +90,8 @@ def check(project: Path, file: str, overrides: list[str], has_gpus: bool, mlflow
     question = _Question(file=file, overrides=overrides, has_gpus=has_gpus, mlflow=mlflow).model_dump_json()
     with tempfile.TemporaryDirectory(prefix="tuner-check-") as folder:
         target = Path(folder) / "answer.json"
-        words = [
-            sys.executable,
-            "-P",
-            "-m",
-            "tuner.service.check",
-            str(target),
-        ]  # -P: a folder tuner of the code is not us
+        # -P: a folder tuner of the code is not us
+        words = [sys.executable, "-P", "-m", "tuner.service.check", str(target), str(os.getpid())]
         status = _ran(words, project, question)
         if not target.exists():
             raise InputError(
@@ -156,9 +154,17 @@ def _answered(question: _Question) -> _Answer:
     return _Answer(name=plan.spec.name, per_trial=per_trial, trials=plan.spec.budget.trials, overrides=sets)
 
 
+def _end_with(server: int) -> None:
+    """Ends this process and its children when the server has: nobody else would, if an import waits."""
+    while os.getppid() == server:
+        time.sleep(1)
+    os.killpg(0, signal.SIGKILL)
+
+
 def main() -> None:
     """Answers one question."""
     os.nice(10)  # the answers of the service come first
+    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
     answer = _answered(_Question.model_validate_json(sys.stdin.buffer.read()))
     target = Path(sys.argv[1])
     target.with_suffix(".part").write_text(answer.model_dump_json())
