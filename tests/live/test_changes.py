@@ -143,6 +143,26 @@ def test_a_run_whose_reading_failed_is_read_anew_for_the_next_viewer(
         time.sleep(0.01)
 
 
+def test_of_runs_without_viewers_a_few_are_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "MOST_IDLE", 2)
+    watching, folders = hub.Hub(), [Journal(tmp_path, f"run{number}").folder for number in range(5)]
+
+    def followed() -> set[str]:
+        names = (thread.name for thread in threading.enumerate())
+        return {name.rpartition("/")[2] for name in names if name.startswith(f"live page of {tmp_path}")}
+
+    seen = watching.watched(folders[0])
+    with seen.viewed(lambda: None):
+        opened = [watching.watched(folder) for folder in folders[1:]]
+        give_up = time.monotonic() + 30
+        while followed() != {"run0", "run3", "run4"}:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        assert watching.watched(folders[0]) is seen
+        assert watching.watched(folders[4]) is opened[3]
+        assert watching.watched(folders[1]) is not opened[0]
+
+
 def test_another_server_continues_where_the_first_was_killed(journal: Journal) -> None:
     journal.start("a")
     journal.report("a", 1, 0.5)

@@ -17,6 +17,9 @@ from tuner.storage.folder import RunFolder, reason
 KEPT_S = 60.0
 """A run is read on for so long after its last viewer left: one that comes back finds it as it was."""
 
+MOST_IDLE = 20
+"""Runs without a viewer that are read on: each holds a thread, and all that its journal tells."""
+
 MOST_VIEWERS = 500
 """At once, over all runs: a server has 800 connections, and others want some."""
 
@@ -159,6 +162,7 @@ class Hub:
         with self._lock:
             found = self._watched.get(folder.location)
             if found is None:
+                self._make_room()
                 found = self._watched[folder.location] = Watched(folder)
                 name = f"live page of {folder.location}"
                 threading.Thread(target=self._follow, args=[found], name=name, daemon=True).start()
@@ -169,19 +173,30 @@ class Hub:
         pause = threading.Event()
         count = 0
         try:
-            while not self._is_forgotten(watched):
+            while self._is_wanted(watched):
                 watched.look(also_now=count % _NOW_EVERY == 0)
                 count += 1
                 pause.wait(_LOCAL_S if watched.folder.is_local else _REMOTE_S)
-        finally:  # after a fault too: the next viewer has it read anew
+        finally:  # after a fault too
             with self._lock:
-                if self._watched.get(watched.folder.location) is watched:
-                    del self._watched[watched.folder.location]
+                self._forget(watched)
 
-    def _is_forgotten(self, watched: Watched) -> bool:
-        """Whether nobody looks at it any more; if so, the next viewer has it read again."""
+    def _is_wanted(self, watched: Watched) -> bool:
+        """Whether somebody looks at it, or may do so again soon."""
         with self._lock:
-            if watched.viewers or time.monotonic() - watched.used <= KEPT_S:
-                return False
-            del self._watched[watched.folder.location]  # at once: another viewer may come before this thread ends
-            return True
+            if watched.viewers:
+                return True
+            if time.monotonic() - watched.used > KEPT_S:
+                self._forget(watched)  # at once: another viewer may come before this thread ends
+            return self._watched.get(watched.folder.location) is watched
+
+    def _make_room(self) -> None:
+        """Forgets the run that has had no viewer for the longest time, if there are too many such."""
+        idle = [watched for watched in self._watched.values() if not watched.viewers]
+        if len(idle) >= MOST_IDLE:
+            self._forget(min(idle, key=lambda watched: watched.used))
+
+    def _forget(self, watched: Watched) -> None:
+        """The next viewer has it read anew."""
+        if self._watched.get(watched.folder.location) is watched:
+            del self._watched[watched.folder.location]
