@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import InputError
-from tuner.mcp.calls import Calls, finite
+from tuner.mcp.calls import Answer, Call, Calls, Client, finite
 
 SLEEPS = "import sys, time\nprint('begins', file=sys.stderr, flush=True)\nwhile True: time.sleep(0.1)\n"
 
@@ -34,9 +34,13 @@ def program(name: str, text: str) -> str:
     return name
 
 
+def settled(calls: Calls, call: Call, seconds: float | None) -> Answer:
+    return calls.settle(call, seconds, Client())
+
+
 def test_a_document(calls: Calls) -> None:
     call = calls.start(program("good", "print('{\"a\": [1, NaN, -Infinity]}')"), [])
-    answer = calls.settle(call, None)
+    answer = settled(calls, call, None)
     assert (answer.document, answer.failed) == ({"a": [1, None, None]}, False)
     assert list(Path("calls").iterdir()) == []
     with pytest.raises(InputError, match="is not pending here; pending: none"):
@@ -45,9 +49,11 @@ def test_a_document(calls: Calls) -> None:
 
 def test_a_document_of_an_error_and_one_with_a_status(calls: Calls) -> None:
     error = {"error": "no run 'x'", "exit_status": 2, "problems": []}
-    failed = calls.settle(calls.start(program("bad", f"print({json.dumps(error)!r}); raise SystemExit(2)"), []), None)
+    failed = settled(calls, calls.start(program("bad", f"print({json.dumps(error)!r}); raise SystemExit(2)"), []), None)
     assert (failed.document, failed.failed) == (error, True)
-    differs = calls.settle(calls.start(program("other", "print('{\"agrees\": false}'); raise SystemExit(5)"), []), None)
+    differs = settled(
+        calls, calls.start(program("other", "print('{\"agrees\": false}'); raise SystemExit(5)"), []), None
+    )
     assert (differs.document, differs.failed) == ({"agrees": False}, False)
 
 
@@ -61,7 +67,7 @@ def test_a_document_of_an_error_and_one_with_a_status(calls: Calls) -> None:
     ],
 )
 def test_an_end_without_a_document_is_an_error(calls: Calls, text: str, status: int, said: str) -> None:
-    answer = calls.settle(calls.start(program("dies", text), []), None)
+    answer = settled(calls, calls.start(program("dies", text), []), None)
     assert answer.failed
     assert answer.document["exit_status"] == status
     assert said in answer.document["error"]
@@ -69,37 +75,57 @@ def test_an_end_without_a_document_is_an_error(calls: Calls, text: str, status: 
 
 def test_a_command_that_lasts_is_pending_until_it_is_interrupted(calls: Calls) -> None:
     call = calls.start(program("sleeps", SLEEPS), [], run="q", lasts=True)
-    answer = calls.settle(call, 0)
+    answer = settled(calls, call, 0)
     while not answer.document["said"]:
-        answer = calls.settle(call, 0.1)
+        answer = settled(calls, call, 0.1)
     assert answer.document == {"call": call.id, "command": "sleeps", "run": "q", "said": ["begins"]}
     assert calls.find(call.id) is call
     call.give_up()
     assert call.process.poll() is None
     call.interrupt()
-    assert calls.settle(call, None).failed
+    assert settled(calls, call, None).failed
 
 
 def test_a_command_that_was_not_to_last_ends_if_the_client_gives_up(calls: Calls) -> None:
     call = calls.start(program("sleeps", SLEEPS), [])
-    while not calls.settle(call, 0).document["said"]:
+    while not settled(calls, call, 0).document["said"]:
         pass
     call.give_up()
-    ended = calls.settle(call, None)
+    ended = settled(calls, call, None)
     assert ended.failed
     assert (ended.document["error"], ended.document["exit_status"]) == ("interrupted", 130)
+
+
+def test_the_answer_waits_for_another_request_if_a_client_is_gone(calls: Calls) -> None:
+    call = calls.start(program("good", "print('{\"a\": 1}')"), [], lasts=True)
+    gone = Client()
+    gone.go()
+    calls.settle(call, None, gone)
+    call.process.wait()
+    calls.settle(call, None, gone)
+    assert settled(calls, call, None).document == {"a": 1}
+    with pytest.raises(InputError, match="is not pending here"):
+        settled(calls, call, None)
+
+
+def test_a_client_that_is_gone_before_his_command_starts_interrupts_it(calls: Calls) -> None:
+    client = Client()
+    client.go()
+    call = calls.start(program("sleeps", SLEEPS), [])
+    client.has_started(call)
+    assert calls.settle(call, None, client).failed
 
 
 def test_the_end_of_the_server_ends_what_does_not_survive_it(calls: Calls) -> None:
     call = calls.start(program("sleeps", SLEEPS), [], lasts=True)
     search = calls.start("sleeps", [], lasts=True, survives=True)
     for one in (call, search):
-        while not calls.settle(one, 0).document["said"]:
+        while not settled(calls, one, 0).document["said"]:
             pass
     calls.close()
     call.process.wait()
     assert search.process.poll() is None
-    assert calls.settle(search, None).document["call"] == search.id, "after the end nobody waits"
+    assert settled(calls, search, None).document["call"] == search.id, "after the end nobody waits"
     search.process.kill()
     search.process.wait()
 
@@ -112,4 +138,4 @@ def test_only_numbers_that_are_not_finite_become_null() -> None:
 def test_stdin_is_closed_to_a_command(calls: Calls) -> None:
     assert sys.executable
     call = calls.start(program("reads", "import json, sys\nprint(json.dumps({'read': sys.stdin.read()}))"), [])
-    assert calls.settle(call, None).document == {"read": ""}
+    assert settled(calls, call, None).document == {"read": ""}

@@ -10,7 +10,7 @@ import pytest
 from tests.mcp.commands import commands, has_json
 from tuner.errors import InputError
 from tuner.mcp import schemas
-from tuner.mcp.calls import Calls
+from tuner.mcp.calls import Calls, Client
 from tuner.mcp.tools import PENDING, Tools
 from tuner.mcp.verbs import LEFT_OUT, PEOPLE_ONLY, VERBS
 
@@ -66,12 +66,12 @@ def test_read_only_serves_what_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["run", "result", "cancel"])
 def test_an_acting_tool_is_refused_if_read_only(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{name} is not served: this server is --read-only"):
-        tools(tmp_path, read_only=True).answer(name, {}, [])
+        tools(tmp_path, read_only=True).answer(name, {}, Client())
 
 
 def test_an_unknown_tool_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no tool 'stauts'; .*did you mean 'status'"):
-        tools(tmp_path).answer("stauts", {}, [])
+        tools(tmp_path).answer("stauts", {}, Client())
 
 
 def words(name: str, /, **given: object) -> list[str]:
@@ -109,14 +109,14 @@ def test_input_that_is_wrong(name: str, given: dict[str, object], text: str) -> 
 
 @pytest.mark.parametrize("seconds", [-1, 601, "5", True, float("nan")])
 def test_a_time_to_wait_that_is_wrong(seconds: object, tmp_path: Path) -> None:
-    answer = tools(tmp_path).answer("run", {"file": "e.yaml", "name": "q", "wait_s": seconds}, [])
+    answer = tools(tmp_path).answer("run", {"file": "e.yaml", "name": "q", "wait_s": seconds}, Client())
     assert answer.failed
     assert answer.document["error"] == f"wait_s: {seconds!r}: give seconds from 0 to 600"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_call_that_is_not_known(tmp_path: Path) -> None:
-    answer = tools(tmp_path).answer("result", {"call": "run-1"}, [])
+    answer = tools(tmp_path).answer("result", {"call": "run-1"}, Client())
     assert "call: 'run-1' is not pending here; pending: none" in answer.document["error"]
 
 

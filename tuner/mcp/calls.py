@@ -82,6 +82,28 @@ class Call:
         return [line for line in lines if line.strip()][-LAST_LINES:]
 
 
+@dataclass
+class Client:
+    """Who waits for the answer to one request."""
+
+    started: Call | None = None
+    """The command that the request has started."""
+    is_gone: bool = False
+    """Whether nobody waits any more."""
+
+    def has_started(self, call: Call) -> None:
+        """Notes the command."""
+        self.started = call
+        if self.is_gone:
+            call.give_up()
+
+    def go(self) -> None:
+        """Waits no longer."""
+        self.is_gone = True
+        if self.started is not None:
+            self.started.give_up()
+
+
 class Calls:
     """The commands that a server was asked for. Its methods may be called from several threads."""
 
@@ -118,22 +140,40 @@ class Calls:
         """The call of that id. Raises InputError if its answer was given before, or it is none of this server's."""
         call = self._pending.get(call_id)
         if call is None:
-            known = ", ".join(self._pending) or "none"
-            raise InputError(
-                f"call: {call_id!r} is not pending here; pending: {known}; a run is found by status and show"
-            )
+            raise self._not_pending(call_id)
         return call
 
-    def settle(self, call: Call, seconds: float | None) -> Answer:
-        """The answer of a call after its end, or after ``seconds`` if they are over before."""
+    def _not_pending(self, call_id: str) -> InputError:
+        known = ", ".join(self._pending) or "none"
+        return InputError(f"call: {call_id!r} is not pending here; pending: {known}; a run is found by status and show")
+
+    def settle(self, call: Call, seconds: float | None, client: Client) -> Answer:
+        """The answer of a call, which is given once.
+
+        Args:
+            call: One that is pending.
+            seconds: If they are over before its end, the call stays pending; None: it may last.
+            client: Who waits. If he is gone, a call that lasts stays pending.
+
+        Returns:
+            The document of the command, or that of a pending call.
+
+        Raises:
+            InputError: Its answer was given to another request meanwhile.
+        """
         end = math.inf if seconds is None else time.monotonic() + seconds
-        while call.process.poll() is None and (left := end - time.monotonic()) > 0 and not self._closed.is_set():
+        while call.process.poll() is None and (left := end - time.monotonic()) > 0:
+            if self._closed.is_set() or (client.is_gone and call.lasts):
+                break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 call.process.wait(min(left, _LOOK_EVERY_S))
+        if call.process.poll() is None or (client.is_gone and call.lasts):
+            return call.answer()
+        if self._pending.pop(call.id, None) is None:
+            raise self._not_pending(call.id)
         answer = call.answer()
-        if call.process.poll() is not None and self._pending.pop(call.id, None) is not None:
-            call.stdout.unlink()
-            call.stderr.unlink()
+        call.stdout.unlink()
+        call.stderr.unlink()
         return answer
 
     def close(self) -> None:

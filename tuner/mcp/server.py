@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from tuner.errors import InputError
-from tuner.mcp.calls import Answer, Call, calls
+from tuner.mcp.calls import Answer, Client, calls
 from tuner.mcp.schemas import RESULT
 from tuner.mcp.tools import Tool, Tools
 
@@ -43,16 +43,15 @@ async def _serve(tools: Tools, version: str) -> None:
         return types.ListToolsResult(tools=[_described(tool) for tool in tools.all])
 
     async def call_tool(context: ServerRequestContext[Any], asked: types.CallToolRequestParams) -> types.CallToolResult:
-        started: list[Call] = []
+        client = Client()
         try:
             answer = await anyio.to_thread.run_sync(
-                tools.answer, asked.name, asked.arguments or {}, started, abandon_on_cancel=True, limiter=limiter
+                tools.answer, asked.name, asked.arguments or {}, client, abandon_on_cancel=True, limiter=limiter
             )
         except InputError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         except anyio.get_cancelled_exc_class():
-            for call in started:
-                call.give_up()
+            client.go()
             raise
         return _result(answer)
 

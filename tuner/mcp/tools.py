@@ -12,7 +12,7 @@ import click
 
 from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.mcp import schemas
-from tuner.mcp.calls import Answer, Call, Calls, failure
+from tuner.mcp.calls import Answer, Calls, Client, failure
 from tuner.mcp.verbs import VERBS, Effect, Verb
 from tuner.storage.folder import reason
 
@@ -51,18 +51,27 @@ class Tools:
         served = [_of_command(name, verb, self._command(name)) for name, verb in self._verbs.items()]
         return served if self._read_only else [*served, *_of_the_server()]
 
-    def answer(self, name: str, given: Mapping[str, Any], started: list[Call]) -> Answer:
-        """Calls the tool ``name``, and waits for its command; ``started`` gets the command, for one who gives up.
+    def answer(self, name: str, given: Mapping[str, Any], client: Client) -> Answer:
+        """Calls the tool ``name``, and waits for its command.
 
-        Raises InputError if there is no such tool. The answer tells everything else that is wrong.
+        Args:
+            name: Of the tool.
+            given: Its arguments.
+            client: Who waits for it.
+
+        Returns:
+            The answer, which also tells what is wrong.
+
+        Raises:
+            InputError: There is no such tool.
         """
         if name in PENDING and not self._read_only:
-            return _answered(lambda: self._pending(name, given))
+            return _answered(lambda: self._pending(name, given, client))
         if name not in self._verbs:
             raise InputError(self._unknown(name))
-        return _answered(lambda: self._call(name, given, started))
+        return _answered(lambda: self._call(name, given, client))
 
-    def _call(self, name: str, given: Mapping[str, Any], started: list[Call]) -> Answer:
+    def _call(self, name: str, given: Mapping[str, Any], client: Client) -> Answer:
         verb, command = self._verbs[name], self._command(name)
         seconds = _seconds(given) if verb.lasts else None
         given = {key: value for key, value in given.items() if not (verb.lasts and key == schemas.WAIT)}
@@ -71,16 +80,16 @@ class Tools:
         run = next((given[key] for key in ("name", "run") if isinstance(given.get(key), str)), None)
         words = ["--json"] * has_json + words
         call = self._calls.start(verb.command or name, words, run=run, lasts=verb.lasts, survives=verb.survives)
-        started.append(call)
-        return self._calls.settle(call, seconds)
+        client.has_started(call)
+        return self._calls.settle(call, seconds, client)
 
-    def _pending(self, name: str, given: Mapping[str, Any]) -> Answer:
+    def _pending(self, name: str, given: Mapping[str, Any], client: Client) -> Answer:
         if unknown := set(given) - {"call", schemas.WAIT}:
             raise InputError(f"{min(unknown)}: no such argument; allowed: call, {schemas.WAIT}")
         call = self._calls.find(str(given.get("call", "")))
         if name == "cancel":
             call.interrupt()
-        return self._calls.settle(call, _seconds(given))
+        return self._calls.settle(call, _seconds(given), client)
 
     def _command(self, name: str) -> click.Command:
         return self._commands[self._verbs[name].command or name]
