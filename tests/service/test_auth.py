@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.request
 from collections import Counter
@@ -16,6 +17,7 @@ from tests.event_loops import in_thread
 from tests.runs.test_listing import saved
 from tests.service.http import Service
 from tuner.errors import EnvironmentFailure
+from tuner.service import auth
 from tuner.service.auth import COOKIE, Door
 from tuner.service.errors import TooMany
 from tuner.service.limits import AtOnce, Buckets, Limits
@@ -157,6 +159,39 @@ def test_the_list_of_searches_is_fed_from_the_queue(service: Service) -> None:
             told = next(line for line in iter(events.readline, b"") if line.startswith(b"data: "))
     (row,) = json.loads(told.removeprefix(b"data: "))["rows"]
     assert (row["name"], row["user"], row["position"], row["has_page"]) == ("q", "ada", 1, False)
+
+
+@pytest.mark.parametrize("path", ["/searches/events", "/runs/q/events"])
+def test_a_page_that_is_open_ends_with_its_token(
+    path: str, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "CHECK_EVERY_S", 0.1)
+    saved(tmp_path / "q", "2026-01-01T10:00:00+0000", interrupted=True)
+    with service.running() as url:
+        requests = {
+            user: urllib.request.Request(url + path, headers={"Authorization": f"Bearer {service.token(user)}"})
+            for user in ("ada", "bob")
+        }
+        with urllib.request.urlopen(requests["ada"]) as events, urllib.request.urlopen(requests["bob"]) as others:
+            assert events.readline() == others.readline() == b"retry: 1000\n"
+            service.tokens.revoke("bob")
+            assert others.read().endswith(b"\n\n"), "the stream has its end, so this raises no IncompleteRead"
+            service.search("later")
+            assert any(line.startswith(b"data: ") for line in iter(events.readline, b""))
+
+
+def test_who_has_no_token_holds_no_connection(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "_FORM_S", 0.5)
+    with service.running() as url:
+        slow = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        slow.putrequest("POST", "/login")
+        for name, value in {"Origin": url, "Content-Type": "application/x-www-form-urlencoded"}.items():
+            slow.putheader(name, value)
+        slow.putheader("Content-Length", "9")
+        slow.endheaders(b"token=")
+        refused = slow.getresponse()
+        assert (refused.status, b"did not come within" in refused.read()) == (408, True)
+        slow.close()
 
 
 def test_one_user_who_asks_too_often_waits_and_no_other(tmp_path: Path) -> None:

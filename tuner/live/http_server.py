@@ -7,10 +7,12 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.storage.folder import reason
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 READ_S = 60.0
 """A client that takes nothing of what it asked for loses its connection after this time."""
+
+HEAD_S = 15.0
+"""A connection on which no whole head of a request has come is closed after this time."""
 
 END_S = 3
 """How long open requests may take to end when the server is to end."""
@@ -67,44 +72,79 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-class _UntilEnd:
-    """An app whose answers that have no end, such as streams of events, end in good order when the server is to end."""
+async def answer_until(ending: asyncio.Event, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """One request, whose answer ends in good order when ``ending`` is set, also if it is a stream without an end.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app, self._ending = app, asyncio.Event()
+    The app learns of the end as of a client that is gone, once it has the body of the request.
+    """
+    has_body = is_open = False
 
-    def end(self) -> None:
-        """To be called in the server's loop."""
-        self._ending.set()
+    async def received() -> Message:
+        nonlocal has_body
+        message = await (_gone(ending, receive) if has_body else receive())
+        has_body = not message.get("more_body", False)
+        return message
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request. The app learns of the end as of a client that is gone, once it has the body of the request."""
-        has_body = is_open = False
+    async def sent(message: Message) -> None:
+        nonlocal is_open
+        is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+        await send(message)
 
-        async def received() -> Message:
-            nonlocal has_body
-            message = await (self._received(receive) if has_body else receive())
-            has_body = not message.get("more_body", False)
-            return message
+    await app(scope, received, sent)
+    if is_open and ending.is_set():
+        await send({"type": "http.response.body"})
 
-        async def sent(message: Message) -> None:
-            nonlocal is_open
-            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
-            await send(message)
 
-        await self._app(scope, received, sent)
-        if is_open and self._ending.is_set():
-            await send({"type": "http.response.body"})
+async def _gone(ending: asyncio.Event, receive: Receive) -> Message:
+    """That the client is gone, or the answer is to end."""
+    waits = [asyncio.ensure_future(receive()), asyncio.ensure_future(ending.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return {"type": "http.disconnect"}
 
-    async def _received(self, receive: Receive) -> Message:
-        """That the client is gone, or the server is to end."""
-        waits = [asyncio.ensure_future(receive()), asyncio.ensure_future(self._ending.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        return {"type": "http.disconnect"}
+
+class _Protocol(H11Protocol):
+    """Closes a connection on which no whole head of a request has come in time: there are only so many connections."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn does."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn does."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """As uvicorn does."""
+        super().handle_events()
+        if self._has_request:
+            self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn does."""
+        super().on_response_complete()
+        if not self._has_request:
+            self._await_head()
+
+    @property
+    def _has_request(self) -> bool:
+        """Whether one is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
 
 
 class Server(uvicorn.Server):
@@ -119,9 +159,10 @@ class Server(uvicorn.Server):
     def __init__(self, app: ASGIApp, started: Callable[[], None] = lambda: None) -> None:
         """``started``: called when it answers."""
         settings: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
-        settings |= {"lifespan": "off", "ws": "none", "limit_concurrency": _MOST_CONNECTIONS}
-        self._app = _UntilEnd(app)
-        super().__init__(uvicorn.Config(self._app, timeout_graceful_shutdown=END_S, **settings))
+        settings |= {"interface": "asgi3", "lifespan": "off", "ws": "none", "limit_concurrency": _MOST_CONNECTIONS}
+        self._ending = asyncio.Event()
+        ends = partial(answer_until, self._ending, app)
+        super().__init__(uvicorn.Config(ends, http=_Protocol, timeout_graceful_shutdown=END_S, **settings))
         self._told = started
 
     def run_at(self, listener: socket.socket) -> None:
@@ -144,5 +185,5 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does; streams of events end at once."""
-        self._app.end()
+        self._ending.set()
         await super().shutdown(sockets)

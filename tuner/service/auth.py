@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.errors import EnvironmentFailure
 from tuner.jobs.code_bundle import MAX_BYTES
+from tuner.live.http_server import answer_until
 from tuner.service.errors import NotAllowed, TooLarge, TooMany, answer
 from tuner.service.limits import AtOnce, Buckets, Limits
 from tuner.service.tokens import Token, TokenRefused, Tokens
@@ -52,8 +54,11 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 
-_LONGEST_FORM = 10_000
-"""Bytes that somebody may send who has no token yet."""
+_LONGEST_FORM, _FORM_S = 10_000, 15.0
+"""Bytes that somebody may send who has no token yet, and the time that he may take."""
+
+CHECK_EVERY_S = 5.0
+"""So often the token of somebody is looked at who has a live page open."""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _READS = ("GET", "HEAD", "OPTIONS")
@@ -81,14 +86,42 @@ class Door:
             try:
                 await self._let_in(scope, held)
                 receive = _limited(scope, receive, self._longest(scope["path"]))
+                receive = _in_time(receive) if scope["path"] in OPEN else receive
             except (TokenRefused, NotAllowed, TooLarge, TooMany, EnvironmentFailure) as error:
                 await _refusal(scope, error)(scope, receive, send)
                 return
-            if _lasts(scope["path"]) or scope["path"] in OPEN:  # all who have no token would share one turn
+            if scope["path"].endswith(_EVENTS):
+                await self._while_allowed(scope, receive, send)
+            elif _lasts(scope["path"]) or scope["path"] in OPEN:  # all who have no token would share one turn
                 await self._app(scope, receive, send)
             else:
                 async with self._turn(scope["state"]["token"].user):
                     await self._app(scope, receive, send)
+
+    async def _while_allowed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, whose answer ends when its token is revoked or expires."""
+        refused = asyncio.Event()
+
+        async def watch() -> None:
+            while not refused.is_set():
+                await asyncio.sleep(CHECK_EVERY_S)
+                try:
+                    await self._token_of(scope)
+                except TokenRefused:
+                    refused.set()
+                except EnvironmentFailure:  # the storage may answer again
+                    continue
+
+        watching = asyncio.create_task(watch())
+        try:
+            await answer_until(refused, self._app, scope, receive, send)
+        finally:
+            watching.cancel()
+
+    async def _token_of(self, scope: Scope) -> Token:
+        """Raises TokenRefused, and EnvironmentFailure if that is not known now."""
+        token = token_of(Request(scope))[0] or ""
+        return await to_thread.run_sync(self._tokens.user_of, token, limiter=self._readers)
 
     def _turn(self, user: str) -> CapacityLimiter:
         return self._turns.setdefault(user, CapacityLimiter(self._limits.in_work))
@@ -111,7 +144,7 @@ class Door:
                 self._refused.take(_address(scope))
             return
         try:
-            found = await to_thread.run_sync(self._tokens.user_of, token or "", limiter=self._readers)
+            found = await self._token_of(scope)
         except TokenRefused as error:
             self._refused.take(_address(scope))
             raise error if token else TokenRefused("this needs a token: send `Authorization: Bearer TOKEN`") from None
@@ -181,6 +214,20 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
+
+
+def _in_time(receive: Receive) -> Receive:
+    """``receive``, which raises if the body does not come in time."""
+    end = asyncio.get_running_loop().time() + _FORM_S
+
+    async def received() -> Message:
+        try:
+            async with asyncio.timeout_at(end):
+                return await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"the body of this request did not come within {_FORM_S:.0f} s") from None
+
+    return received
 
 
 def _limited(scope: Scope, receive: Receive, most: int) -> Callable[[], Awaitable[Message]]:
