@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import io
+import shutil
 import socket
 import tarfile
 import threading
@@ -25,6 +26,8 @@ from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, TunerError
 from tuner.service.client import Service
 from tuner.service.code_store import pack
+from tuner.service.files import stream, unpack
+from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
 
 
@@ -224,6 +227,17 @@ def test_a_copy_that_is_hostile_or_cut_off(body: bytes, tmp_path: Path) -> None:
     assert files_below(tmp_path) == set()
 
 
+def test_a_checkpoint_that_goes_while_a_run_is_copied_is_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / "run/ray" / name).mkdir(parents=True)
+        (tmp_path / "run/ray" / name / "model").write_text(name)
+    sent = stream(RunFolder.at(tmp_path / "run"))
+    first = next(sent)
+    shutil.rmtree(tmp_path / "run/ray/b")
+    unpack(io.BytesIO(b"".join([first, *sent])), tmp_path / "copy")
+    assert files_below(tmp_path / "copy") == {"ray/a/model", "ray/c/model"}
+
+
 def test_a_copy_goes_through_no_link(tmp_path: Path) -> None:
     (tmp_path / "to/q").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
@@ -252,6 +266,16 @@ def asked(*words: str) -> tuple[int, str, str]:
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_storage_of_a_service_is_a_path_from_the_root(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str]()
+    monkeypatch.setattr(
+        "tuner.service.serve.serve", lambda queue, storage, *rest, **more: told.append(storage.location)
+    )
+    for words in ((), ("--storage", "./runs"), ("--storage", f"file://{user_folder}/runs")):
+        assert asked("serve", "--port", "0", *words) == (0, "", "")
+    assert told == [f"{user_folder}/runs"] * 2 + [f"file://{user_folder}/runs"]
 
 
 @pytest.fixture

@@ -53,6 +53,8 @@ def command(
     from tuner.storage.folder import RunFolder
 
     folder = RunFolder.at(storage)
+    if "://" not in storage:  # the jobs work in other folders
+        folder = RunFolder.at(folder.local_path)
     if mlflow is not None:
         mlflow_at(mlflow)
     members = TeamFile(folder, team)

@@ -21,7 +21,7 @@ _BROKEN = (EOFError, tarfile.TarError, ValueError)
 def stream(folder: RunFolder) -> Iterator[bytes]:
     """A tar archive of all plain files of ``folder``, with paths below it.
 
-    Each file is as it was when its turn came. A file that has gone by then is left out; what starts with a dot is being
+    Each file is as it was when its turn came. Files that have gone by then are left out; what starts with a dot is being
     written. Raises OSError if the storage fails: the archive then has no end.
     """
     for name in _names(folder):
@@ -93,4 +93,6 @@ def _names(folder: RunFolder) -> Iterator[str]:
 
 
 def _fail(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):  # the folder of a checkpoint that was superseded
+        return
     raise OSError(error.errno, f"{error.filename}: {reason(error)}")
