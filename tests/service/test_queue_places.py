@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.service.fake import FakeCluster
 from tests.service.queued import MONDAY, Service
 from tuner.errors import InputError
 from tuner.service.cluster import Capacity
+from tuner.service.interface import Submission
+from tuner.service.standing import places
 from tuner.service.team import Team
 
 
@@ -239,6 +243,13 @@ def test_the_team_can_name_what_is_shared(storage):
         service.run(10)
         service.submit("ada", "a")
         assert service.queue.status().unit == "GPU"
+
+
+@pytest.mark.parametrize(("gpus", "trials"), [(0.2, 5), (0.1, 10), (0.3, 3)])
+def test_small_trials_fill_a_gpu(storage, gpus, trials):
+    submission = Submission("ada", "a", "r", per_trial={"GPU": gpus})
+    assert places(submission, Capacity(1.0, 64.0)) == trials
+    assert places(submission, Capacity(math.inf, math.inf)) == 10_000
 
 
 @pytest.mark.parametrize(("request_", "workers", "trials"), [(0.25, 1, 16), (1.0, 2, 2)])

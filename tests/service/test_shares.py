@@ -189,6 +189,11 @@ class TestOverTime:
         both = [*alone, Demand("b", "bob", 100)]
         assert trials(shares, both, 10) == {"a": 5, "b": 5}
 
+    def test_what_one_is_owed_fades_while_he_is_away(self) -> None:
+        shares = Shares(members("ada"), owed={"ada": 40.0, "bob": 40_000.0, "cem": -1.5})
+        shares.pass_time(7200, {"ada": 0.0}, {})
+        assert shares.owed == {"ada": 20.0, "bob": 20_000.0}
+
     def test_who_had_more_while_another_waited_gives_it_back(self) -> None:
         shares = Shares(members("ada", "bob"))
         both = [Demand("a", "ada", 100), Demand("b", "bob", 100)]

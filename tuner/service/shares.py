@@ -22,6 +22,9 @@ _HORIZON_S = 1800.0
 _HALF_LIFE_S = 4 * _HORIZON_S
 """After which half of what is owed is forgotten."""
 
+_LEAST_S = 1.0
+"""GPU seconds: less is forgotten of somebody who is not a member."""
+
 _SWITCH = 0.5
 """A place moves to another trial only if its user is behind by more than so many GPUs: each move costs a resume. It
 counts as much as that for the user with the highest weight, and less for others."""
@@ -254,11 +257,11 @@ class Shares:
             had: The GPUs that trials of each member held.
         """
         kept = 0.5 ** (seconds / _HALF_LIFE_S)
+        faded = {name: kept * owed for name, owed in self.owed.items()}
+        self.owed = {name: owed for name, owed in faded.items() if name in self._members or abs(owed) >= _LEAST_S}
         for name in self._members:
-            owed = kept * self.owed.get(name, 0.0)
-            if fair[name] > 0:
-                owed += seconds * (fair[name] - had.get(name, 0.0))
-            self.owed[name] = owed
+            more = seconds * (fair[name] - had.get(name, 0.0)) if fair[name] > 0 else 0.0
+            self.owed[name] = self.owed.get(name, 0.0) + more
 
 
 def _has_spent_week(member: Member, used_hours: Mapping[str, float]) -> bool:
