@@ -184,6 +184,9 @@ def test_everybody_reads_and_only_the_owner_or_an_admin_controls(service: Servic
         "offset": 18,
         "state": "queued",
     }
+    assert bob.get("/v1/searches/q/logs?offset=18").json()["log"] == ""
+    other = bob.get("/v1/searches/q/logs?offset=19").json()
+    assert (other["log"], other["offset"]) == ("trial #1\ntrial #2\n", 18)
     for verb, body in (("stop", None), ("resume", None), ("commands", {"do": "pause"})):
         refused = bob.post(f"/v1/searches/q/{verb}", json=body)
         assert refused.status_code == 403

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.fake import FakeCluster
+from tests.service.fake import FakeCluster, FakeSearch
 from tests.service.queued import Service
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.commands import waiting_commands
+from tuner.runs.file_shapes import MAX_CONFIG_BYTES
 from tuner.service.team import Team
 
 
@@ -147,6 +148,42 @@ def test_a_search_whose_job_has_not_begun_has_no_output(service):
 
     assert service.states() == {"a": "starting", "b": "stopped"}
     assert [*told, service.queue.log("a"), service.queue.log("b")] == ["", "", ""]
+
+
+def test_the_output_is_that_of_the_last_job_that_there_was(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.cluster.end(service.cluster.searches["a"], "failed", "the first\n")
+    service.run(10)
+    for _ in range(2):
+        service.queue.resume("a")
+        service.queue.stop("a")
+    assert service.queue.log("a") == "the first\n"
+    service.cluster.lose_head()
+    assert service.queue.log("a") == ""
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped", "succeeded"])
+def test_an_ended_job_of_its_name_is_not_the_search(service, storage, state):
+    by_hand = FakeSearch(storage / "a", "python -m tuner.jobs.driver")
+    service.cluster.searches["a"] = by_hand
+    service.cluster.end(by_hand, state, "error: of another day\n")
+    service.submit("ada", "a")
+    service.run(2000)
+    assert service.states() == {"a": "succeeded"}
+    assert service.cluster.starts == ["a~2"]
+
+
+def test_a_search_whose_record_has_no_room_to_grow_is_refused(service):
+    with pytest.raises(InputError, match=r"its record has .* bytes, and may have .*: shorten the experiment"):
+        service.submit("ada", "a", experiment="#" * (MAX_CONFIG_BYTES - 20_000))
+    service.submit("ada", "b", experiment="#" * (MAX_CONFIG_BYTES - 40_000))
+    service.run(50)
+    service.cluster.end(service.cluster.searches["b"], "failed", "error: " + "\U0001f525" * 2000)
+    service.run(10)
+    service.come_back()
+    assert service.states() == {"b": "failed"}
+    assert len(service.queue.entry("b").reason) == 1000
 
 
 def test_a_person_who_resumes_an_ended_search_by_hand_is_not_bound_by_the_queues_limit(service, storage):

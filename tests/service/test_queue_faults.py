@@ -16,6 +16,7 @@ from tests.service.fake import FakeCluster, FakeSearch
 from tests.service.queued import Service
 from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.jobs.record import Job, Submitter
+from tuner.service.cluster import JobView
 from tuner.service.queue import SearchQueue
 from tuner.service.team import Team
 from tuner.storage.folder import RunFolder
@@ -110,6 +111,16 @@ def test_a_queue_that_has_lost_its_storage_promises_nothing(service, storage, mo
     with pytest.raises(LockLost):
         service.submit("bob", "b")
     assert service.states() == {"a": "queued"}
+
+
+def test_a_job_whose_storage_cannot_be_read_here_is_somebody_elses(service, monkeypatch):
+    job = JobView("running", storage="s3://ada:secret@bucket/runs")
+    jobs = service.cluster.jobs
+    monkeypatch.setattr(service.cluster, "jobs", lambda: {**jobs(), "a": job})
+    service.submit("ada", "a")
+    service.submit("ada", "b")
+    service.run(30)
+    assert service.states() == {"a": "failed", "b": "running"}
 
 
 def test_a_job_of_somebody_else_is_left_alone(service, tmp_path):

@@ -136,10 +136,13 @@ class Api:
             return self.queue.submit(whole)
 
     def log(self, name: str, offset: int) -> SearchLog:
-        """Output of the search's job, from a character on. Raises NoSuchSearch and EnvironmentFailure."""
+        """Output of the search's job, from a character on; all if it is shorter: then it is that of another job.
+
+        Raises NoSuchSearch and EnvironmentFailure.
+        """
         state = self.entry(name).state  # first: what is printed before the end is in the log then
         log = self.queue.log(name)
-        return SearchLog(name=name, log=log[offset:], offset=max(offset, len(log)), state=state)
+        return SearchLog(name=name, log=log[offset if offset <= len(log) else 0 :], offset=len(log), state=state)
 
     def sent(self, user: str, name: str, do: str, arguments: dict[str, Any]) -> CommandAnswer:
         """Has a running search carry out a command. Raises as `tuner.actions.control.command`."""
@@ -239,7 +242,7 @@ def routes(api: Api) -> APIRouter:
 
     @v1.get("/searches/{name}/logs")
     async def logs(name: str, offset: Annotated[int, Query(ge=0)] = 0) -> SearchLog:
-        """Output of the search's job, from a character on."""
+        """Output of the search's last job, from a character on; all of it if it is shorter than that."""
         return await to_thread.run_sync(api.log, name, offset, limiter=api.slow)
 
     @v1.get("/searches/{name}/files", response_class=Response, responses={200: {"content": {"application/x-tar": {}}}})

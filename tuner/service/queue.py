@@ -181,7 +181,9 @@ class SearchQueue:
             damaged = any(f"/{submission.name}.json" in line for line in self.unreadable)
             if known is not None or damaged or run_exists(self._storage / submission.name):
                 raise InputError(f"name {submission.name!r} is taken in {self._storage.location}: choose another name")
-            self._keep(Record(submission, self._clock()))
+            record = Record(submission, self._clock())
+            self._store.check(record)
+            self._keep(record)
             return self.entry(submission.name)
 
     def stop(self, name: str) -> bool:
@@ -224,14 +226,15 @@ class SearchQueue:
             return self.entry(name)
 
     def log(self, name: str) -> str:
-        """The output of its job until now; empty before it begins. Raises InputError, EnvironmentFailure."""
+        """The output of its last job until now; empty if there is none. Raises InputError, EnvironmentFailure."""
         with self._mutex:
             record = self._known(name)
-        attempt = record.attempt
-        may_lack_a_job = record.state in ("queued", "starting", "stopped")
-        if may_lack_a_job and job_id(name, attempt) not in self._cluster.jobs():
-            attempt -= 1
-        return self._cluster.log(job_id(name, attempt)) if attempt else ""
+        if record.state in ("running", "paused"):
+            return self._cluster.log(job_id(name, record.attempt))
+        jobs = self._cluster.jobs()
+        ids = (job_id(name, attempt) for attempt in range(record.attempt, 0, -1))
+        last = next((one for one in ids if one in jobs and self._is_ours(jobs[one])), None)
+        return "" if last is None else self._cluster.log(last)
 
     def _known(self, name: str) -> Record:
         if name not in self._records:
@@ -278,7 +281,7 @@ class SearchQueue:
         found = {one.name: standing(self._storage / one.name, one.submission, shared.capacity) for one in active}
         with self._mutex:
             placement = self._placement(shared, found, failures)
-            self._started(placement, failures)
+            self._started(placement, jobs, failures)
             mine = [record for record in self._records.values() if record.has_job]
             left_over = self._left_over(jobs)
         for record in mine:
@@ -292,7 +295,12 @@ class SearchQueue:
     def _is_ours(self, job: JobView) -> bool:
         """Whether it runs a search of this storage: a cluster has jobs of others, too."""
         told = job.storage
-        return told is not None and (told == self._storage.location or RunFolder.at(told).path == self._storage.path)
+        if told is None or told == self._storage.location:
+            return told is not None
+        try:
+            return RunFolder.at(told).path == self._storage.path
+        except InputError:  # this machine cannot read it
+            return False
 
     def _left_over(self, jobs: Mapping[str, JobView]) -> list[str]:
         """Jobs of searches that have ended here: a request to start one came late, or `tuner jobs recover` did it."""
@@ -362,11 +370,21 @@ class SearchQueue:
         self._status = QueueStatus(unit, shared.now, self._team.reserved, sum(had.values()), "", use)
         return placement
 
-    def _started(self, placement: Placement, failures: Faults) -> None:
+    def _started(self, placement: Placement, jobs: Mapping[str, JobView], failures: Faults) -> None:
         """Notes which searches begin, and which have a place for a trial."""
         for record in [*self._records.values()]:
+            changed = with_limit(record, placement.limits.get(record.name))
+            if record.state == "queued" and changed.state == "starting":
+                changed = replace(changed, attempt=self._next_attempt(record, jobs))
             with failures.kept():
-                self._change(record, with_limit(record, placement.limits.get(record.name)))
+                self._change(record, changed)
+
+    def _next_attempt(self, record: Record, jobs: Mapping[str, JobView]) -> int:
+        """The first one that has not ended: people can submit and resume it without this service, too."""
+        attempt = record.attempt
+        while (job := jobs.get(job_id(record.name, attempt))) and job.has_ended and self._is_ours(job):
+            attempt += 1
+        return attempt
 
     def _change(self, record: Record, changed: Record) -> None:
         if changed != record:

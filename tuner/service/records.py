@@ -23,6 +23,9 @@ State = Literal["queued", "starting", "running", "paused", "stopping", "succeede
 
 _SEARCHES, _ACCOUNT = "searches", "account.json"
 
+_ROOM_TO_GROW = 32_768
+"""Bytes by which a record may grow: by its state, and by the reason for its end."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -141,16 +144,16 @@ class Records:
         """Makes the folder. Raises InputError if it cannot be written."""
         self._searches.create()
 
-    def keep(self, record: Record) -> None:
-        """Writes a record in place of the earlier one of its name.
+    def check(self, record: Record) -> None:
+        """Raises InputError if it is so large that `read` would refuse it, now or in a later state."""
+        size, most = len(_bytes(record)), MAX_CONFIG_BYTES - _ROOM_TO_GROW
+        if size > most:
+            told = f"its record has {size:,} bytes, and may have {most:,}"
+            raise InputError(f"{record.name}: {told}: shorten the experiment")
 
-        Raises OSError, and InputError if it is so large that `read` would refuse it.
-        """
-        told = json.dumps(asdict(replace(record, position=None))).encode()
-        if len(told) > MAX_CONFIG_BYTES:
-            most = f"at most {MAX_CONFIG_BYTES:,} are kept"
-            raise InputError(f"{record.name}: its record has {len(told):,} bytes, and {most}: shorten the experiment")
-        self._searches.write(f"{record.name}.json", told, private=True)
+    def keep(self, record: Record) -> None:
+        """Writes a record in place of the earlier one of its name. Raises OSError."""
+        self._searches.write(f"{record.name}.json", _bytes(record), private=True)
 
     def read(self) -> tuple[list[Record], list[str]]:
         """All records, the earliest first, and why others cannot be read. Raises OSError if the storage fails."""
@@ -177,6 +180,10 @@ class Records:
         except FileNotFoundError:
             return Account()
         return Account(told.time, told.week, told.hours, told.owed, told.largest, told.unit)
+
+
+def _bytes(record: Record) -> bytes:
+    return json.dumps(asdict(replace(record, position=None))).encode()
 
 
 def _record(value: Any) -> Record:
