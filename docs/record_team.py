@@ -27,7 +27,7 @@ from tests.cluster.launcher import Cluster, on_hosts  # noqa: E402
 
 SERVICE = "http://127.0.0.1:8380"
 TEAM = {"members": {"ada": {"admin": True, "gpus_at_once": 4}, "bob": {"weight": 3, "gpus_at_once": 4}}}
-INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ."
+INSTALL = "python3 -m venv .venv && . .venv/bin/activate && pip install -q -c constraints.txt -e ."
 MAKE_TOKEN = "(umask 077; ray get-auth-token --generate > /dev/null); chmod -R go= ~/.ray"
 WAIT_S = 1200
 STORAGE = "/mnt/tuner/runs"

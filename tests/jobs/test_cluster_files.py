@@ -81,6 +81,8 @@ def test_opens_with_the_commands_from_bringing_up_to_tearing_down(path: Path) ->
     assert f"cluster/{path.name}" in text
     assert "python -m tuner submit" in text
     assert "python -m tuner fetch JOB" in text
+    addresses = [line for line in text.splitlines() if "tuner submit" in line and "--jobs-address" in line]
+    assert all("--storage" in line for line in addresses), "who names no launcher file names the storage"
     assert "8265" in text, "Ray's dashboard"
     assert "ssh" in text, "the way in from outside"
     assert "ray get-auth-token --generate" in text or "ray get-auth-token --generate" in path.read_text()

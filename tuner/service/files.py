@@ -21,8 +21,8 @@ _BROKEN = (EOFError, tarfile.TarError, ValueError)
 def stream(folder: RunFolder) -> Iterator[bytes]:
     """A tar archive of all plain files of ``folder``, with paths below it.
 
-    Each file is as it was when its turn came. Files that have gone by then are left out; what starts with a dot is being
-    written. Raises OSError if the storage fails: the archive then has no end.
+    Each file is as it was when its turn came. Files that have gone by then are left out; those whose names start with a
+    dot are being written. Raises OSError if the storage fails: the archive then has no end.
     """
     for name in _names(folder):
         path = (folder / name).path
