@@ -14,10 +14,12 @@ from fastapi import FastAPI
 from tests.benchmarks.made_up_run import made_up_run
 from tests.live.journals import Journal
 from tests.live.servers import running, served
+from tests.service.http import Service
 from tuner.live.changes import LONGEST
 from tuner.live.searches import SearchRow, searches_routes
 from tuner.runs.commands import waiting_commands
 from tuner.search import orders
+from tuner.service import auth
 from tuner.spec.quantities import format_duration
 from tuner.storage.lock import LOCK, locked
 
@@ -199,9 +201,11 @@ def test_buttons_command_the_search_and_its_answer_is_seen(watch: Watch, tmp_pat
         viewer.until_says(".answer", "pause: done")
         guest.until_says('[data-part="commands"] tbody', "pause")
         viewer.page.locator("#trial-table tbody tr").click()
-        viewer.page.get_by_role("button", name="stop trial 1").click()
+        viewer.page.get_by_role("button", name="stop trial 1").dblclick()
         command = sent(viewer, journal)
         assert (command.do, command.arguments) == ("stop-trial", {"trial": "a"})
+        viewer.page.wait_for_timeout(300)
+        assert len(waiting_commands(journal.folder)[0]) == 1
         answer(journal, command, reason="it has ended already")
         viewer.until_says(".answer", "stop-trial was refused: it has ended already")
         guest.page.locator("#trial-table tbody tr").click()
@@ -279,10 +283,72 @@ def test_durations_and_filters_are_those_of_the_report(watch: Watch, tmp_path: P
         assert max(column) < 0.1
 
 
+def test_values_that_differ_by_a_rounding_are_drawn(watch: Watch, tmp_path: Path, journal: Journal) -> None:
+    flat = Journal(tmp_path, "flat")
+    flat.start("a")
+    for step, value in enumerate((0.1 + 0.2, 0.3), 1):
+        flat.report("a", step, value)
+    with served(tmp_path) as address:
+        viewer = watch(f"{address}/runs/flat")
+        assert viewer.text('[data-tile="best"] .value') == "0.3"
+        assert viewer.complaints == []
+
+
+def test_trials_that_break_a_constraint_come_last(watch: Watch, tmp_path: Path) -> None:
+    limited = Journal(tmp_path, "limited", outcome_constraints=["latency <= 10"])
+    for trial, value, latency in (("a", 0.9, 5.0), ("b", 0.99, 50.0), ("c", 0.8, 5.0)):
+        limited.start(trial)
+        limited.report(trial, 1, value, metrics={"latency": latency})
+    with served(tmp_path) as address:
+        viewer = watch(f"{address}/runs/limited")
+        assert [row.split("\t")[0] for row in viewer.rows()] == ["1", "3", "2"]
+        assert viewer.complaints == []
+
+
+def test_focus_stays_while_the_search_continues(watch: Watch, tmp_path: Path, journal: Journal) -> None:
+    focused = "() => document.activeElement.textContent"
+    with served(tmp_path) as address:
+        viewer = watch(f"{address}/runs/run")
+        for step, place in enumerate(('[data-part="working"] tbody button', '[data-part="curves"] .keys button'), 2):
+            button = viewer.page.locator(place).first
+            button.focus()
+            name = button.inner_text()
+            passed = viewer.text('[data-part="working"] tbody td:nth-child(3)')
+            journal.report("a", step, 0.1 * step)
+            viewer.until_says('[data-part="working"] tbody td:nth-child(4)', str(step))
+            viewer.until(
+                "(text) => document.querySelectorAll('[data-part=working] td')[2].textContent !== text", passed
+            )
+            assert viewer.page.evaluate(focused) == name
+        button.press("Enter")
+        viewer.until("() => document.activeElement.ariaPressed === 'false'")
+        assert viewer.page.evaluate(focused) == name
+        assert viewer.complaints == []
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/run"])
+def test_who_has_no_token_any_more_is_told(
+    path: str, watch: Watch, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "CHECK_EVERY_S", 0.1)
+    service = Service(tmp_path)
+    token = service.token("bob")
+    service.search("run")
+    with service.running() as address:
+        cookie: Any = {"name": auth.COOKIE, "value": token, "url": address}
+        viewer = watch(f"{address}{path}", before=lambda page: page.context.add_cookies([cookie]))
+        viewer.until("() => document.querySelector('span.link').textContent === 'live'")
+        service.tokens.revoke("bob")
+        viewer.until_says("span.link", "your token is not valid any more")
+        viewer.page.reload()
+        assert viewer.page.url == f"{address}/login"
+
+
 def test_all_searches_are_listed_as_they_change(watch: Watch) -> None:
+    problem = [""]
     rows = [SearchRow(HOSTILE, "ada", "running", best="acc 0.9"), SearchRow("b", "bob", "queued", 1, has_page=False)]
     app = FastAPI()
-    app.include_router(searches_routes(lambda: rows))
+    app.include_router(searches_routes(lambda: rows, lambda: problem[0]))
     with running(app) as address:
         viewer = watch(address)
         viewer.until("() => document.querySelectorAll('#searches tbody tr').length === 2")
@@ -291,4 +357,6 @@ def test_all_searches_are_listed_as_they_change(watch: Watch) -> None:
         rows[1] = SearchRow("b", "bob", "running", progress="1 of 3 trials ended")
         viewer.until_says("#searches tbody tr:nth-child(2)", "1 of 3 trials ended")
         assert viewer.page.locator("#searches a").count() == 2
+        problem[0] = "the cluster does not answer"
+        viewer.until_says("p.notice", "the cluster does not answer")
         assert viewer.complaints == []

@@ -70,8 +70,9 @@ def test_the_values_are_those_of_the_run(tmp_path: Path, journal: Journal) -> No
     failed = {"kind": "GPU memory", "message": "", "step": 0, "retried": False}
     journal.append("failed attempt", trial="c", **failed)
     journal.end("c", "failed")
+    server = client(tmp_path)
     with locked(journal.folder, LOCK):
-        found = scrape(client(tmp_path))
+        found = scrape(server)
     assert found["tuner_storage_up"] == {(): 1}
     assert found["tuner_unreadable_runs"] == {(): 0}
     assert found["tuner_run_state"]["run", "running"] == 1
@@ -87,6 +88,8 @@ def test_the_values_are_those_of_the_run(tmp_path: Path, journal: Journal) -> No
     assert found["tuner_run_saved_seconds"] == {("run",): 28 * 2.0}
     assert found["tuner_run_trial_seconds_total"] == {("run",): 40}
     assert found["tuner_run_gpu_seconds_total"] == {("run",): 20}
+    journal.folder.write("live.json", b"{")
+    assert scrape(server)["tuner_run_gpu_seconds_total"] == {("run",): 20}, "a counter never falls"
     assert found["tuner_run_wall_clock_seconds_total"] == {("run",): 20}
     assert found["tuner_run_failures_total"] == {("GPU memory", "run"): 1}
     journal_time = (tmp_path / "run" / "journal.jsonl").stat().st_mtime

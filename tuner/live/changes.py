@@ -26,9 +26,25 @@ Json = dict[str, Any]
 LONGEST = 300
 """Characters of a text at most: names, reasons and messages come from the code of others."""
 
-ROW = ("number", "status", "rung", "host", "x", "last", "best", "at", "step", "seconds", "failures", "why", "gpu")
+ROW = (
+    "number",
+    "status",
+    "rung",
+    "host",
+    "x",
+    "last",
+    "best",
+    "at",
+    "step",
+    "seconds",
+    "failures",
+    "why",
+    "gpu",
+    "feasible",
+)
 """The fields of a trial that change while it runs. ``last`` and ``best`` are texts, the latter one a compared metric.
-``at``: seconds of the search at its best report, ``step``: the progress there. ``gpu``: use in per cent."""
+``at``: seconds of the search at its best report, ``step``: the progress there. ``gpu``: use in per cent. ``feasible``:
+whether its best report keeps to the constraints."""
 
 
 def cursor(run: LiveRun) -> str:
@@ -159,6 +175,7 @@ def _row(results: ResultSet, line: Line) -> list[Any]:
         len(trial.failures),
         text(why(results, trial)),
         consumed.gpu_use if consumed else None,
+        trial.best is not None and results.is_feasible(trial.best),
     ]
 
 

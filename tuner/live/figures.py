@@ -74,6 +74,8 @@ class FollowedRun:
         self._history = EventApplier(ResultSet(folder, {}, {}))
         self._usage = UsageTracker(())
         self._elapsed = 0.0
+        self._per_trial: Mapping[str, float] = {}
+        """What a trial holds, as live.json told when it could be read last: a counter never falls."""
 
     def figures(self, last_event: float) -> RunFigures:
         """After reading what is new. Raises OSError, and EnvironmentFailure if the journal tells nothing."""
@@ -99,6 +101,7 @@ class FollowedRun:
         results, usage = self._history.results, self._usage
         live, (state, _), saving = live_status(results), run_state(results), saved(results)
         is_running = state == "running"
+        self._per_trial = held_by_trial(live) or self._per_trial
         busy = sum(trial["state"] in ("starting", "running") for trial in live.get("trials", {}).values())
         return RunFigures(
             run=results.name,
@@ -115,7 +118,7 @@ class FollowedRun:
             saved_epochs=float(saving.full - saving.spent) if saving else 0.0,
             saved_seconds=saving.seconds if saving else 0.0,
             trial_seconds=usage.held,
-            gpu_seconds=usage.held * held_by_trial(live).get("GPU", 0.0),
+            gpu_seconds=usage.held * self._per_trial.get("GPU", 0.0),
             wall_clock_seconds=self._elapsed,
             failures=Counter(_kind(failure.kind) for trial in results.trials for failure in trial.failures),
             last_event=last_event,

@@ -96,8 +96,8 @@ def _progress(run: RunFigures) -> str:
 class _Board:
     """The list of searches, read by one thread while somebody looks."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, problem: Callable[[], str]) -> None:
+        self._rows, self._problem = rows, problem
         self._viewers: set[Callable[[], None]] = set()
         self._lock = threading.Lock()
         self._reader: threading.Thread | None = None
@@ -143,7 +143,7 @@ class _Board:
 
     def _look(self) -> bool:
         """Whether the list is another one."""
-        problem = ""
+        problem = self._problem()
         try:
             shown = {row.name: _shown(row) for row in self._rows()[:MOST_ROWS]}
         except EnvironmentFailure as failure:
@@ -179,18 +179,19 @@ class _Viewer:
         return f"data: {encoded({'order': [*shown], 'rows': rows, 'problem': board.problem})}\n\n"
 
 
-def searches_routes(rows: Rows) -> APIRouter:
+def searches_routes(rows: Rows, problem: Callable[[], str] = lambda: "") -> APIRouter:
     """The page of all searches, at the root.
 
     Args:
         rows: What it lists, in order. A thread calls it every `LOOK_EVERY_S` while somebody looks; it may raise
             OSError and EnvironmentFailure, which the page tells.
+        problem: Why the rows are not how the searches stand now; empty if they are.
 
     Returns:
         A router to be included in an app, beside that of `run_routes`, whose pages it links. It checks nobody: the app
         does.
     """
-    routes, board = APIRouter(include_in_schema=False), _Board(rows)
+    routes, board = APIRouter(include_in_schema=False), _Board(rows, problem)
     routes.include_router(pages.asset_routes())
 
     @routes.get("/")

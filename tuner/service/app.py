@@ -72,7 +72,7 @@ def create_app(
     app.include_router(api.routes(rest))
     app.include_router(pages.routes(tokens))
     app.include_router(live.run_routes(found, may_control))
-    app.include_router(searches_routes(rows))
+    app.include_router(searches_routes(rows, lambda: queue.status().problem))
     app.include_router(metrics.router(lambda: runs(storage), queue, followed))
     app.add_middleware(Door, tokens=tokens, limits=limits)
     return app

@@ -2,11 +2,11 @@
 
 import { Chart } from "./chart.js";
 import { refusal } from "./connection.js";
-import { el, say, short } from "./dom.js";
+import { el, patchRows, say, short } from "./dom.js";
 import { view } from "./scale.js";
 
 const SHADES = ["completed", "best", "running", "paused", "stopped", "pending"];
-const LOG_EVERY_MS = 2000, LONGEST_LOG = 200_000;
+const LOG_EVERY_MS = 2000, ASK_AGAIN_MS = 5000, LONGEST_LOG = 200_000;
 const ESCAPES = /\x1b\[[0-9;?]*[ -/]*[@-~]/g; // colours and moves of a terminal
 
 export class Chosen {
@@ -15,7 +15,9 @@ export class Chosen {
     this.title = el("h2");
     this.metric = el("select", { "aria-label": "metric", onchange: () => this.plot() });
     this.chart = new Chart({ name: "chosen trials", height: 260, tell: (path, i) => `#${path.of}: ${short(path.ys[i])} at ${short(path.xs[i])}` });
-    this.table = el("table");
+    this.head = el("thead");
+    this.body = el("tbody");
+    this.table = el("table", {}, this.head, this.body);
     this.told = el("p", { class: "caption" });
     this.output = el("pre", { class: "log", tabindex: "0", "aria-label": "output" });
     this.element = el("section", { "data-part": "chosen" }, this.title,
@@ -55,9 +57,8 @@ export class Chosen {
     });
     const buttons = trials.map((trial) => this.control.buttons(store, trial));
     const last = buttons.some((found) => found.length) ? el("tr", {}, el("th"), ...buttons.map((found) => el("td", { class: "actions" }, ...found))) : null;
-    const made = [el("thead", {}, head), el("tbody", {}, ...[last, ...rows].filter(Boolean))];
-    if (this.table.contains(document.activeElement) && this.table.textContent === made.map((part) => part.textContent).join("")) return;
-    this.table.replaceChildren(...made);
+    patchRows(this.head, [head]);
+    patchRows(this.body, [last, ...rows].filter(Boolean));
   }
 
   heading(trial) {
@@ -76,13 +77,17 @@ export class Chosen {
     const key = `${trial.x} ${trial.seconds} ${trial.status}`;
     if (this.asked.get(trial.number) === key) return;
     this.asked.set(trial.number, key);
+    const again = () => {
+      this.asked.delete(trial.number);
+      if (this.numbers.includes(trial.number)) this.ask(trial);
+    };
     try {
       const answer = await fetch(`${this.address}/trials/${trial.number}`);
-      if (!answer.ok) return;
+      if (!answer.ok) return void setTimeout(again, ASK_AGAIN_MS); // why: `readLog` is refused, too, and says it
       this.details.set(trial.number, await answer.json());
       this.plot();
     } catch {
-      this.asked.delete(trial.number);
+      setTimeout(again, ASK_AGAIN_MS);
     }
   }
 
@@ -120,8 +125,9 @@ export class Chosen {
       if (log !== this.log) return;
       if (!answer.ok) return say(this.told, await refusal(answer));
       const { text, begin, end } = await answer.json();
-      if (!end) say(this.told, `Trial #${log.number} has printed nothing yet, or its output is gone.`);
-      else if (!log.end) say(this.told, `Output of trial #${log.number}${begin ? `, the last ${end - begin} bytes` : ""}`);
+      if (!log.end) log.cut = begin ? `, the last ${end - begin} bytes` : "";
+      const nothing = `Trial #${log.number} has printed nothing yet, or its output is gone.`;
+      say(this.told, end ? `Output of trial #${log.number}${log.cut}` : nothing);
       log.end = end || "";
       if (text) this.append(text);
     } catch {

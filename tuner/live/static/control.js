@@ -12,9 +12,14 @@ export class Control {
     this.user = user;
     this.may = new Set(may);
     this.told = el("p", { class: "answer", role: "status" });
+    this.sent = new Set(); // commands that wait for their answer: a second click sends none of them again
+    this.asks = false; // whether a dialog is about to open
   }
 
   async send(does, given = {}) {
+    const key = JSON.stringify([does, given]);
+    if (this.sent.has(key)) return;
+    this.sent.add(key);
     say(this.told, `${does} …`);
     this.told.dataset.is = "waiting";
     try {
@@ -25,7 +30,9 @@ export class Control {
       const told = await answer.json();
       this.answer(told.done ? `${does}: done` : `${does} was refused: ${told.reason}`, told.done);
     } catch {
-      this.answer(`${does}: the server does not answer`, false);
+      this.answer(`${does}: the server does not answer; it may be done all the same: see "Who did what"`, false);
+    } finally {
+      this.sent.delete(key);
     }
   }
 
@@ -59,7 +66,8 @@ export class Control {
 
   // A button that sends a command, or does what comes before; null if the reader may not.
   button(does, text, title = text, act = () => this.send(does, given), given = {}) {
-    return this.may.has(does) ? el("button", { class: "action", title, "aria-label": title, onclick: act }, text) : null;
+    const attributes = { class: "action", title, "aria-label": title, "data-trial": given.trial, onclick: act };
+    return this.may.has(does) ? el("button", attributes, text) : null;
   }
 
   budget(store) {
@@ -73,9 +81,20 @@ export class Control {
   }
 
   async clone(trial) {
-    const answer = await fetch(`${this.address}/trials/${trial.number}`);
-    if (!answer.ok) return this.answer(await refusal(answer), false);
-    const { values } = await answer.json();
+    if (this.asks) return;
+    this.asks = true;
+    try {
+      const answer = await fetch(`${this.address}/trials/${trial.number}`);
+      if (!answer.ok) return this.answer(await refusal(answer), false);
+      this.askClone(trial, (await answer.json()).values);
+    } catch {
+      this.answer("clone: the server does not answer", false);
+    } finally {
+      this.asks = false;
+    }
+  }
+
+  askClone(trial, values) {
     const from = el("input", { type: "checkbox", name: " checkpoint" });
     const fields = Object.entries(values).map(([name, value]) => field(name, name, written(value)));
     const checkbox = el("label", { class: "check" }, from, "start from its latest checkpoint");

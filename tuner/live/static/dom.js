@@ -22,6 +22,31 @@ export function say(element, text) {
   if (element.textContent !== told) element.textContent = told;
 }
 
+// Makes the children of `place` like those that are wanted. What is alike stays, so that focus and clicks stay with it.
+export function patch(place, wanted) {
+  wanted.forEach((made, i) => {
+    const old = place.children[i];
+    if (!old) return place.append(made);
+    if (old.outerHTML === made.outerHTML) return undefined;
+    const had = old.contains(document.activeElement);
+    old.replaceWith(made);
+    if (had) (made.matches("button") ? made : made.querySelector("button"))?.focus();
+    return undefined;
+  });
+  while (place.children.length > wanted.length) place.lastElementChild.remove();
+}
+
+// The same with the rows of a table, cell by cell.
+export function patchRows(body, wanted) {
+  wanted.forEach((made, i) => {
+    const old = body.rows[i];
+    if (!old) return body.append(made);
+    old.className = made.className;
+    return patch(old, [...made.cells]);
+  });
+  while (body.rows.length > wanted.length) body.lastElementChild.remove();
+}
+
 // The colour of a status, or of the best: one of the variables of the style sheet.
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888";
 

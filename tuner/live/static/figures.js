@@ -1,7 +1,7 @@
 // The figures of a run: best so far, learning curves, slots over time, rungs.
 
 import { Chart } from "./chart.js";
-import { el, say, section, short } from "./dom.js";
+import { el, patch, say, section, short } from "./dom.js";
 import { timeAxis, view } from "./scale.js";
 
 const STATUSES = ["stopped", "failed", "pending", "paused", "completed", "running"]; // drawn in this order
@@ -110,10 +110,12 @@ export class Curves {
       shown,
     );
     const best = head.best && !head.front.length ? [{ name: `the best, #${head.best}`, colour: "best" }] : [];
-    this.keys.replaceChildren(...legend([...layers, ...best], (name) => this.toggle(layers, name, store, chosen)));
+    this.drawn = { layers, store, chosen };
+    patch(this.keys, legend([...layers, ...best], (name) => this.toggle(name)));
   }
 
-  toggle(layers, name, store, chosen) {
+  toggle(name) {
+    const { layers, store, chosen } = this.drawn;
     const status = layers.find((layer) => layer.name === name)?.status;
     if (!status) return;
     if (!this.hidden.delete(status)) this.hidden.add(status);

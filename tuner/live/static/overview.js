@@ -1,6 +1,7 @@
 // The head of the page: how the search stands, in words and numbers; the trials at work; failures; commands.
 
-import { duration, el, say, section } from "./dom.js";
+import { CONNECTING, show } from "./connection.js";
+import { duration, el, patchRows, say, section } from "./dom.js";
 
 const STATUSES = ["completed", "stopped", "failed", "running", "paused", "pending"];
 const MOST_ROWS = 200;
@@ -13,7 +14,7 @@ function tile(name) {
 export class Overview {
   constructor(name, choose) {
     this.state = el("span", { class: "state" });
-    this.link = el("span", { class: "link" }, "connecting …");
+    this.link = el("span", { class: "link" }, CONNECTING);
     this.words = el("p", { class: "caption" });
     this.notices = el("div");
     this.lines = el("ul");
@@ -28,8 +29,7 @@ export class Overview {
   }
 
   connection(told) {
-    say(this.link, told === "live" ? "live" : `not connected: ${told}`);
-    this.link.dataset.is = told === "live" ? "live" : "off";
+    show(this.link, told);
   }
 
   now(store) {
@@ -73,7 +73,7 @@ export class Overview {
   }
 }
 
-// A list whose rows are made anew; the newest first.
+// A list, the newest first.
 class Listing {
   constructor(id, title, names) {
     this.body = el("tbody");
@@ -84,7 +84,7 @@ class Listing {
 
   fill(rows) {
     this.element.hidden = !rows.length;
-    this.body.replaceChildren(...rows.slice(0, MOST_ROWS));
+    patchRows(this.body, rows.slice(0, MOST_ROWS));
   }
 }
 

@@ -3,7 +3,7 @@
 // Round steps for about `count` ticks between two values.
 export function ticks(low, high, count) {
   const span = high - low;
-  if (!(span > 0)) return [low];
+  if (!(span > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low]; // steps would be lost to rounding
   const rough = span / Math.max(count, 1), power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((nice) => nice * power >= rough);
   const found = [];

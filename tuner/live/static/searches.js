@@ -1,15 +1,16 @@
 // The page of all searches.
 
+import { CONNECTING, follow, refusedEvents, show } from "./connection.js";
 import { el, gently, say } from "./dom.js";
 
 const NAMES = ["search", "user", "state", "place", "best", "progress", "why"];
-const RETRY_MS = 3000;
+const EVENTS = "searches/events";
 
 const rows = new Map(); // by name: what the server tells
 const made = new Map(); // by name: the row of the table
 let order = [];
 
-const link = el("span", { class: "link" }, "connecting …"), problem = el("p", { class: "notice", hidden: true });
+const link = el("span", { class: "link" }, CONNECTING), problem = el("p", { class: "notice", hidden: true });
 const count = el("output"), body = el("tbody");
 const filter = el("input", { type: "search", placeholder: "filter: words, or conditions such as user=ada state=running", "aria-label": "filter", oninput: () => draw() });
 document.querySelector("main").append(
@@ -42,29 +43,14 @@ const draw = gently(() => {
   document.documentElement.dataset.drawn = all.length;
 });
 
-let source = null;
-
-function open() {
-  source?.close();
-  if (document.hidden) return;
-  source = new EventSource("searches/events");
-  source.onopen = () => { say(link, "live"); link.dataset.is = "live"; };
-  source.onmessage = (event) => {
-    const news = JSON.parse(event.data);
-    for (const row of news.rows) rows.set(row.name, row);
-    order = news.order;
-    const there = new Set(order);
-    for (const name of [...rows.keys()]) if (!there.has(name)) { rows.delete(name); made.delete(name); }
-    problem.hidden = !news.problem;
-    say(problem, news.problem);
-    draw();
-  };
-  source.onerror = () => {
-    say(link, "not connected: the server does not answer");
-    link.dataset.is = "off";
-    if (source.readyState === EventSource.CLOSED) setTimeout(open, RETRY_MS);
-  };
+function take(news) {
+  for (const row of news.rows) rows.set(row.name, row);
+  order = news.order;
+  const there = new Set(order);
+  for (const name of [...rows.keys()]) if (!there.has(name)) { rows.delete(name); made.delete(name); }
+  problem.hidden = !news.problem;
+  say(problem, news.problem);
+  draw();
 }
 
-document.addEventListener("visibilitychange", () => (document.hidden ? source?.close() : open()));
-open();
+follow(() => refusedEvents(EVENTS), () => EVENTS, take, (told) => show(link, told));

@@ -26,7 +26,7 @@ export class Store {
 
   take(told) {
     if (told.whole) this.forget();
-    if (told.id) this.id = told.id;
+    if (told.id !== undefined) this.id = told.id; // "": nothing is known
     this.elapsed = told.elapsed ?? this.elapsed;
     this.run = told.run ?? this.run;
     this.head = told.head ?? this.head;

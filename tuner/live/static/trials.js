@@ -45,7 +45,11 @@ export class Trials {
     const fits = [...told.keys()].filter(holds);
     const [column, sign] = this.sorted ?? [3, store.run.objectives[0][1] === "max" ? -1 : 1];
     const front = new Set(store.head.front);
-    const rank = (trial) => (this.sorted ? 0 : trial.number === store.head.best ? -1 : front.size && !front.has(trial.number) ? 1 : 0);
+    const rank = (trial) => {
+      if (this.sorted) return 0;
+      if (trial.number === store.head.best) return -1;
+      return !trial.feasible ? 2 : front.size && !front.has(trial.number) ? 1 : 0;
+    };
     fits.sort((a, b) => rank(a) - rank(b) || compareValues(value(a, column), value(b, column), sign) || a.number - b.number);
     const rows = fits.slice(0, this.shown).map((trial) => this.row(trial, told.get(trial)));
     [...this.head.cells].forEach((cell, i) => cell.classList.toggle("number", rows.some((row) => row.cells[i].className === "number")));
