@@ -186,15 +186,39 @@ def test_one_command_installs_the_pinned_environment(path: Path) -> None:
 def test_workers_of_ones_own_install_while_the_head_does() -> None:
     """The head starts them as soon as its own Ray runs, for which Ray alone is installed."""
     config = load(CLUSTER / "on_prem.yaml")
-    (ray,) = [command for command in config["setup_commands"] if "pip install" in command]
-    assert "python3 -m venv ~/tuner_env" in ray
-    assert f"{INSTALL} 'ray[default]'" in ray
+    (first,) = [command for command in config["setup_commands"] if "pip install" in command]
+    assert "python3 -m venv ~/tuner_env" in first
+    assert f"{INSTALL} $(test" in first
     (rest,) = config["worker_setup_commands"]
     assert f"{INSTALL} -e ~/tuner" in rest
     starting = config["head_start_ray_commands"]
     (start,) = [number for number, command in enumerate(starting) if "ray start" in command]
     assert starting[start + 1] == rest
     assert "mlflow.sh" in starting[start + 2]
+
+
+def test_what_ones_own_hosts_install(tmp_path: Path) -> None:
+    """Of a new host Ray before it starts; of one with other pins all, as its Ray and its jobs are about to stop."""
+    config = load(CLUSTER / "on_prem.yaml")
+    (first,) = [command for command in config["setup_commands"] if "pip install" in command]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "tuner").mkdir()
+    (tmp_path / "tuner_env/bin").mkdir(parents=True)
+    for program in ("bin/python3", "tuner_env/bin/pip"):
+        (tmp_path / program).write_text(f'#!/bin/sh\necho "{Path(program).name}" "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "tuner/constraints.txt").write_text("ray==2\n")
+    environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+
+    def installed(command: str) -> list[str]:
+        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=True)
+        return [line.split("constraints.txt ")[1] for line in done.stdout.splitlines() if line.startswith("pip ")]
+
+    assert installed(first) == ["ray[default]"]
+    assert installed(config["worker_setup_commands"][0]) == [f"-e {tmp_path}/tuner"]
+    assert installed(first) == installed(config["worker_setup_commands"][0]) == []
+    (tmp_path / "tuner/constraints.txt").write_text("ray==3\n")
+    assert installed(first) == [f"--editable={tmp_path}/tuner"]
 
 
 @each_launcher
