@@ -122,6 +122,11 @@ def test_a_name_is_that_of_one_file(names: tuple[str, ...], store: CodeStore, tm
     assert files_below(tmp_path) == set()
 
 
+def test_a_name_that_is_a_million_folders_deep(store: CodeStore) -> None:
+    with pytest.raises(InputError, match="is a name of more than 1,024 bytes"):
+        put(store, archive(("a/" * 1_000_000 + "b", tarfile.REGTYPE, b"x")))
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"no archive", gzip.compress(b"no archive", mtime=0), archive(("a", tarfile.REGTYPE, b"x" * 99))[:-20]],

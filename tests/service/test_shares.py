@@ -61,6 +61,11 @@ class TestOneMoment:
         asked = [Demand("a", "ada", 100, gpus=8), Demand("b", "bob", 100, gpus=0.5)]
         assert trials(Shares(members("ada", "bob")), asked, 32) == {"a": 2, "b": 32}
 
+    def test_small_trials_fill_gpus_and_quotas(self) -> None:
+        assert trials(Shares(members("ada")), [Demand("a", "ada", 100, gpus=0.2)], 3) == {"a": 15}
+        quota = Shares([Member("ada", gpus_at_once=2.0)])
+        assert trials(quota, [Demand("a", "ada", 100, gpus=0.1)], 4) == {"a": 20}
+
     def test_a_large_trial_is_not_starved_by_small_ones(self) -> None:
         asked = [Demand("a", "ada", 1, gpus=8, submitted=9.0), Demand("b", "bob", 100)]
         assert trials(Shares(members("ada", "bob")), asked, 8, running={"b": 8}) == {"a": 0, "b": 8}

@@ -24,6 +24,9 @@ from tuner.storage.folder import RunFolder, reason
 MOST_FILES = 20_000
 """Of a bundle."""
 
+_LONGEST_NAME = 1024
+"""Bytes of a file's path below the root."""
+
 _MOST_UNPACKED = MAX_BYTES + 2048 * MOST_FILES
 """Bytes of the archive without compression: each file has a header, and fills its last block."""
 
@@ -166,10 +169,12 @@ def _members(file: io.BufferedIOBase) -> Iterator[tuple[tarfile.TarFile, tarfile
             if total > MAX_BYTES or len(files) == MOST_FILES:
                 raise ValueError(f"it holds more than {format_bytes(MAX_BYTES)}, or more than {MOST_FILES:,} files")
             parts = member.name.split("/")
+            if len(member.name.encode(errors="replace")) > _LONGEST_NAME:
+                raise ValueError(f"{member.name[:80]!r}… is a name of more than {_LONGEST_NAME:,} bytes")
             if not member.isreg() or member.name.startswith("/") or {"", ".", ".."} & set(parts):
                 raise ValueError(f"{member.name!r} is something else than a plain file below its root")
             above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
-            if member.name in files | folders or files & above:
+            if member.name in files or member.name in folders or not files.isdisjoint(above):
                 raise ValueError(f"{member.name!r} is there twice, or one of its folders is a file")
             files.add(member.name)
             folders |= above

@@ -22,6 +22,9 @@ _HORIZON_S = 1800.0
 _HALF_LIFE_S = 4 * _HORIZON_S
 """After which half of what is owed is forgotten."""
 
+_ROUNDING = 1e-9
+"""Fifths and tenths of GPUs add up to whole ones."""
+
 _LEAST_S = 1.0
 """GPU seconds: less is forgotten of somebody who is not a member."""
 
@@ -198,11 +201,11 @@ class Shares:
         member = self._members[one.member]
         if _has_spent_week(member, used_hours):
             return "quota a week"
-        if member.gpus_at_once is not None and got + one.gpus > member.gpus_at_once:
+        if member.gpus_at_once is not None and got + one.gpus > member.gpus_at_once + _ROUNDING:
             return "quota at once"
         if one.gpus > gpus:
             return "cluster"
-        return "share" if one.gpus > left else None
+        return "share" if one.gpus > left + _ROUNDING else None
 
     def fair(
         self, demands: Sequence[Demand], gpus: float, used_hours: Mapping[str, float] | None = None
