@@ -145,6 +145,7 @@ def test_a_run_whose_reading_failed_is_read_anew_for_the_next_viewer(
 
 def test_of_runs_without_viewers_a_few_are_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "MOST_IDLE", 2)
+    monkeypatch.setattr(hub, "_ASKED_S", 0.0)
     watching, folders = hub.Hub(), [Journal(tmp_path, f"run{number}").folder for number in range(5)]
 
     def followed() -> set[str]:

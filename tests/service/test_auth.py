@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.event_loops import in_thread
+from tests.live.journals import Journal
 from tests.runs.test_listing import saved
 from tests.service.http import Service
 from tuner.errors import EnvironmentFailure
@@ -166,7 +167,8 @@ def test_a_page_that_is_open_ends_with_its_token(
     path: str, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth, "CHECK_EVERY_S", 0.1)
-    saved(tmp_path / "q", "2026-01-01T10:00:00+0000", interrupted=True)
+    journal = Journal(tmp_path, "q")
+    (tmp_path / "q/experiment.yaml").write_text("{}")
     with service.running() as url:
         requests = {
             user: urllib.request.Request(url + path, headers={"Authorization": f"Bearer {service.token(user)}"})
@@ -177,7 +179,8 @@ def test_a_page_that_is_open_ends_with_its_token(
             service.tokens.revoke("bob")
             assert others.read().endswith(b"\n\n"), "the stream has its end, so this raises no IncompleteRead"
             service.search("later")
-            assert any(line.startswith(b"data: ") for line in iter(events.readline, b""))
+            journal.start("later")
+            assert any(b'"later"' in line for line in iter(events.readline, b""))
 
 
 def test_who_has_no_token_holds_no_connection(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -109,42 +110,34 @@ async def _gone(ending: asyncio.Event, receive: Receive) -> Message:
 class _Protocol(H11Protocol):
     """Closes a connection on which no whole head of a request has come in time: there are only so many connections."""
 
-    _head_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As uvicorn does."""
+        """Also begins to wait for a request."""
         super().connection_made(transport)
-        self._await_head()
+        self._wait(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As uvicorn does."""
-        self._stop_timer()
+        """Also waits no longer."""
+        self._stop()
         super().connection_lost(exc)
 
-    def handle_events(self) -> None:
-        """As uvicorn does."""
-        super().handle_events()
-        if self._has_request:
-            self._stop_timer()
-
     def on_response_complete(self) -> None:
-        """As uvicorn does."""
+        """Also begins to wait for the next request. The body of a refused request may still be on its way."""
         super().on_response_complete()
-        if not self._has_request:
-            self._await_head()
+        self._wait(READ_S if self.conn.their_state is h11.SEND_BODY else HEAD_S)
 
-    @property
-    def _has_request(self) -> bool:
-        """Whether one is being answered."""
-        return self.cycle is not None and not self.cycle.response_complete
+    def _wait(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self._close_if_idle)
 
-    def _await_head(self) -> None:
-        self._stop_timer()
-        self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+    def _close_if_idle(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Server(uvicorn.Server):

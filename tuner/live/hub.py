@@ -23,6 +23,9 @@ MOST_IDLE = 20
 MOST_VIEWERS = 500
 """At once, over all runs: a server has 800 connections, and others want some."""
 
+_ASKED_S = 5.0
+"""Whoever has asked for a run becomes its viewer within this time."""
+
 _LOCAL_S, _REMOTE_S = 0.25, 2.0
 """Between two looks at a journal; those of a remote storage cost."""
 
@@ -191,10 +194,11 @@ class Hub:
             return self._watched.get(watched.folder.location) is watched
 
     def _make_room(self) -> None:
-        """Forgets the run that has had no viewer for the longest time, if there are too many such."""
-        idle = [watched for watched in self._watched.values() if not watched.viewers]
-        if len(idle) >= MOST_IDLE:
-            self._forget(min(idle, key=lambda watched: watched.used))
+        """Forgets the runs that have had no viewer for the longest time, if there are too many such."""
+        idle = sorted((one for one in self._watched.values() if not one.viewers), key=lambda one: one.used)
+        for watched in idle[: max(0, len(idle) + 1 - MOST_IDLE)]:
+            if time.monotonic() - watched.used > _ASKED_S:
+                self._forget(watched)
 
     def _forget(self, watched: Watched) -> None:
         """The next viewer has it read anew."""

@@ -61,9 +61,8 @@ class Call:
         if not self.lasts:
             self.interrupt()
 
-    def answer(self) -> Answer:
-        """The document of the command; while it runs, that of a pending call."""
-        status = self.process.poll()
+    def answer(self, status: int | None) -> Answer:
+        """The document of the command, which ended with ``status``; if that is None, that of a pending call."""
         if status is None:
             return Answer(PendingCall(call=self.id, command=self.command, run=self.run, said=self._said()).model_dump())
         try:
@@ -167,11 +166,12 @@ class Calls:
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 call.process.wait(min(left, _LOOK_EVERY_S))
-        if call.process.poll() is None or (client.is_gone and call.lasts):
-            return call.answer()
+        status = call.process.poll()
+        if status is None or (client.is_gone and call.lasts):
+            return call.answer(None)
         if self._pending.pop(call.id, None) is None:
             raise self._not_pending(call.id)
-        answer = call.answer()
+        answer = call.answer(status)
         call.stdout.unlink()
         call.stderr.unlink()
         return answer
