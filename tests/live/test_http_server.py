@@ -40,9 +40,8 @@ def streaming(begun: threading.Event) -> FastAPI:
     return app
 
 
-@pytest.mark.parametrize("requests", [0, 1])
-@pytest.mark.parametrize("sent", [b"", b"GET /"])
-def test_a_connection_without_a_request_is_closed(sent: bytes, requests: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("requests", "sent"), [(0, b""), (1, b"GET /")])
+def test_a_connection_without_a_request_is_closed(requests: int, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_S", 2.0)
     with running(streaming(threading.Event())) as url:
         place = urlsplit(url).hostname, urlsplit(url).port
