@@ -31,8 +31,8 @@ class FreshHosts(Hosts):
     """See the module. They have this machine's configuration of pip."""
 
     def _environment(self) -> dict[str, str]:
-        python = Path(sys.base_prefix, "bin")
-        return {"PATH": f"{python}:{PATH}", **{key: value for key, value in os.environ.items() if "PIP_" in key}}
+        pip = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
+        return {"PATH": f"{Path(sys.base_prefix, 'bin')}:{PATH}", **pip}
 
     def _make(self) -> None:
         super()._make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.service.shares import Demand, Reason, Shares
+from tuner.service.shares import ROUNDING, Demand, Reason, Shares
 from tuner.service.standing import Standing
 
 _WAITS: dict[Reason, str] = {
@@ -63,7 +63,7 @@ def placed(
     for one in sorted(demands, key=lambda one: (-one.priority, one.submitted, one.search)):
         grows = allotments[one.search].trials - limits[one.search]
         if one.gpus > 0:
-            grows = min(grows, int(max(0.0, free + 1e-9) / one.gpus) + holds[one.search] - limits[one.search])
+            grows = min(grows, int(max(0.0, free + ROUNDING) / one.gpus) + holds[one.search] - limits[one.search])
             free -= max(0, limits[one.search] + grows - holds[one.search]) * one.gpus
         limits[one.search] += max(0, grows)
     waits = {

@@ -294,11 +294,10 @@ class SearchQueue:
 
     def _is_ours(self, job: JobView) -> bool:
         """Whether it runs a search of this storage: a cluster has jobs of others, too."""
-        told = job.storage
-        if told is None or told == self._storage.location:
-            return told is not None
+        if job.storage is None:
+            return False
         try:
-            return RunFolder.at(told).path == self._storage.path
+            return job.storage == self._storage.location or RunFolder.at(job.storage).path == self._storage.path
         except InputError:  # this machine cannot read it
             return False
 

@@ -22,7 +22,7 @@ _HORIZON_S = 1800.0
 _HALF_LIFE_S = 4 * _HORIZON_S
 """After which half of what is owed is forgotten."""
 
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 """Fifths and tenths of GPUs add up to whole ones."""
 
 _LEAST_S = 1.0
@@ -201,11 +201,11 @@ class Shares:
         member = self._members[one.member]
         if _has_spent_week(member, used_hours):
             return "quota a week"
-        if member.gpus_at_once is not None and got + one.gpus > member.gpus_at_once + _ROUNDING:
+        if member.gpus_at_once is not None and got + one.gpus > member.gpus_at_once + ROUNDING:
             return "quota at once"
         if one.gpus > gpus:
             return "cluster"
-        return "share" if one.gpus > left + _ROUNDING else None
+        return "share" if one.gpus > left + ROUNDING else None
 
     def fair(
         self, demands: Sequence[Demand], gpus: float, used_hours: Mapping[str, float] | None = None
@@ -240,7 +240,7 @@ class Shares:
         """``left`` divided by weights, and nobody gets more than he wants."""
         found = dict.fromkeys(wants, 0.0)
         hungry = {name for name, want in wants.items() if want > 0}
-        while hungry and left > 1e-9:
+        while hungry and left > ROUNDING:
             level = left / sum(self._members[name].weight for name in hungry)
             full = {name for name in hungry if wants[name] <= level * self._members[name].weight}
             for name in full or hungry:

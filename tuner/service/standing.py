@@ -10,11 +10,9 @@ from tuner.runs.diagnose import held_by_trial, live_status
 from tuner.runs.results import ResultSet
 from tuner.service.cluster import Capacity
 from tuner.service.interface import Submission
+from tuner.service.shares import ROUNDING
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import holder
-
-_ROUNDING = 1e-9
-"""Five trials with 0.2 of a GPU fill one."""
 
 _HOLDS = ("starting", "running")
 _AT_RUNG = "paused"
@@ -47,7 +45,7 @@ def places(submission: Submission, capacity: Capacity, per_trial: Mapping[str, f
     """How many trials the whole cluster could run at once, and the search has. ``per_trial``: as of `Standing`."""
     have = {"GPU": capacity.gpus, "CPU": capacity.cpus}
     known = per_trial or submission.per_trial
-    rooms = [have[name] / amount + _ROUNDING for name, amount in known.items() if name in have and amount > 0]
+    rooms = [have[name] / amount + ROUNDING for name, amount in known.items() if name in have and amount > 0]
     most = math.inf if submission.trials is None else submission.trials
     return int(min([most, *rooms, 10_000.0]))
 

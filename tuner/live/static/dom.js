@@ -22,29 +22,28 @@ export function say(element, text) {
   if (element.textContent !== told) element.textContent = told;
 }
 
-// Makes the children of `place` like those that are wanted. What is alike stays, so that focus and clicks stay with it.
+// Makes the children of `place` like those that are wanted. Equal ones stay: they keep the focus and the clicks.
 export function patch(place, wanted) {
-  wanted.forEach((made, i) => {
-    const old = place.children[i];
-    if (!old) return place.append(made);
-    if (old.outerHTML === made.outerHTML) return undefined;
+  patchEach(place, wanted, (old, made) => {
+    if (old.outerHTML === made.outerHTML) return;
     const had = old.contains(document.activeElement);
     old.replaceWith(made);
     if (had) (made.matches("button") ? made : made.querySelector("button"))?.focus();
-    return undefined;
   });
-  while (place.children.length > wanted.length) place.lastElementChild.remove();
 }
 
 // The same with the rows of a table, cell by cell.
 export function patchRows(body, wanted) {
-  wanted.forEach((made, i) => {
-    const old = body.rows[i];
-    if (!old) return body.append(made);
+  patchEach(body, wanted, (old, made) => {
     old.className = made.className;
-    return patch(old, [...made.cells]);
+    patch(old, [...made.cells]);
   });
-  while (body.rows.length > wanted.length) body.lastElementChild.remove();
+}
+
+function patchEach(place, wanted, update) {
+  const old = [...place.children];
+  wanted.forEach((made, i) => (i < old.length ? update(old[i], made) : place.append(made)));
+  for (const extra of old.slice(wanted.length)) extra.remove();
 }
 
 // The colour of a status, or of the best: one of the variables of the style sheet.
