@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
+os.environ.setdefault("RAY_worker_niceness", "0")  # at Ray's 15, trials stand still while other tests compute
+
 _session = contextlib.ExitStack()
 """Ends the Ray session of this process."""
 

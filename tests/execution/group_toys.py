@@ -16,11 +16,11 @@ from tuner.training import distributed
 
 
 def adds(config: dict) -> None:
-    """Adds up the ranks, epoch after epoch; the rank `fails` fails once, before epoch 3, in the way `how`."""
+    """Adds up the ranks, epoch after epoch; the rank `fails` fails once, before epoch `at`, in the way `how`."""
     with distributed.group() as group:
         begun = group.from_first(resumed_step)
         for epoch in range(begun + 1, 6):
-            if group.rank == config["fails"] and epoch == 3:
+            if group.rank == config["fails"] and epoch == config.get("at", 3):
                 fail_once(config["how"], Path(config["marks"]))
             mean = group.mean(torch.tensor(float(group.rank)))
             if group.is_first:
