@@ -41,7 +41,8 @@ if pid=$(cat "$home/pid" 2> /dev/null) && grep -qsa serve.sh "/proc/$pid/cmdline
   done
   kill -KILL -- "-$pid" 2> /dev/null || true
 fi
-setsid bash "$0" --keep "$storage" "$mlflow" > "$home/log" 2>&1 < /dev/null &
+: > "$home/log" # now: below, an earlier service's address must not be found in it
+setsid bash "$0" --keep "$storage" "$mlflow" >> "$home/log" 2>&1 < /dev/null &
 pid=$!
 echo "$pid" > "$home/pid"
 

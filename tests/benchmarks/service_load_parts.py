@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,15 @@ class Jobs:
     def jobs(self) -> Mapping[str, JobView]:
         return dict(self._states)
 
-    def start(self, job: Job, code: Path, attempt: int) -> None:
-        self._states[job_id(job.name, attempt)] = JobView("running", "")
+    def start(self, job: Job, code: Path, attempt: int) -> bool:
+        known_as = job_id(job.name, attempt)
+        if known_as in self._states:
+            return False
+        self._states[known_as] = JobView("running", "", job.storage)
+        return True
 
     def stop(self, job_id: str) -> None:
-        self._states[job_id] = JobView("stopped", "")
+        self._states[job_id] = replace(self._states[job_id], state="stopped")
 
     def log(self, job_id: str) -> str:
         return ""

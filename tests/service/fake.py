@@ -88,14 +88,16 @@ class FakeCluster:
         self._answer()
         return {name: JobView(one.state, one.message, one.run.parent.location) for name, one in self.searches.items()}
 
-    def start(self, job: Job, code: Path, attempt: int) -> None:
+    def start(self, job: Job, code: Path, attempt: int) -> bool:
         self._answer()
         known_as = job_id(job.name, attempt)
-        if known_as not in self.searches:
-            self.starts.append(known_as)
-            run = RunFolder.at(job.storage) / job.name
-            self.searches[known_as] = FakeSearch(run, job.command, self.trials, self.slots)
-            self.searches[known_as].begin()
+        if known_as in self.searches:
+            return False
+        self.starts.append(known_as)
+        run = RunFolder.at(job.storage) / job.name
+        self.searches[known_as] = FakeSearch(run, job.command, self.trials, self.slots)
+        self.searches[known_as].begin()
+        return True
 
     def stop(self, job_id: str) -> None:
         self._answer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,14 @@ def test_a_request_that_is_wrong(body: object, told: str, ada: TestClient) -> No
     assert told in refused.json()["error"]["message"]
 
 
+def test_a_request_of_many_keys_is_one_problem(ada: TestClient) -> None:
+    for path in ("/v1/searches", "/v1/searches/q/commands"):
+        refused = ada.post(path, json={str(number): 0 for number in range(40_000)})
+        assert refused.status_code == 422
+        assert len(refused.json()["error"]["problems"]) == 1
+        assert "has 40,000 keys" in refused.json()["error"]["message"]
+
+
 def test_json_that_is_none(ada: TestClient) -> None:
     for text in ("{", "[" * 100_000, "\xff"):
         refused = ada.post("/v1/searches", content=text.encode("latin-1"), headers={"Content-Type": "application/json"})
@@ -243,12 +252,14 @@ def test_the_files_of_a_run_come_as_they_are(service: Service, ada: TestClient, 
     (run / "trials.csv").write_text("id\n")
     (run / "ray/t1" / ("long" * 40)).write_bytes(bytes(700_000))
     (run / ".being-written").write_text("x")
+    Path(os.fsdecode(os.fsencode(run) + b"/r\xe9sum\xe9")).write_text("x")
     (run / "out").symlink_to("/etc/passwd")
     (tmp_path / "secret").write_text("secret")
     sent = ada.get("/v1/searches/q/files")
     assert sent.headers["content-type"] == "application/x-tar"
     unpack(io.BytesIO(sent.content), tmp_path / "copy" / "q")
-    assert files_below(tmp_path / "copy") == {"q/trials.csv", "q/ray/t1/" + "long" * 40}
+    odd = os.fsdecode(b"q/r\xe9sum\xe9")
+    assert files_below(tmp_path / "copy") == {"q/trials.csv", "q/ray/t1/" + "long" * 40, odd}
     assert (tmp_path / "copy/q/ray/t1" / ("long" * 40)).stat().st_size == 700_000
 
 

@@ -208,6 +208,16 @@ def test_one_user_who_asks_too_often_waits_and_no_other(tmp_path: Path) -> None:
     assert bob.get("/v1/me").status_code == 200
 
 
+def test_a_large_request_counts_as_several(tmp_path: Path) -> None:
+    client = Service(tmp_path, Limits(rate=1e-3, burst=5, bytes_a_token=1000)).client("ada")
+    large = b" " * 3000
+    codes = [client.post("/v1/searches", content=large).status_code for _ in range(2)]
+    assert codes == [422, 429]
+    pieces = (b" " for _ in range(3))  # without a length it may be as large as allowed
+    assert client.post("/v1/searches", content=pieces).status_code == 429
+    assert client.get("/v1/me").status_code == 200
+
+
 def test_wrong_tokens_from_one_address_stop_to_be_looked_up_and_right_ones_work(tmp_path: Path) -> None:
     service = Service(tmp_path, Limits(refused_rate=1e-3, refused_burst=5))
     client = service.client()

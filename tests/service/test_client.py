@@ -11,6 +11,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -192,6 +193,27 @@ def test_the_token_is_for_one_server(server: tuple[Server, str]) -> None:
 def test_something_else_answers(status: int, body: bytes) -> None:
     with elsewhere(status, {}, body) as url, pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1"):
         Service(url, "tuner_x").me()
+
+
+def test_a_proxy_that_finds_no_service_is_asked_again(
+    ada: Service, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    with elsewhere(502, {}, b"<html>Bad Gateway") as url:
+        service = Service(url, server[0].token("ada"))
+
+        ask = service._open
+
+        def ask_here_then_there(*request: Any) -> Any:
+            asked.append(service.url)
+            try:
+                return ask(*request)
+            finally:
+                service.url = server[1]
+
+        monkeypatch.setattr(service, "_open", ask_here_then_there)
+        assert service.submit(file="quickstart")["state"] == "queued"
+        assert asked == [url, server[1]]
 
 
 def tar(*members: tarfile.TarInfo) -> bytes:

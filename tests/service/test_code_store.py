@@ -122,6 +122,12 @@ def test_a_name_is_that_of_one_file(names: tuple[str, ...], store: CodeStore, tm
     assert files_below(tmp_path) == set()
 
 
+@pytest.mark.parametrize("name", ["lib/" + "x" * 256, f"{CODE_LIST}/x"])
+def test_a_name_that_could_not_be_laid_out(name: str, store: CodeStore) -> None:
+    with pytest.raises(InputError, match=r"between two slashes|is a folder"):
+        put(store, archive((name, tarfile.REGTYPE, b"x")))
+
+
 def test_a_name_that_is_a_million_folders_deep(store: CodeStore) -> None:
     with pytest.raises(InputError, match="is a name of more than 1,024 bytes"):
         put(store, archive(("a/" * 1_000_000 + "b", tarfile.REGTYPE, b"x")))

@@ -18,6 +18,7 @@ from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.jobs.record import Job, Submitter
 from tuner.service.cluster import JobView
 from tuner.service.queue import SearchQueue
+from tuner.service.standing import Standing, standing
 from tuner.service.team import Team
 from tuner.storage.folder import RunFolder
 
@@ -85,6 +86,32 @@ def test_a_run_folder_that_cannot_be_written_holds_up_nobody(service, storage):
     assert "directory" in service.queue.status().problem
 
 
+def test_a_run_folder_that_cannot_be_read_holds_up_nobody_and_gives_nothing_away(service, monkeypatch):
+    service.cluster.trials = 50
+    service.submit("ada", "a", trials=50)
+    service.submit("bob", "b", trials=50)
+    service.run(100)
+    assert service.running() == {"a": 4, "b": 4}
+
+    def unreadable(folder: RunFolder, *given: object) -> Standing:
+        if folder.path.endswith("/a"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return standing(folder, *given)
+
+    monkeypatch.setattr("tuner.service.queue.standing", unreadable)
+    service.queue.stop("b")
+    service.submit("eve", "e", trials=50)
+    for _ in range(10):
+        with pytest.raises(EnvironmentFailure, match="/a: Permission denied"):
+            service.queue.step()
+        service.cluster.advance(10)
+        service.clock.now += 10
+
+    assert service.states() == {"a": "running", "b": "stopped", "e": "running"}
+    assert service.running() == {"a": 4, "e": 4}
+    assert service.queue.status().problem.endswith("/a: Permission denied")
+
+
 def test_what_is_stopped_before_its_job_began_is_not_stopped_on_the_cluster(service):
     service.submit("ada", "a")
     start = service.cluster.start
@@ -137,6 +164,44 @@ def test_a_job_of_somebody_else_is_left_alone(service, tmp_path):
     service.queue.resume("a")
     service.run(10)
     assert service.cluster.starts == ["a~2"]
+
+
+def test_a_job_of_somebody_else_that_comes_first_is_left_alone(service, tmp_path):
+    other = FakeSearch(RunFolder.at(tmp_path / "elsewhere") / "a", "python other.py", log="a secret")
+    other.begin()
+    jobs = service.cluster.jobs
+
+    def meanwhile() -> dict[str, JobView]:
+        found = jobs()
+        service.cluster.searches.setdefault("a", other)
+        return found
+
+    service.cluster.jobs = meanwhile
+    service.submit("ada", "a")
+    service.queue.step()
+    assert service.states() == {"a": "starting"}
+    service.cluster.jobs = jobs
+    assert service.queue.log("a") == ""
+    service.queue.stop("a")
+    service.run(20)
+    assert other.state == "running"
+    assert service.states() == {"a": "stopped"}
+    assert "somebody else" in service.queue.entry("a").reason
+
+
+def test_a_resumed_search_that_ends_with_the_head_has_ended(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.cluster.end(service.cluster.searches["a"], "failed")
+    service.run(10)
+    service.queue.resume("a")
+    service.run(10)
+    assert "--resume" in service.cluster.searches["a~2"].command
+    service.cluster.lose_head()
+    service.run(20)
+    again = service.cluster.searches["a"].command.split()
+    assert "--again" in again  # such a job succeeds if the run has come to its end, which `--resume` refuses
+    assert "--resume" not in again
 
 
 @pytest.mark.parametrize("end", ["stopped", "failed"])

@@ -85,6 +85,19 @@ def test_a_weeks_hours_end_with_the_week(storage):
         assert service.running() == {"a": 8}
 
 
+def test_a_clock_that_is_set_back_over_a_monday_gives_no_hours_back(storage):
+    with Service(storage, FakeCluster(trials=400), Team(members={"ada": {"gpu_hours_a_week": 1}})) as service:
+        service.submit("ada", "a", trials=400)
+        service.run(3600)
+        for now in (MONDAY - 86_400, MONDAY + 2 * 86_400):
+            service.clock.now = now
+            service.run(50)
+            assert service.running() == {"a": 0}
+        service.clock.now = MONDAY + 7 * 86_400
+        service.run(50)
+        assert service.running() == {"a": 8}
+
+
 def test_gpus_are_kept_for_interactive_work(storage):
     with Service(storage, FakeCluster(trials=20), Team(reserved=3)) as service:
         service.submit("ada", "a", trials=20)

@@ -119,3 +119,34 @@ def test_a_named_file_that_is_gone_for_a_while_is_told_once(storage, tmp_path):
     for _ in range(2):
         file.follow(teams.append, told.append)
     assert [team.reserved for team in teams] == [2.0]
+
+
+def test_a_file_that_cannot_be_read_for_a_while_changes_nothing(storage):
+    _write(storage, "reserved: 1")
+    file, teams, told = TeamFile(storage), [], []
+    path = Path(storage.path) / ".service" / "team.yaml"
+    path.unlink()
+    path.mkdir()
+    for _ in range(3):
+        file.follow(teams.append, told.append)
+    assert (len(told), teams) == (1, [])
+    assert "cannot be read" in told[0]
+    assert "--team" not in told[0]
+    path.rmdir()
+    _write(storage, "reserved: 2")
+    for _ in range(2):
+        file.follow(teams.append, told.append)
+    assert [team.reserved for team in teams] == [2.0]
+
+
+def test_a_storage_that_is_not_mounted_for_a_while_is_no_team_without_quotas(storage):
+    _write(storage, "reserved: 1")
+    file, teams, told = TeamFile(storage), [], []
+    service = Path(storage.path) / ".service"
+    service.rename(service.with_name("elsewhere"))
+    for _ in range(3):
+        file.follow(teams.append, told.append)
+    service.with_name("elsewhere").rename(service)
+    for _ in range(3):
+        file.follow(teams.append, told.append)
+    assert (teams, told) == ([], [])

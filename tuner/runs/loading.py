@@ -36,12 +36,7 @@ def run_exists(folder: RunFolder) -> bool:
 
     One that was killed before its first event left nothing. Commands may wait for a search that has not begun.
     """
-    from pyarrow.fs import FileSelector
-
-    if not folder.exists():
-        return False
-    names = {info.base_name for info in folder.filesystem.get_file_info(FileSelector(folder.path))}
-    shown = {name for name in names if not name.startswith(".")}  # the others are what a killed writer left
+    shown = {name for name in folder.names() if not name.startswith(".")}  # the others are what a killed writer left
     return bool(shown - {LOCK, claims_of(LOCK), f"{JOURNAL}.jsonl", COMMANDS}) or has_lines(folder)
 
 

@@ -52,7 +52,9 @@ def passed(
         The new account, and by user what he has.
     """
     week = week_of(now)
-    hours = dict(account.hours) if week == account.week else {}
+    if week == account.week - 1:  # the clock was set back over a Monday
+        week = account.week
+    hours = {} if week > account.week else dict(account.hours)
     seconds = min(max(0.0, now - account.time), MOST_S) if account.time else 0.0
     shares.pass_time(seconds, shares.fair(demands, gpus, hours), had)
     for user, count in had.items():

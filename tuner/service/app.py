@@ -17,7 +17,7 @@ from tuner.service.auth import Door, user_of
 from tuner.service.interface import Queue
 from tuner.service.limits import Limits
 from tuner.service.tokens import Tokens
-from tuner.storage.folder import RunFolder
+from tuner.storage.folder import LONGEST_NAME, RunFolder
 
 
 def create_app(
@@ -55,7 +55,7 @@ def create_app(
             folder = storage / check_name(name)
         except ValueError:
             return None
-        return folder if is_run(folder) else None
+        return folder if len(name) <= LONGEST_NAME and is_run(folder) else None
 
     def may_control(request: Request) -> str | None:
         user = user_of(request)

@@ -132,6 +132,15 @@ class Door:
             return _LONGEST_FORM
         return MAX_BYTES if path.startswith(_CODE) else self._limits.body
 
+    def _bytes_read(self, scope: Scope) -> int:
+        """Bytes of a body that is read into the memory: those that its header tells, or the most that it may have."""
+        headers = Headers(scope=scope)
+        if scope["path"].startswith(_CODE):
+            return 0
+        told = headers.get("content-length", "0")
+        is_told = told.isdigit() and "transfer-encoding" not in headers
+        return min(int(told), self._limits.body) if is_told else self._limits.body
+
     async def _let_in(self, scope: Scope, held: ExitStack) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
@@ -150,7 +159,7 @@ class Door:
             raise error if token else TokenRefused("this needs a token: send `Authorization: Bearer TOKEN`") from None
         if by_cookie:
             _check_origin(scope, headers, host)
-        self._requests.take(found.user)
+        self._requests.take(found.user, 1 + self._bytes_read(scope) / self._limits.bytes_a_token)
         held.enter_context(self._at_once.one(found.user))
         if scope["path"].startswith(_CODE) or scope["path"].endswith(_COPIES):
             held.enter_context(self._transfers.one(found.user))

@@ -31,6 +31,9 @@ PATIENCE_S = 60.0
 """For how long a search whose answer was lost is sent again: the service may have been started anew."""
 
 _AGAIN_S, _FOLLOW_S = 1.0, 2.0
+_NO_ANSWER = {500, 502, 503, 504}
+"""The statuses of a server that ends with requests in work, and of a proxy that finds none."""
+
 _LOST = (ConnectionError, http.client.RemoteDisconnected, http.client.IncompleteRead, TimeoutError)
 
 
@@ -236,9 +239,8 @@ class Service:
         try:
             told = checked(ErrorAnswer, json.loads(error.read(MAX_BYTES))).error
         except (ValueError, OSError, http.client.HTTPException):
-            return EnvironmentFailure(
-                f"{self.url}: HTTP {error.code} {error.reason}: is that the address of a service?"
-            )
+            failure = _AnswerLost if error.code in _NO_ANSWER else EnvironmentFailure
+            return failure(f"{self.url}: HTTP {error.code} {error.reason}: is that the address of a service?")
         if error.code == http.HTTPStatus.NOT_FOUND:
             return _NotFound(told.message)
         if told.exit_status == InputError.exit_status:

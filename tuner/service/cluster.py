@@ -59,8 +59,8 @@ class Cluster(Protocol):
     def jobs(self) -> Mapping[str, JobView]:
         """By its id each job that the cluster knows."""
 
-    def start(self, job: Job, code: Path, attempt: int) -> None:
-        """Has it run ``job`` with the code in a folder. One that it knows already is left alone."""
+    def start(self, job: Job, code: Path, attempt: int) -> bool:
+        """Has it run ``job`` with the code in a folder; False if it knows one of this id, which is left alone."""
 
     def stop(self, job_id: str) -> None:
         """Ends a job, as Ctrl-C ends a search."""
@@ -107,10 +107,10 @@ class RayCluster:
             found = client.list_jobs()
         return {job.submission_id: _view(job) for job in found if job.submission_id}
 
-    def start(self, job: Job, code: Path, attempt: int) -> None:
+    def start(self, job: Job, code: Path, attempt: int) -> bool:
         """As `Cluster.start`. Raises EnvironmentFailure."""
         with self._client() as client:
-            submit_job(client, job, str(code), attempt)
+            return submit_job(client, job, str(code), attempt)
 
     def stop(self, job_id: str) -> None:
         """As `Cluster.stop`. Raises EnvironmentFailure."""

@@ -16,15 +16,15 @@ from typing import Any
 
 from tuner.errors import EnvironmentFailure, InputError
 from tuner.jobs.code_bundle import MAX_BYTES
-from tuner.jobs.record import list_code
+from tuner.jobs.record import CODE_LIST, list_code
 from tuner.service.interface import SERVICE, Submission
 from tuner.spec.quantities import format_bytes
-from tuner.storage.folder import RunFolder, reason
+from tuner.storage.folder import LONGEST_NAME, RunFolder, reason
 
 MOST_FILES = 20_000
 """Of a bundle."""
 
-_LONGEST_NAME = 1024
+_LONGEST_PATH = 1024
 """Bytes of a file's path below the root."""
 
 _MOST_UNPACKED = MAX_BYTES + 2048 * MOST_FILES
@@ -112,7 +112,7 @@ class CodeStore:
         names = [] if submission.code is None else self._unpack(submission.code, target)
         file = submission.file
         if submission.experiment is not None:
-            file = next(name for name in _experiment_names() if name not in names)
+            file = next(name for name in _experiment_names() if not (target / name).exists())
             (target / file).write_text(submission.experiment, encoding="utf-8")
             names.append(file)
         list_code(target, names)
@@ -169,8 +169,11 @@ def _members(file: io.BufferedIOBase) -> Iterator[tuple[tarfile.TarFile, tarfile
             if total > MAX_BYTES or len(files) == MOST_FILES:
                 raise ValueError(f"it holds more than {format_bytes(MAX_BYTES)}, or more than {MOST_FILES:,} files")
             parts = member.name.split("/")
-            if len(member.name.encode(errors="replace")) > _LONGEST_NAME:
-                raise ValueError(f"{member.name[:80]!r}… is a name of more than {_LONGEST_NAME:,} bytes")
+            if _bytes(member.name) > _LONGEST_PATH or max(map(_bytes, parts)) > LONGEST_NAME:
+                most = f"more than {_LONGEST_PATH:,} bytes, or of more than {LONGEST_NAME} between two slashes"
+                raise ValueError(f"{member.name[:80]!r}… is a name of {most}")
+            if parts[0] == CODE_LIST and len(parts) > 1:
+                raise ValueError(f"{CODE_LIST!r} is a folder, and the name of a file that is written there")
             if not member.isreg() or member.name.startswith("/") or {"", ".", ".."} & set(parts):
                 raise ValueError(f"{member.name!r} is something else than a plain file below its root")
             above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
@@ -179,6 +182,10 @@ def _members(file: io.BufferedIOBase) -> Iterator[tuple[tarfile.TarFile, tarfile
             files.add(member.name)
             folders |= above
             yield archive, member
+
+
+def _bytes(name: str) -> int:
+    return len(name.encode(errors="replace"))
 
 
 def _experiment_names() -> Iterator[str]:

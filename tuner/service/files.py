@@ -8,7 +8,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from tuner.errors import EnvironmentFailure
 from tuner.storage.folder import RunFolder, reason
@@ -25,16 +25,13 @@ def stream(folder: RunFolder) -> Iterator[bytes]:
     dot are being written. Raises OSError if the storage fails: the archive then has no end.
     """
     for name in _names(folder):
-        path = (folder / name).path
-        if folder.is_local and (Path(path).is_symlink() or not Path(path).is_file()):
-            continue
         try:
-            file = folder.filesystem.open_input_file(path)
+            file, size = _opened(folder / name)
         except FileNotFoundError:
             continue
         with file:
             info = tarfile.TarInfo(name)
-            info.size = left = file.size()
+            info.size = left = size
             info.mtime = 0
             yield info.tobuf(tarfile.PAX_FORMAT)
             while left:
@@ -45,6 +42,18 @@ def stream(folder: RunFolder) -> Iterator[bytes]:
                 yield data
             yield bytes(-info.size % tarfile.BLOCKSIZE)
     yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _opened(file: RunFolder) -> tuple[Any, int]:
+    """A plain file, and its size. Raises FileNotFoundError if there is none, or a link."""
+    if not file.is_local:
+        stream = file.filesystem.open_input_file(file.path)
+        return stream, stream.size()
+    path = file.local_path
+    if path.is_symlink() or not path.is_file():
+        raise FileNotFoundError(path)
+    opened = path.open("rb")  # not by pyarrow, which takes no name that is no UTF-8
+    return opened, os.fstat(opened.fileno()).st_size
 
 
 def unpack(archive: BinaryIO, target: Path) -> None:

@@ -37,6 +37,8 @@ class Limits:
     """Requests a second without a valid token, from one address."""
     refused_burst: float = 50.0
     """Such requests at once, after a pause."""
+    bytes_a_token: int = 50_000
+    """Of a body that is read into the memory: so many count as one more request."""
     body: int = 5_000_000
     """Bytes of a request, but for code: an experiment has at most 4,000,000."""
 
@@ -51,16 +53,17 @@ class Buckets:
         self._lock = threading.Lock()
         self._clean_at = clock()
 
-    def take(self, who: str) -> None:
-        """Takes a token of ``who``. Raises TooMany if none is left."""
+    def take(self, who: str, tokens: float = 1.0) -> None:
+        """Takes tokens of ``who``. Raises TooMany if so many are not left."""
         with self._lock:
             now = self._clock()
             self._forget(now)
             left = self._level(who, now)
-            if left < 1:
-                wait = (1 - left) / self._rate
-                raise TooMany(f"too many requests: at most {self._rate:g} a second; wait {math.ceil(wait)} s", wait)
-            self._left[who] = left - 1, now
+            if left < tokens:
+                wait = (tokens - left) / self._rate
+                most = f"at most {self._rate:g} a second, and a large one counts as several"
+                raise TooMany(f"too many requests: {most}; wait {math.ceil(wait)} s", wait)
+            self._left[who] = left - tokens, now
 
     def _level(self, who: str, now: float) -> float:
         left, at = self._left.get(who, (self._burst, now))

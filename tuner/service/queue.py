@@ -20,7 +20,7 @@ from tuner.errors import EnvironmentFailure, InputError, did_you_mean
 from tuner.jobs.client import job_id
 from tuner.runs.loading import run_exists
 from tuner.service.accounts import Use, passed
-from tuner.service.cluster import Cluster, JobView
+from tuner.service.cluster import Capacity, Cluster, JobView
 from tuner.service.code_store import CodeStore
 from tuner.service.faults import Faults
 from tuner.service.interface import SERVICE, Submission
@@ -79,6 +79,8 @@ class SearchQueue:
         """Why each search has not what it asks for."""
         self._listed: tuple[Record, ...] | None = None
         """What `entries` has last answered, until something of it changes."""
+        self._standings: dict[str, Standing] = {}
+        """How each search with a job stood at the last look."""
         self._began: float | None = None
 
     @classmethod
@@ -200,11 +202,21 @@ class SearchQueue:
                 elif record.has_job:
                     self._keep(replace(record, state="stopping"))
                 return not record.has_ended
-            except OSError:
+            except OSError as error:
                 if not record.has_job:
                     raise
+                failure = error
         # The search may be what has filled the disk. If this process is killed now, it is the same as a job that ended.
-        self._cluster.stop(job_id(record.name, record.attempt))
+        if not self._stop_job(record, self._cluster.jobs()):
+            raise failure
+        return True
+
+    def _stop_job(self, record: Record, jobs: Mapping[str, JobView]) -> bool:
+        """Whether the cluster has its job, which is ended then."""
+        known_as = job_id(record.name, record.attempt)
+        if known_as not in jobs or not self._is_ours(jobs[known_as]):
+            return False
+        self._cluster.stop(known_as)
         return True
 
     def resume(self, name: str) -> Record:
@@ -278,7 +290,7 @@ class SearchQueue:
             self._settle(jobs, logs, failures)
             active = [record for record in self._records.values() if record.has_job]
             shared = pool(capacity, self._team, self._account)
-        found = {one.name: standing(self._storage / one.name, one.submission, shared.capacity) for one in active}
+        self._standings = found = self._look(active, shared.capacity, failures)
         with self._mutex:
             placement = self._placement(shared, found, failures)
             self._started(placement, jobs, failures)
@@ -291,6 +303,18 @@ class SearchQueue:
             with failures.kept():
                 self._cluster.stop(known_as)
         failures.told()
+
+    def _look(self, active: Sequence[Record], capacity: Capacity, failures: Faults) -> dict[str, Standing]:
+        """How searches stand; as before if a run folder cannot be read, so that nobody else gets what it holds."""
+        found = {one.name: self._standings[one.name] for one in active if one.name in self._standings}
+        for one in active:
+            folder = self._storage / one.name
+            with failures.kept():
+                try:
+                    found[one.name] = standing(folder, one.submission, capacity)
+                except OSError as error:
+                    raise EnvironmentFailure(f"{folder.location}: {reason(error)}") from None
+        return found
 
     def _is_ours(self, job: JobView) -> bool:
         """Whether it runs a search of this storage: a cluster has jobs of others, too."""
@@ -323,10 +347,11 @@ class SearchQueue:
         for record in [one for one in self._records.values() if one.has_job]:
             job = jobs.get(job_id(record.name, record.attempt))
             with failures.kept():
-                if job is not None and record.state == "starting" and not self._is_ours(job):
+                if job is not None and not self._is_ours(job):
                     known_as = job_id(record.name, record.attempt)
                     told = f"the cluster has a job {known_as!r} of somebody else: submit the search by another name"
-                    self._keep(replace(record, state="failed", reason=told))
+                    is_stopped = record.state == "stopping"
+                    self._keep(replace(record, state="stopped" if is_stopped else "failed", reason=told))
                     continue
                 if job is not None and job.has_ended:
                     with contextlib.suppress(OSError):  # only people who continue it by hand need it
@@ -391,15 +416,13 @@ class SearchQueue:
 
     def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, placement: Placement) -> None:
         """Does for one search what its record tells."""
-        known_as = job_id(record.name, record.attempt)
         if record.state == "stopping":
-            if known_as in jobs:
-                self._cluster.stop(known_as)
+            self._stop_job(record, jobs)
             return
         limit = placement.limits.get(record.name)
         if limit is not None and (now is None or now.limit != limit):
             send_limit(self._storage / record.name, limit)
-        if record.state == "starting" and known_as not in jobs:
+        if record.state == "starting" and job_id(record.name, record.attempt) not in jobs:
             self._start(record)
 
     def _start(self, record: Record) -> None:
@@ -410,9 +433,9 @@ class SearchQueue:
                 with self._mutex:
                     self._keep(replace(record, state="failed", reason=str(error)))
                 return
-            self._cluster.start(job_of(record, self._storage, file), Path(folder), record.attempt)
+            began = self._cluster.start(job_of(record, self._storage, file), Path(folder), record.attempt)
         with self._mutex:
-            if self._records[record.name] == record:
+            if began and self._records[record.name] == record:  # else the next pass sees whose job there is
                 self._keep(replace(record, state="running"))
 
 

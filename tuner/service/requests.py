@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tuner.experiment.spec import Name
 
 _MOST_PRIORITY = 1000
+
+_MOST_KEYS = 50
 
 
 def _plain_text(text: str) -> str:
@@ -31,10 +33,22 @@ Word = Annotated[str, Field(max_length=10_000), AfterValidator(_plain_text)]
 Label = Annotated[str, Field(max_length=100), AfterValidator(_plain_text)]
 
 
-class SubmitRequest(BaseModel):
-    """A search to be queued: ``experiment``, or ``file`` of the code."""
+class _Body(BaseModel):
+    """The object that a request brings. Each unknown key is a problem of its own, so they cannot be many."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > _MOST_KEYS:
+            raise ValueError(f"has {len(value):,} keys; it may have {', '.join(sorted(cls.model_fields))}")
+        return value
+
+
+class SubmitRequest(_Body):
+    """A search to be queued: ``experiment``, or ``file`` of the code."""
+
     experiment: Text | dict[str, Any] | None = None
     """An experiment: the text of its YAML file, or the same as a mapping."""
     file: Word | None = None
@@ -53,10 +67,9 @@ class SubmitRequest(BaseModel):
     """Of Python and of packages where the code was written; the job refuses other versions of Ray and Python."""
 
 
-class CommandRequest(BaseModel):
+class CommandRequest(_Body):
     """A command to a running search, as of ``tuner control``."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
     do: str
     """Its kind, such as ``stop-trial``."""
     arguments: dict[str, Any] = {}

@@ -37,7 +37,8 @@ def _without_job(record: Record) -> Record:
             return replace(record, state="stopped")
         case "starting":
             return record
-    return replace(record, state="starting", attempt=1)  # the cluster has lost its head, and forgotten the job
+    # The cluster has lost its head, and forgotten the job. The next one continues it, also if it has come to its end.
+    return replace(record, state="starting", attempt=1, resumes=False)
 
 
 def with_limit(record: Record, limit: int | None) -> Record:

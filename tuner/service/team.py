@@ -110,24 +110,23 @@ class TeamFile:
 
         Args:
             changed: Gets the team if the file has another text than at the last call, and a right one.
-            say: Gets a line for the operator if the text is another one.
-
-        Raises:
-            EnvironmentFailure: The storage cannot be read.
+            say: Gets a line for the operator if the text is another one, or the file cannot be read.
         """
         try:
             content, before = self._read(), self._seen
-            self._seen = content
+            if content is None and not self._folder.exists():  # nor is the storage there: a disk is not mounted
+                return
+            self._wrong, self._seen = "", content
             if content == self._content or content != before:
                 return
             self._content = content
             self.team = _parsed(content, self.shown)
-        except InputError as error:
-            if str(error) != self._wrong:
-                say(f"NOTICE: {error}; the team stays as it was")
-            self._wrong = str(error)
+        except (InputError, EnvironmentFailure, OSError) as error:
+            told = reason(error) if isinstance(error, OSError) else str(error)
+            if told != self._wrong:
+                say(f"NOTICE: {told}; the team stays as it was")
+            self._wrong = told
             return
-        self._wrong = ""
         changed(self.team)
         say(f"NOTICE: {self.shown} was read again")
 
@@ -137,8 +136,8 @@ class TeamFile:
                 return Path(self._file).read_bytes()
             return self._folder.read(TEAM, MAX_CONFIG_BYTES) if self._folder.exists(TEAM) else None
         except OSError as error:
-            failure = InputError if self._file else EnvironmentFailure
-            raise failure(f"--team {self.shown}: cannot be read: {reason(error)}") from None
+            told = f"{self.shown}: cannot be read: {reason(error)}"
+            raise InputError(f"--team {told}") if self._file else EnvironmentFailure(told) from None
 
 
 def _parsed(content: bytes | None, shown: str) -> Team:

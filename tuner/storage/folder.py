@@ -26,6 +26,9 @@ STORAGE = "runs"
 _WHOLE_OBJECTS = ("s3", "gcs")
 """File systems on which a file appears when its upload is completed. A writer that is killed leaves nothing."""
 
+LONGEST_NAME = 255
+"""Bytes of the name of a file or folder, on most file systems."""
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -209,6 +212,15 @@ class RunFolder:
         infos = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
         names = (info.base_name for info in infos if info.type == FileType.File)
         return sorted(name for name in names if not name.startswith("."))
+
+    def names(self) -> list[str]:
+        """Names of all that is in it; none if it does not exist."""
+        from pyarrow.fs import FileSelector
+
+        if self.is_local:  # which pyarrow cannot list if a name is no UTF-8
+            return sorted(path.name for path in self.local_path.iterdir()) if self.exists() else []
+        infos = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
+        return sorted(info.base_name for info in infos)
 
     def subfolders(self) -> dict[str, list[str]]:
         """Of each folder in it that holds folders: their names. An object store is asked once, a thousand at a time."""
