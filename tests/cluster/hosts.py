@@ -186,7 +186,7 @@ class Host:
         return {pid: line for pid, line in found.items() if word in line}
 
 
-def until(condition: Callable[[], T], timeout: float = 120, every: float = 0.1) -> T:
+def until(condition: Callable[[], T], timeout: float = 300, every: float = 0.1) -> T:
     """Waits for ``condition``, and asks for it after each ``every`` seconds; its value."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

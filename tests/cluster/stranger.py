@@ -43,7 +43,7 @@ def methods() -> dict[str, tuple[bool, bool]]:
 
 def greeting(address: str, port: int) -> str:
     """What comes back first, after a request for HTTP."""
-    with socket.create_connection((address, port), 5) as connection:
+    with socket.create_connection((address, port), 60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         return connection.recv(64).decode(errors="replace")
 
@@ -55,7 +55,7 @@ def over_http(address: str, port: int, token: str) -> dict[str, str]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"http://{address}:{port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 answers[path] = f"{answer.status} {answer.read(60).decode(errors='replace')}"
         except urllib.error.HTTPError as error:
             answers[path] = str(error.code)
@@ -72,7 +72,7 @@ def over_grpc(address: str, port: int, token: str, only: str = "") -> dict[str, 
                 continue
             kind = f"{'stream' if sends else 'unary'}_{'stream' if receives else 'unary'}"
             try:
-                answer = getattr(channel, kind)(method)(iter([b""]) if sends else b"", timeout=5, metadata=metadata)
+                answer = getattr(channel, kind)(method)(iter([b""]) if sends else b"", timeout=60, metadata=metadata)
                 if receives:
                     next(iter(answer), None)
                 status = "OK"

@@ -360,7 +360,7 @@ SLOW = """
 import time
 from ray import tune
 def train(config):
-    time.sleep(60)
+    time.sleep(600)
     tune.report({"score": 1.0})
 """
 
@@ -374,7 +374,7 @@ def test_a_trial_that_takes_too_long_is_ended(experiment: Write, monkeypatch: py
     found = checks(experiment(SLOW))
     assert found["trial"].level == "warning"
     assert found["trial"].found.startswith("no report within")
-    assert time.monotonic() - begun < 50
+    assert time.monotonic() - begun < 150
 
 
 @pytest.mark.processes

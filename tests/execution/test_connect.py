@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 20.0
+WITHIN_S = 60.0
+"""Ray itself takes two to four minutes."""
 
 
 def refused(address: str, **environment: str) -> str:
     """The one line that `run` ends with, with exit status 4."""
     command = [sys.executable, "-m", "tuner", "run", "experiments/quickstart.yaml", "--address", address]
     begun = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=200)
     assert time.monotonic() - begun < WITHIN_S, done.stderr
     assert done.returncode == 4, done.stderr
     lines = [line for line in done.stderr.splitlines() if not line.startswith("[")]

@@ -12,6 +12,7 @@ from tests.execution.test_run import by_config, experiment
 from tests.journals import read_journal
 from tuner import load_run, resume, run
 from tuner.errors import InputError
+from tuner.execution import hang_detector, stacks
 from tuner.runs.history import journalled
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Trial
@@ -93,13 +94,17 @@ def test_what_cannot_go_well_is_not_tried_again_and_the_searcher_hears_of_it_onc
     assert "micro_batch" not in rows[0]
 
 
-def test_a_trial_that_hangs_is_killed_with_its_stack_in_its_log_and_tried_again_once(tmp_path: Path) -> None:
-    results = search(tmp_path, ["hang", "hang in C", "always hang"], {"hang_after": 4})
+def test_a_trial_that_hangs_is_killed_with_its_stack_in_its_log_and_tried_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hang_detector, "LEAST_S", 10.0)
+    monkeypatch.setattr(stacks, "STACK_HERE_S", 5.0)
+    results = search(tmp_path, ["hang", "hang in C", "always hang"], {})
     trials = by_config(results, "how")
     for how in ("hang", "hang in C"):
         is_whole(trials[how])
         assert kinds(trials[how]) == [("hung", 3)]
-        assert "failures.hang_after is 4.0s" in trials[how].failures[0].message
+        assert "failures.hang_after auto is 10.0s" in trials[how].failures[0].message
         log = (tmp_path / "run/ray" / trials[how].id / "output.log").read_text()
         assert "most recent call first" in log
         assert "in fail\n" in log

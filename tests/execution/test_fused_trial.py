@@ -191,7 +191,7 @@ def test_a_group_that_everybody_has_left_ends(
 @pytest.mark.processes
 def test_a_training_that_everybody_has_left_is_not_waited_for(machine: Callable[[int], Machine]) -> None:
     there = machine(2)
-    found = there.train(configs(2, seconds=100.0), seconds=1.0)
+    found = there.train(configs(2, seconds=100.0), seconds=4.0)
     assert [one.reports for one in found] == [[], []]
     assert [len(one.reports) for one in there.train(configs(2))] == [3, 3]
     assert len({group["process"] for group in there.groups()}) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from tuner import load_run, run
 from tuner.errors import InputError, NoUsableResult
-from tuner.execution import hang_detector
+from tuner.execution import hang_detector, stacks
 from tuner.runs.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -90,6 +90,7 @@ def test_whichever_process_fails_the_trial_goes_on_from_its_checkpoint(
 @pytest.mark.faults
 def test_of_a_group_that_hangs_every_rank_tells_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang_detector, "LEAST_S", 10.0)  # to start again takes longer than that on a loaded machine
+    monkeypatch.setattr(stacks, "STACK_HERE_S", 5.0)
     params = {"marks": str(tmp_path), "fails": 1, "at": 4}
     space = {"how": {"grid_search": ["hang"]}}
     (trial,) = search(tmp_path, "adds", space, params=params).trials

@@ -118,7 +118,7 @@ def test_the_process_for_the_agent_lives_as_long_as_its_raylet(stays: bool) -> N
     command = shlex.split(local_cluster._IDLE)
     process = subprocess.Popen(command, env={**os.environ, "RAY_RAYLET_PID": str(raylet)})
     try:
-        status = process.wait(1.5)
+        status = process.wait(1.5 if stays else 60)
     except subprocess.TimeoutExpired:
         status = None
         process.kill()

@@ -137,10 +137,20 @@ def test_the_budget_ends_the_search_in_the_middle_of_a_turn(tmp_path: Path) -> N
 
 
 def test_no_trial_seems_to_hang_for_its_turn(tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "TURN_S", 10.0)
-    blocks = {"failures": {"hang_after": "2s"}}
-    results = search(tmp_path, "counts_its_steps", {"kind": "fifo"}, trials=2, blocks=blocks, seconds=0.3)
+    monkeypatch.setattr(controller, "TURN_S", 1000.0)
+    turns: list[float] = []
+    schedule = controller.Controller._schedule_trial_task
+
+    def noted(self: controller.Controller, **task: Any) -> None:
+        if task["method_name"] == "next_reports":
+            turns.extend(task["args"])
+        schedule(self, **task)
+
+    monkeypatch.setattr(controller.Controller, "_schedule_trial_task", noted)
+    blocks = {"failures": {"hang_after": "60s"}}
+    results = search(tmp_path, "counts_its_steps", {"kind": "fifo"}, trials=2, blocks=blocks)
     assert [trial.status for trial in results.trials] == ["completed"] * 2
+    assert set(turns) == {15.0}
     assert len(calls) < sum(trial.steps for trial in results.trials)
 
 

@@ -82,7 +82,7 @@ class Search:
         assert self.process is not None
         return self.process.wait(timeout), self._said.read_text()
 
-    def until(self, condition: Callable[[], bool], timeout: float = 60) -> Search:
+    def until(self, condition: Callable[[], bool], timeout: float = 200) -> Search:
         """Waits as long as the process runs and ``condition`` does not hold."""
         assert self.process is not None
         deadline = time.monotonic() + timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_from_its_snapshot_and_from_its_journal_alone_it_continues_alike(tmp_pat
 def test_a_command_that_was_journalled_is_not_carried_out_again(tmp_path: Path) -> None:
     search = started(tmp_path)
     command = sent(search, "add", config={"x": 0.25})
-    content = (search.run / COMMANDS / file_of(command)).read_bytes()
+    content = json.dumps(asdict(command)).encode()
     until_read(search).kill()
     (search.run / COMMANDS / file_of(command)).write_bytes(content)  # as if it had been killed before it deleted it
     search.finish()
@@ -89,7 +90,7 @@ def test_killed_between_a_trial_and_the_answer_it_makes_none_twice(tmp_path: Pat
     search = started(tmp_path)
     parent = search.events("suggested")[0]["trial"]
     command = sent(search, "clone", trial=parent, checkpoint=True)
-    content = (search.run / COMMANDS / file_of(command)).read_bytes()
+    content = json.dumps(asdict(command)).encode()
     until_read(search).kill()
     lines = (search.run / "journal.jsonl").read_bytes().splitlines(keepends=True)
     answer = next(i for i, line in enumerate(lines) if b'"commanded"' in line)

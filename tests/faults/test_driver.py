@@ -186,7 +186,11 @@ def test_a_second_driver_is_refused_and_the_first_goes_on(tmp_path: Path, whole:
     search = Search(tmp_path).start(experiment(seconds=0.2))
     search.until(lambda: search.reports() >= 3)
     first = search.process
-    status, said = search.start().wait()
+    os.kill(first.pid, signal.SIGSTOP)  # else it may end before the second one comes
+    try:
+        status, said = search.start().wait()
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
     assert status == 2
     assert f"process {first.pid} on " in said
     assert "Traceback" not in said

@@ -39,7 +39,7 @@ def listening(pid: int) -> dict[int, str]:
 
 def answer(address: str, port: int) -> str:
     """What a request without a token gets."""
-    client = http.client.HTTPConnection(address, port, timeout=5)
+    client = http.client.HTTPConnection(address, port, timeout=60)
     try:
         client.request("GET", "/api/job_agent/jobs/")
         return f"HTTP {client.getresponse().status}"
@@ -51,7 +51,7 @@ def answer(address: str, port: int) -> str:
     for method in METHODS:
         with grpc.insecure_channel(f"{address}:{port}") as channel:
             try:
-                channel.unary_unary(method)(b"", timeout=5)
+                channel.unary_unary(method)(b"", timeout=60)
                 said.append(f"{method} answered")
             except grpc.RpcError as error:
                 said.append(error.code().name)

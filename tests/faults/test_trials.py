@@ -30,7 +30,7 @@ def memory_used() -> float:
         ("raises", "exception", {}),
         ("is killed", "process died", {}),
         ("leaves", "process died", {}),
-        ("loops for ever", "hung", {"hang_after": "8s"}),
+        ("loops for ever", "hung", {"hang_after": "20s"}),
         ("hogs memory", "host memory", {}),
     ],
 )

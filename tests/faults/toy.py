@@ -12,7 +12,10 @@ from ray import tune
 
 
 def quadratic(config: dict) -> None:
-    """-(x - 0.3)**2, approached from below; the state is a number that every epoch changes."""
+    """-(x - 0.3)**2, approached from below; the state is a number that every epoch changes.
+
+    After epoch ``waits_after``, if that is given, it waits for the file ``gate``.
+    """
     step, state = 0, config["x"]
     checkpoint = tune.get_checkpoint()
     if checkpoint is not None:
@@ -20,6 +23,8 @@ def quadratic(config: dict) -> None:
             saved = json.loads(Path(folder, "state.json").read_text())
             step, state = saved["step"], saved["state"]
     for epoch in range(step + 1, config["epochs"] + 1):
+        while epoch > config.get("waits_after", epoch) and not Path(config["gate"]).exists():
+            time.sleep(0.05)
         time.sleep(config["seconds"])
         state = (state * 1.7 + 0.1 * epoch) % 1.0
         score = -((config["x"] - 0.3) ** 2) - 1 / epoch + state / 100

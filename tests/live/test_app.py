@@ -143,7 +143,7 @@ def test_one_thread_reads_a_run_for_all_its_viewers(
 def test_a_viewer_that_does_not_read_is_dropped(
     tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch, watch: Watch
 ) -> None:
-    monkeypatch.setattr(event_stream, "GIVEN_UP_AFTER_S", 0.2)
+    monkeypatch.setattr(event_stream, "GIVEN_UP_AFTER_S", 1.0)
     counted: list[hub.Hub] = []
     monkeypatch.setattr("tuner.live.app.Hub", lambda: counted.append(hub.Hub()) or counted[-1])
     with served(tmp_path) as address:

@@ -80,6 +80,6 @@ def test_to_a_cluster_that_asks_for_a_token_ours_is_shown(tmp_path: Path) -> Non
         for other, why in ((OTHER, "it knows another token than the one here"), (None, "there is none here")):
             begun = time.monotonic()
             status, said = search(tmp_path, address, environment(other, tmp_path / f"other{other}"))
-            assert (status, time.monotonic() - begun < 20) == (4, True), said
+            assert (status, time.monotonic() - begun < 60) == (4, True), said
             assert f"--ray-address {address} refuses us: " in said
             assert why in said

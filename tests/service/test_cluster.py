@@ -82,8 +82,7 @@ def dashboard() -> Dashboard:
 
 
 @pytest.fixture
-def ray_cluster(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
-    monkeypatch.setattr(cluster, "ANSWER_S", 0.5)
+def ray_cluster(dashboard: Dashboard) -> Iterator[RayCluster]:
     with dashboard.listening() as address:
         yield RayCluster(address)
 
@@ -153,19 +152,22 @@ def test_another_answer_than_the_one_asked_for_is_a_failure_in_one_line(dashboar
 
 
 @pytest.mark.parametrize("call", sorted(CALLS))
-def test_a_dashboard_that_hangs_does_not_hang_the_queue(dashboard, ray_cluster, call):
+def test_a_dashboard_that_hangs_does_not_hang_the_queue(dashboard, ray_cluster, call, monkeypatch):
+    monkeypatch.setattr(cluster, "ANSWER_S", 0.5)
     dashboard.hangs_at[PATHS[call]] = 0
     with pytest.raises(EnvironmentFailure, match="timed out"):
         CALLS[call](ray_cluster)
 
 
-def test_nor_does_one_that_hangs_after_its_first_answer(dashboard, ray_cluster):
+def test_nor_does_one_that_hangs_after_its_first_answer(dashboard, ray_cluster, monkeypatch):
+    monkeypatch.setattr(cluster, "ANSWER_S", 2.0)
     dashboard.hangs_at["/api/version"] = 1
     with pytest.raises(EnvironmentFailure, match="timed out"):
         ray_cluster.jobs()
 
 
-def test_nor_does_one_that_takes_no_job(dashboard, ray_cluster, tmp_path):
+def test_nor_does_one_that_takes_no_job(dashboard, ray_cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "ANSWER_S", 2.0)
     dashboard.hangs_at["/api/jobs/"] = 0
     (tmp_path / "x.py").write_text("")
     job = Job("a", str(tmp_path / "runs"), "true", Submitter("ada", {}))
@@ -181,4 +183,4 @@ def test_a_cluster_that_is_gone_is_a_failure_in_one_line():
 def test_a_job_that_the_cluster_has_is_left_alone(dashboard, ray_cluster, tmp_path: Path):
     dashboard.answers["/api/jobs/"] = (500, "ValueError: Job with submission_id a already exists.")
     (tmp_path / "x.py").write_text("")
-    ray_cluster.start(Job("a", str(tmp_path / "runs"), "true", Submitter("ada", {})), tmp_path, 1)
+    assert not ray_cluster.start(Job("a", str(tmp_path / "runs"), "true", Submitter("ada", {})), tmp_path, 1)

@@ -78,6 +78,10 @@ def test_an_experiment_never_replaces_a_file_of_the_code(store: CodeStore, tmp_p
     name = put(store, archive(("experiment.yaml", tarfile.REGTYPE, b"mine")))
     assert store.lay_out(Submission("ada", "q", "r", experiment="a: 1\n", code=name), tmp_path) == "experiment-1.yaml"
     assert (tmp_path / "experiment.yaml").read_bytes() == b"mine"
+    name = put(store, archive(("experiment.yaml/x", tarfile.REGTYPE, b"mine")))
+    (tmp_path / "other").mkdir()
+    submission = Submission("ada", "q", "r", experiment="a: 1\n", code=name)
+    assert store.lay_out(submission, tmp_path / "other") == "experiment-1.yaml"
 
 
 def test_bytes_with_another_sha256_are_refused(store: CodeStore) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from tests.faults.search import Search, check_complete, experiment
+from tests.faults.search import EPOCHS, Search, check_complete, experiment
 from tests.tracking.held import children, held, parent, recorded, runs
 from tests.tracking.servers import MlflowServer, Postgres
 from tuner import load_run
@@ -41,6 +41,11 @@ def tracked(uri: str | None, **keys: Any) -> dict[str, Any]:
     return experiment("random", workers=2, tracking={"mlflow": {"uri": uri} if uri else {}}, **keys)
 
 
+def waiting(gate: Path) -> dict[str, Any]:
+    """The parameters of trials that make two reports, and others when ``gate`` exists."""
+    return {"epochs": EPOCHS, "seconds": 0.2, "waits_after": 2, "gate": str(gate)}
+
+
 def check_parity(uri: str, search: Search) -> None:
     """All trials, each once, none running, with what results.parquet holds."""
     check_complete(search.run)
@@ -57,9 +62,11 @@ def check_parity(uri: str, search: Search) -> None:
 @pytest.mark.parametrize("server", ["sqlite_server", "postgres_server"])
 def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> None:
     mlflow: MlflowServer = request.getfixturevalue(server)
-    search = Search(tmp_path).start(tracked(mlflow.uri, seconds=0.8))
+    gate = tmp_path / "gate"
+    search = Search(tmp_path).start(tracked(mlflow.uri, params=waiting(gate)))
     search.until(lambda: search.reports() >= 2 and len(runs(mlflow.uri)) >= 2)
     mlflow.stop()
+    gate.touch()
     seen = search.reports()
     search.until(lambda: search.reports() >= seen + 4)  # it does not wait
     mlflow.start()
@@ -73,9 +80,11 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, server: str, req
 def test_a_server_that_stays_away_is_sent_the_run_later(
     tmp_path: Path, sqlite_server: MlflowServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    search = Search(tmp_path).start(tracked(sqlite_server.uri))
+    gate = tmp_path / "gate"
+    search = Search(tmp_path).start(tracked(sqlite_server.uri, params=waiting(gate)))
     search.until(lambda: search.reports() >= 2)
     sqlite_server.stop()
+    gate.touch()
     status, said = search.wait()
     assert status == 0, said
     assert "NOTICE: not all was sent: MLflow at" in said
@@ -103,7 +112,7 @@ def test_a_killed_search_has_one_run_a_trial_after_its_resume(tmp_path: Path) ->
     uri = f"sqlite:///{tmp_path}/runs/mlflow.db"
     search = Search(tmp_path).start(tracked(None, seconds=0.2))
     search.until(lambda: search.reports() >= 8, timeout=90).kill()
-    with locked(RunFolder.at(search.run), TRACKING_LOCK, patience=60):
+    with locked(RunFolder.at(search.run), TRACKING_LOCK, patience=200):
         assert {run.info.status for run in runs(uri)} <= {"KILLED", "FINISHED"}
     search.start()
     seen = search.reports()

@@ -218,7 +218,7 @@ def train():
     held = iter(batches)
     next(held)
     print("training", flush=True)
-    time.sleep(float(sys.argv[1]))
+    sys.stdin.read()
 
 thread = threading.Thread(target=train, daemon=True)
 thread.start()
@@ -229,14 +229,17 @@ thread.join()
 @pytest.mark.processes
 @pytest.mark.parametrize("killed", [False, True])
 def test_workers_end_with_the_process_of_the_trial(killed: bool) -> None:
-    command = [sys.executable, "-c", TRIAL, "600" if killed else "2"]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as trial:
+    command, pipe = [sys.executable, "-c", TRIAL], subprocess.PIPE
+    with subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True) as trial:
+        assert trial.stdin is not None
         assert trial.stdout is not None
         assert trial.stdout.readline() == "training\n"
         family = psutil.Process(trial.pid).children(recursive=True)
         assert len(family) == 4  # two servers and two workers
         if killed:
             trial.kill()
+        else:
+            trial.stdin.close()
         assert trial.wait(timeout=30) == (-signal.SIGKILL if killed else 0)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and any(map(running, family)):
