@@ -110,4 +110,5 @@ def install(app: FastAPI) -> None:
 
 def _problem(details: dict[str, Any]) -> Problem:
     where, *keys = details["loc"]
-    return Problem(Place(f"the {where} of the request"), ".".join(map(str, keys)), details["msg"])
+    told = details["msg"].removeprefix("Value error, ")
+    return Problem(Place(f"the {where} of the request"), ".".join(map(str, keys)), told)
