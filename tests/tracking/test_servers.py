@@ -43,7 +43,7 @@ def tracked(uri: str | None, **keys: Any) -> dict[str, Any]:
 
 def waiting(gate: Path) -> dict[str, Any]:
     """The parameters of trials that make two reports, and others when ``gate`` exists."""
-    return {"epochs": EPOCHS, "seconds": 0.2, "waits_after": 2, "gate": str(gate)}
+    return {"epochs": EPOCHS, "seconds": 0.4, "waits_after": 2, "gate": str(gate)}
 
 
 def check_parity(uri: str, search: Search) -> None:
@@ -69,11 +69,13 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, server: str, req
     gate.touch()
     seen = search.reports()
     search.until(lambda: search.reports() >= seen + 4)  # it does not wait
+    gate.unlink()
     mlflow.start()
+    search.until(lambda: f"MLflow at {mlflow.uri} is back; what was missing is sent" in search._said.read_text())
+    gate.touch()
     status, said = search.wait()
     assert status == 0, said
     assert said.count("the search continues, and what is missing is sent when it can be") == 1
-    assert f"MLflow at {mlflow.uri} is back; what was missing is sent" in said
     check_parity(mlflow.uri, search)
 
 
