@@ -126,7 +126,7 @@ def test_a_driver_is_killed_and_a_host_which_joins_again(cluster: Cluster, lapto
 
 def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, laptop: Host, store: Store) -> None:
     """It is killed on the way: nobody takes a dead process' lock away there, so it is waited for."""
-    tuner(laptop, f"submit search.yaml --name s3 --storage '{STORAGE}' --set params.epochs=40 --set budget.trials=4")
+    tuner(laptop, f"submit search.yaml --name s3 --storage '{STORAGE}' --set params.epochs=24 --set budget.trials=6")
     until(lambda: "running" in laptop.run(f"python -m tuner show s3 --storage '{STORAGE}'", check=False), every=2)
     kill_driver(cluster)
     said = tuner(laptop, "logs s3 -f")
@@ -136,9 +136,9 @@ def test_a_run_in_an_object_store_goes_on_and_is_fetched(cluster: Cluster, lapto
     tuner(laptop, "fetch s3")
     fetched = laptop.home / "project/runs/s3"
     results = load_run(fetched)
-    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 41))] * 4, said
+    assert [[r.step for r in trial.reports] for trial in results.trials] == [list(range(1, 25))] * 6, said
     assert len({metrics["host"] for metrics in last(fetched)}) == 2
-    assert json.loads((fetched / "best/checkpoint/state.json").read_text())["epoch"] == 12
+    assert json.loads((fetched / "best/checkpoint/state.json").read_text())["epoch"] == 24
     kept = [trial.best.checkpoint for trial in results.trials if trial.best and trial.best.checkpoint]
     assert len(kept) == 5  # checkpoints.keep_trials
     assert all((fetched / checkpoint / "state.json").exists() for checkpoint in kept)
