@@ -108,45 +108,42 @@ def test_a_file_that_changes_is_read_again_and_a_wrong_one_changes_nothing(stora
     assert [team.reserved for team in teams] == [1.0, 0.0]
 
 
+def _followed(file: TeamFile) -> tuple[list[float], list[str]]:
+    """What is reserved by each team that three looks find, and the lines for the operator."""
+    teams, told = [], []
+    for _ in range(3):
+        file.follow(teams.append, told.append)
+    return [team.reserved for team in teams], told
+
+
 def test_a_named_file_that_is_gone_for_a_while_is_told_once(storage, tmp_path):
     (tmp_path / "t.yaml").write_text("reserved: 1")
-    file, teams, told = TeamFile(storage, str(tmp_path / "t.yaml")), [], []
+    file = TeamFile(storage, str(tmp_path / "t.yaml"))
     (tmp_path / "t.yaml").unlink()
-    for _ in range(2):
-        file.follow(teams.append, told.append)
+    _, told = _followed(file)
     assert len(told) == 1
     (tmp_path / "t.yaml").write_text("reserved: 2")
-    for _ in range(2):
-        file.follow(teams.append, told.append)
-    assert [team.reserved for team in teams] == [2.0]
+    assert _followed(file)[0] == [2.0]
 
 
 def test_a_file_that_cannot_be_read_for_a_while_changes_nothing(storage):
     _write(storage, "reserved: 1")
-    file, teams, told = TeamFile(storage), [], []
-    path = Path(storage.path) / ".service" / "team.yaml"
+    file, path = TeamFile(storage), Path(storage.path) / ".service" / "team.yaml"
     path.unlink()
     path.mkdir()
-    for _ in range(3):
-        file.follow(teams.append, told.append)
+    teams, told = _followed(file)
     assert (len(told), teams) == (1, [])
     assert "cannot be read" in told[0]
     assert "--team" not in told[0]
     path.rmdir()
     _write(storage, "reserved: 2")
-    for _ in range(2):
-        file.follow(teams.append, told.append)
-    assert [team.reserved for team in teams] == [2.0]
+    assert _followed(file)[0] == [2.0]
 
 
 def test_a_storage_that_is_not_mounted_for_a_while_is_no_team_without_quotas(storage):
     _write(storage, "reserved: 1")
-    file, teams, told = TeamFile(storage), [], []
-    service = Path(storage.path) / ".service"
+    file, service = TeamFile(storage), Path(storage.path) / ".service"
     service.rename(service.with_name("elsewhere"))
-    for _ in range(3):
-        file.follow(teams.append, told.append)
+    assert _followed(file) == ([], [])
     service.with_name("elsewhere").rename(service)
-    for _ in range(3):
-        file.follow(teams.append, told.append)
-    assert (teams, told) == ([], [])
+    assert _followed(file) == ([], [])
