@@ -19,9 +19,11 @@ from tests.live.journals import Journal
 from tests.service.http import EXPERIMENT, Service
 from tests.service.test_code_store import archive, files_below
 from tuner.errors import InputError
+from tuner.runs.loading import run_exists
 from tuner.service import api
 from tuner.service.check import Checked
 from tuner.service.files import unpack
+from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
 
 
@@ -158,6 +160,10 @@ def test_a_request_that_is_wrong(body: object, told: str, ada: TestClient) -> No
     assert told in refused.json()["error"]["message"]
 
 
+def test_a_name_that_no_folder_can_have_is_not_found(ada: TestClient) -> None:
+    assert ada.get(f"/runs/{'x' * 300}").status_code == 404
+
+
 def test_a_request_of_many_keys_is_one_problem(ada: TestClient) -> None:
     for path in ("/v1/searches", "/v1/searches/q/commands"):
         refused = ada.post(path, json={str(number): 0 for number in range(40_000)})
@@ -258,6 +264,7 @@ def test_the_files_of_a_run_come_as_they_are(service: Service, ada: TestClient, 
     sent = ada.get("/v1/searches/q/files")
     assert sent.headers["content-type"] == "application/x-tar"
     unpack(io.BytesIO(sent.content), tmp_path / "copy" / "q")
+    assert run_exists(RunFolder.at(run))
     odd = os.fsdecode(b"q/r\xe9sum\xe9")
     assert files_below(tmp_path / "copy") == {"q/trials.csv", "q/ray/t1/" + "long" * 40, odd}
     assert (tmp_path / "copy/q/ray/t1" / ("long" * 40)).stat().st_size == 700_000
