@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tuner.execution.metrics import flat_metrics
 from tuner.runs.history import EventApplier
 from tuner.runs.loading import find_run, load_run
 from tuner.runs.results import BEST, EXPERIMENT, PROVENANCE, REPORTS, TRIALS, ResultSet, new_run_name, write_json
+from tuner.runs.tables import read_reports
 from tuner.runs.trial import Report, Trial
 from tuner.spec.document import dump_yaml
 from tuner.storage.folder import RunFolder
@@ -185,6 +187,24 @@ def test_reports_are_read_back_the_same(tmp_path: Path) -> None:
     assert again.full_config(again.trials[0]) == {"epochs": 3, "net": {"depth": 2}, "lr": 0.1}
     assert (again.count("completed"), again.count("pending"), again.count("failed")) == (2, 1, 0)
     pd.testing.assert_frame_equal(again.frame(), results.frame())
+
+
+def test_no_thread_of_arrow_holds_what_was_read(tmp_path: Path) -> None:
+    """It would ask Python to free it, which ends the process by SIGABRT if Python is on its way out."""
+    freed_by: set[int] = set()
+
+    class Content(bytes):
+        def __del__(self) -> None:
+            freed_by.add(threading.get_ident())
+
+    results = new_run(tmp_path)
+    trial(results, 0.1, 0.2)
+    results.save()
+    content = (tmp_path / REPORTS).read_bytes()
+    for _ in range(200):
+        results.trials[0].reports.clear()
+        read_reports(results, Content(content))
+    assert freed_by == {threading.get_ident()}
 
 
 def test_integers_stay_integers_where_another_report_has_none(tmp_path: Path) -> None:

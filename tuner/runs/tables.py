@@ -183,7 +183,8 @@ def _unpacked(data: bytes) -> pa.Table:
         if not 0 <= size <= most:
             raise ValueError(f"{len(data)} bytes say that they unpack to {size}")
     with ParquetFile(pa.BufferReader(data), read_dictionary=texts) as file:  # each text once, however often it comes
-        return file.read()
+        # A thread of Arrow's may hold ``data`` for longer than this, and then end the process by SIGABRT at its exit.
+        return file.read(use_threads=False)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -93,12 +93,13 @@ class Table(Curves):
         Raises:
             InputError: The file cannot be read, or a column is missing or wrong; it names everything that is.
         """
-        import pandas as pd
+        from pyarrow.parquet import ParquetFile
 
         space = space if isinstance(space, Space) else _read_space(Path(space))
 
         try:
-            frame = pd.read_parquet(path)
+            with ParquetFile(path) as file:  # opened by Arrow: pandas gives its threads a file of Python's to hold
+                frame = file.read(use_threads=False).to_pandas()
         except FileNotFoundError:
             raise InputError(f"{path}: there is no such table") from None
         except (OSError, ValueError) as error:
