@@ -67,7 +67,13 @@ RAY_JOB = strict(
     {
         "apiVersion": {"const": "ray.io/v1"},
         "kind": {"const": "RayJob"},
-        "metadata": strict({"name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?$"}}, "name"),
+        "metadata": strict(
+            {
+                "name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?$"},
+                "labels": {"type": "object", "additionalProperties": TEXT},
+            },
+            "name",
+        ),
         "spec": strict(
             {
                 "entrypoint": TEXT,
@@ -83,9 +89,12 @@ RAY_JOB = strict(
 )
 
 
-def kubernetes() -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The volumes of kuberay.yaml, and its RayJob."""
-    *volumes, job = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text())
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def kubernetes(edited: str | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The volumes of kuberay.yaml, or of an edited text of it, and its RayJob."""
+    *volumes, job = yaml.safe_load_all(edited or (CLUSTER / "kuberay.yaml").read_text())
     return volumes, job
 
 
@@ -143,6 +152,33 @@ def test_kubernetes_workers_come_and_go() -> None:
     head, worker = pods(kubernetes()[1])
     assert int(worker["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) >= 1
     assert not any("nvidia.com/gpu" in container["resources"]["limits"] for container in head["spec"]["containers"])
+
+
+def test_kueue_admits_it_once_the_marked_lines_are_edited() -> None:
+    """Its rules for a RayJob: https://kueue.sigs.k8s.io/docs/tasks/run/rayjobs."""
+    text = (CLUSTER / "kuberay.yaml").read_text()
+    for marked, edited in (
+        (f"  # labels: {{{KUEUE_LABEL}:", f"  labels: {{{KUEUE_LABEL}:"),
+        ("true  # KUEUE: false", "false"),
+        ("replicas: 0  # KUEUE: as many as the team may have", "replicas: 4"),
+        ("minReplicas: 0  # KUEUE: the same", "minReplicas: 4"),
+    ):
+        assert text.count(marked) == 1, marked
+        text = text.replace(marked, edited)
+    assert "# KUEUE" not in text
+    volumes, job = kubernetes(text)
+    jsonschema.validate(job, RAY_JOB)
+    for resource in [*volumes, *pods(job)]:
+        check_kubernetes(resource)
+    check_kubernetes({"apiVersion": "v1", "kind": "ConfigMap", "metadata": job["metadata"]})
+    assert KUEUE_LABEL in job["metadata"]["labels"]
+    assert "clusterSelector" not in job["spec"]
+    assert job["spec"]["shutdownAfterJobFinishes"] is True
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"] is False
+    assert len(cluster["workerGroupSpecs"]) <= 7
+    requests = [container["resources"]["requests"] for pod in pods(job) for container in pod["spec"]["containers"]]
+    assert all("cpu" in request for request in requests)
 
 
 def test_kubernetes_asks_for_the_token_of_a_secret_and_keeps_mlflow_to_the_pod() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.tables import by_formula, by_hand, space
 from tuner.errors import InputError
 from tuner.runs.results import ResultSet
-from tuner.runs.trial import Report, Trial
+from tuner.runs.trial import Origin, Report, Trial
 from tuner.simulator import Table
 from tuner.simulator.recording import record
 from tuner.storage.folder import RunFolder
@@ -212,6 +212,16 @@ def test_of_two_trials_with_one_configuration_the_longer_counts(tmp_path: Path) 
     recording = record(run_of(tmp_path, ASHA, ({"x": 0}, epochs(0.1)), ({"x": 0}, epochs(0.2, 0.3)), ({"x": 1}, [])))
     assert recording.frame["score"].tolist() == [0.2, 0.3]
     assert recording.left_out == 2
+
+
+def test_a_clone_from_a_checkpoint_has_no_curve_of_its_own(tmp_path: Path) -> None:
+    trials = ({"x": 0}, epochs(0.1, 0.2)), ({"x": 0}, epochs(0.3, 0.4, 0.5)), ({"x": 1}, epochs(0.6, 0.7))
+    results = run_of(tmp_path, {"kind": "fifo"}, *trials)
+    results.trials[1].origin = Origin("ada", "t1", step=2)
+    results.trials[2].origin = Origin("ada", "t1")  # from the beginning
+    recording = record(results)
+    assert (recording.curves, recording.carried_on, recording.left_out) == (2, 0, 1)
+    assert list(recording.frame["score"]) == [0.1, 0.2, 0.6, 0.7]
 
 
 def test_a_curve_ends_where_its_metric_is_no_number(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ class Recording:
     carried_on: int
     """Curves that end with rows that were not measured."""
     left_out: int
-    """Trials without a usable report, with other steps than the rest, or with another trial's configuration."""
+    """Trials without a usable report, with other steps than the rest, with another trial's configuration, or that
+    started from another trial's checkpoint."""
 
     def parquet(self) -> bytes:
         """The table as a parquet file."""
@@ -61,6 +62,8 @@ def record(results: ResultSet) -> Recording:
     fidelity = scheduler.get("time_attr", "training_iteration")
     curves: dict[str, tuple[Configuration, _Curve]] = {}
     for trial in results.trials:
+        if trial.origin and trial.origin.step is not None:  # the first part of its curve is its parent's
+            continue
         curve, key = _curve(results, trial, fidelity), json.dumps(trial.config, sort_keys=True, default=repr)
         if curve and (key not in curves or len(curve) > len(curves[key][1])):
             curves[key] = dict(flat(trial.config)), curve
