@@ -244,6 +244,33 @@ def test_a_clone_and_a_budget_are_sent_as_they_are_written(
     assert bodies[1:] == [{"do": "budget", "arguments": {"trials": 120, "wall_clock": "2h"}}]
 
 
+def test_a_configuration_and_a_narrower_space_are_sent_as_they_are_written(
+    watch: Watch, tmp_path: Path, journal: Journal
+) -> None:
+    with served(tmp_path, "ada") as address:
+        viewer = watch(f"{address}/runs/run")
+        viewer.page.get_by_role("button", name="narrow the search space").click()
+        form = viewer.page.locator("dialog")
+        assert form.get_by_label("lr.loguniform").input_value() == "[0.0001,1]"
+        assert form.get_by_label("momentum").count() == 1, "its condition cannot change"
+        form.get_by_label("lr.loguniform").fill("[0.001, 1e-2]")
+        form.get_by_role("button", name="Send").click()
+        command = sent(viewer, journal)
+        assert (command.do, command.by) == ("space", "ada")
+        assert command.arguments == {"search_space": {"lr.loguniform": [0.001, 0.01]}}
+        answer(journal, command)
+        viewer.until_says(".answer", "space: done")
+        viewer.page.get_by_role("button", name="add a configuration").click()
+        assert form.get_by_label("lr").get_attribute("placeholder") == "loguniform [0.0001,1]"
+        form.get_by_label("lr").fill("2e-3")
+        form.get_by_role("button", name="Send").click()
+        command = sent(viewer, journal)
+        assert (command.do, command.arguments) == ("add", {"config": {"lr": 0.002}})
+        answer(journal, command)
+        viewer.until_says(".answer", "add: done")
+        assert viewer.complaints == []
+
+
 def sent(viewer: Viewer, journal: Journal) -> Any:
     """The command that the page has sent."""
     for _ in range(WITHIN_MS // 50):

@@ -101,11 +101,18 @@ def _description(run: LiveRun) -> Json:
         "rungs": known_rungs(scheduler),
         "algorithms": [text(results.section(name).get("kind", "")) for name in ("search", "scheduler")],
         "parameters": [text(name) for name in run.parameters],
+        "space": _space(results),
         "budget": _budget(results),
         "notices": [text(notice) for notice in results.notices],
         "extreme": EXTREME,
         "fields": ROW,
     }
+
+
+def _space(results: ResultSet) -> Json:
+    """Its values by their dotted names, such as ``lr.loguniform``; none if the space is written in Python."""
+    space = results.spec.get("search_space")
+    return {text(name): value for name, value in flat(space)} if isinstance(space, dict) else {}
 
 
 def _budget(results: ResultSet) -> Json:

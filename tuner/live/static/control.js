@@ -43,13 +43,16 @@ export class Control {
 
   // The buttons of a search.
   draw(store, place) {
-    const { now } = store, running = ["running", "silent"].includes(now.state);
-    const key = `${running} ${now.paused}`;
+    const { now, run } = store, running = ["running", "silent"].includes(now.state);
+    const known = run?.parameters.length > 0, narrows = Object.keys(run?.space ?? {}).length > 0;
+    const key = [running, now.paused, known, narrows].join();
     if (place.dataset.for === key) return;
     place.dataset.for = key;
     const pauses = now.paused ? this.button("continue", "Continue") : this.button("pause", "Pause");
     const budget = this.button("budget", "Budget …", "more budget", () => this.budget(store));
-    const shown = [running && pauses, running && budget].filter(Boolean);
+    const add = known && this.button("add", "Add …", "add a configuration", () => this.add(store.run));
+    const space = narrows && this.button("space", "Space …", "narrow the search space", () => this.space(store.run.space));
+    const shown = (running ? [pauses, budget, add, space] : []).filter(Boolean);
     place.replaceChildren(...shown, ...(shown.length ? [el("span", { class: "caption" }, `as ${this.user}`)] : []), this.told);
   }
 
@@ -80,6 +83,25 @@ export class Control {
     });
   }
 
+  add({ parameters, space }) {
+    const domain = (name) => Object.entries(space).filter(([at]) => at === name || at.startsWith(`${name}.`));
+    const hint = (name) => domain(name).map(([at, value]) => `${at.slice(name.length + 1)} ${written(value)}`.trim()).join(", ");
+    const fields = parameters.map((name) => field(name, name, "", hint(name)));
+    form("Add a configuration", "It runs next. Constants may stay empty.", fields, (told) => {
+      const config = Object.fromEntries(Object.entries(told).filter(([, text]) => text !== "").map(([name, text]) => [name, plain(text)]));
+      if (Object.keys(config).length) this.send("add", { config });
+    });
+  }
+
+  space(values) {
+    const domains = Object.entries(values).filter(([name]) => !name.split(".").slice(1).includes("when")); // these cannot change
+    const fields = domains.map(([name, value]) => field(name, name, written(value)));
+    form("Narrow the search space", "Later suggestions come from it. Running trials continue.", fields, (told) => {
+      const search_space = changed(told, values);
+      if (Object.keys(search_space).length) this.send("space", { search_space });
+    });
+  }
+
   async clone(trial) {
     if (this.asks) return;
     this.asks = true;
@@ -99,9 +121,7 @@ export class Control {
     const fields = Object.entries(values).map(([name, value]) => field(name, name, written(value)));
     const checkbox = el("label", { class: "check" }, from, "start from its latest checkpoint");
     form(`Clone trial #${trial.number}`, "A new trial with this configuration, as you change it.", [...fields, checkbox], (told) => {
-      const changed = Object.entries(told).filter(([name, text]) => name in values && text !== written(values[name]));
-      const changes = Object.fromEntries(changed.map(([name, text]) => [name, typeof values[name] === "string" ? text : plain(text)]));
-      this.send("clone", { trial: trial.id, changes, checkpoint: from.checked });
+      this.send("clone", { trial: trial.id, changes: changed(told, values), checkpoint: from.checked });
     });
   }
 }
@@ -117,7 +137,14 @@ function plain(text) {
   }
 }
 
-const field = (name, label, value) => el("label", {}, el("span", {}, label), el("input", { name, value: String(value), autocomplete: "off" }));
+// What the texts of a form say otherwise than `values` do.
+function changed(told, values) {
+  const other = Object.entries(told).filter(([name, text]) => name in values && text !== written(values[name]));
+  return Object.fromEntries(other.map(([name, text]) => [name, typeof values[name] === "string" ? text : plain(text)]));
+}
+
+const field = (name, label, value, placeholder = "") =>
+  el("label", {}, el("span", {}, label), el("input", { name, value: String(value), placeholder, autocomplete: "off" }));
 
 // A dialog; `act` gets the text of each field.
 function form(title, what, fields, act) {
