@@ -34,6 +34,7 @@ class Search:
 
     def __init__(self, folder: RunFolder, answers: dict[str, Any] | None, ends: bool = False) -> None:
         self.folder, self.answers, self.ends = folder, answers, ends
+        self.sent: list[tuple[str, dict[str, Any]]] = []
         self.over, self.ready = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._work)
         self.thread.start()
@@ -48,6 +49,7 @@ class Search:
                     if self.ends:
                         return
                     if self.answers is not None:
+                        self.sent.append((sent.do, dict(sent.arguments)))
                         journal.append(**commanded(Commanded(**vars(sent), **self.answers)))
                         discard(self.folder, sent)
 
@@ -71,6 +73,41 @@ def test_a_command_is_answered_by_the_search(folder: RunFolder, search: Any) -> 
     outcome = command(folder, "stop-trial", {"trial": 1}, by="ada@laptop")
     assert (outcome.done, outcome.reason, outcome.trials) == (True, "", ("t1",))
     assert not (folder / COMMANDS).files()
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "sent"),
+    [
+        ("stop_trial", ([7], {}), ("stop-trial", {"trial": 7})),
+        ("keep_trial", (["t1"], {}), ("keep-trial", {"trial": "t1"})),
+        ("add_trial", ([{"lr": 0.1, "net": {"depth": 2}}], {}), ("add", {"config": {"lr": 0.1, "net": {"depth": 2}}})),
+        ("clone_trial", ([7], {}), ("clone", {"trial": 7, "changes": {}, "checkpoint": False})),
+        (
+            "clone_trial",
+            ([7, {"lr": 0.2}], {"checkpoint": True}),
+            ("clone", {"trial": 7, "changes": {"lr": 0.2}, "checkpoint": True}),
+        ),
+        ("change_budget", ([], {"trials": 20, "cost": None}), ("budget", {"trials": 20, "cost": None})),
+        (
+            "narrow_space",
+            ([{"lr": {"uniform": [0, 0.5]}}], {}),
+            ("space", {"search_space": {"lr": {"uniform": [0, 0.5]}}}),
+        ),
+        ("pause", ([], {}), ("pause", {})),
+        ("unpause", ([], {}), ("continue", {})),
+        ("limit_slots", ([3], {}), ("slots", {"trials": 3})),
+        ("limit_slots", ([None], {}), ("slots", {"trials": None})),
+    ],
+)
+def test_each_command_from_python(
+    folder: RunFolder, search: Any, method: str, words: tuple[list[Any], dict[str, Any]], sent: tuple[str, Any]
+) -> None:
+    running = search({"done": True, "trials": ("t9",)})
+    positional, named = words
+    answer = getattr(tuner.load(folder.location), method)(*positional, **named)
+    assert running.sent == [sent]
+    assert answer == ("t9" if method in ("add_trial", "clone_trial") else None)
+    arguments_of(*sent)  # the search takes them
 
 
 def test_a_refusal_is_an_outcome_and_an_error_of_python(folder: RunFolder, search: Any) -> None:

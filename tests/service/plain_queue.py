@@ -49,15 +49,15 @@ class PlainQueue:
     def set(self, name: str, **changes: Any) -> None:
         self.found[name] = replace(self.found[name], **changes)
 
-    def stop(self, name: str) -> bool:
+    def stop(self, name: str, by: str) -> bool:
         ran = self.entry(name).state not in ENDED
-        self.set(name, state="stopped", position=None)
+        self.set(name, state="stopped", reason=f"stopped by {by}", position=None)
         return ran
 
-    def resume(self, name: str) -> Record:
+    def resume(self, name: str, by: str) -> Record:
         if self.entry(name).state not in ENDED:
             raise InputError(f"{name}: nothing to resume")
-        self.set(name, state="queued", position=1)
+        self.set(name, state="queued", reason=f"resumed by {by}", position=1)
         return self.entry(name)
 
     def log(self, name: str) -> str:

@@ -62,7 +62,7 @@ def test_a_failed_search_says_why_and_can_be_resumed(service):
     assert service.states() == {"a": "failed"}
     assert service.queue.entry("a").reason == "the disk is full"
 
-    service.queue.resume("a")
+    service.queue.resume("a", "ada")
     service.run(2000)
     assert service.states() == {"a": "succeeded"}
     assert service.cluster.starts == ["a", "a~2"]
@@ -71,27 +71,42 @@ def test_a_failed_search_says_why_and_can_be_resumed(service):
 
 def test_a_queue_without_searches_proposes_none(service):
     with pytest.raises(InputError, match="no search 'a'; the queue has none yet"):
-        service.queue.stop("a")
+        service.queue.stop("a", "ada")
 
 
 def test_only_what_has_ended_otherwise_can_be_resumed(service):
     service.submit("ada", "a")
     with pytest.raises(InputError, match="it is queued"):
-        service.queue.resume("a")
+        service.queue.resume("a", "ada")
     service.run(2000)
     with pytest.raises(InputError, match="came to its end"):
-        service.queue.resume("a")
+        service.queue.resume("a", "ada")
     with pytest.raises(InputError, match="no search 'b'"):
-        service.queue.resume("b")
+        service.queue.resume("b", "ada")
+
+
+def test_who_stopped_and_resumed_a_search_is_kept(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.queue.stop("a", "root")
+    service.queue.stop("a", "ada")  # it stops already
+    assert service.queue.entry("a").reason == "stopped by root"
+    service.run(50)
+    service.come_back()
+    assert (service.queue.entry("a").state, service.queue.entry("a").reason) == ("stopped", "stopped by root")
+    service.queue.resume("a", "root")
+    service.run(50)
+    assert (service.queue.entry("a").state, service.queue.entry("a").reason) == ("running", "resumed by root")
 
 
 def test_what_waits_is_stopped_at_once(service):
     service.submit("ada", "a")
-    assert service.queue.stop("a")
+    assert service.queue.stop("a", "ada")
+    assert service.queue.entry("a").reason == "taken out of the queue by ada"
     service.run(100)
 
     assert service.cluster.starts == []
-    assert not service.queue.stop("a")
+    assert not service.queue.stop("a", "ada")
 
 
 def test_the_same_request_is_one_search_and_another_one_of_its_name_is_refused(service):
@@ -142,7 +157,7 @@ def test_a_search_whose_job_has_not_begun_has_no_output(service):
         raise EnvironmentFailure("nothing answers")
 
     service.cluster.start = gone
-    service.queue.stop("b")
+    service.queue.stop("b", "ada")
     with pytest.raises(EnvironmentFailure):
         service.queue.step()
 
@@ -156,8 +171,8 @@ def test_the_output_is_that_of_the_last_job_that_there_was(service):
     service.cluster.end(service.cluster.searches["a"], "failed", "the first\n")
     service.run(10)
     for _ in range(2):
-        service.queue.resume("a")
-        service.queue.stop("a")
+        service.queue.resume("a", "ada")
+        service.queue.stop("a", "ada")
     assert service.queue.log("a") == "the first\n"
     service.cluster.lose_head()
     assert service.queue.log("a") == ""
@@ -189,12 +204,12 @@ def test_a_search_whose_record_has_no_room_to_grow_is_refused(service):
 def test_a_person_who_resumes_an_ended_search_by_hand_is_not_bound_by_the_queues_limit(service, storage):
     service.submit("ada", "a")
     service.run(50)
-    service.queue.stop("a")
+    service.queue.stop("a", "ada")
     service.run(20)
     waiting = waiting_commands(storage / "a")[0]
     assert [(one.do, one.arguments) for one in waiting] == [("slots", {"trials": None})]
 
-    service.queue.resume("a")
+    service.queue.resume("a", "ada")
     service.run(50)
     assert service.cluster.searches["a~2"].limit == 8
 
@@ -206,10 +221,10 @@ def test_who_is_no_member_any_more_gets_nothing_and_resumes_nothing(service):
     service.queue.set_team(Team(members={"bob": {}}))
     service.run(300)
     assert service.running() == {"a": 0, "b": 8}
-    service.queue.stop("a")
+    service.queue.stop("a", "ada")
     service.run(30)
     with pytest.raises(InputError, match="'ada' is not a user"):
-        service.queue.resume("a")
+        service.queue.resume("a", "ada")
 
 
 def test_an_experiment_that_could_not_be_read_again_is_refused(service):

@@ -99,7 +99,7 @@ def test_a_run_folder_that_cannot_be_read_holds_up_nobody_and_gives_nothing_away
         return standing(folder, *given)
 
     monkeypatch.setattr("tuner.service.queue.standing", unreadable)
-    service.queue.stop("b")
+    service.queue.stop("b", "ada")
     service.submit("eve", "e", trials=50)
     for _ in range(10):
         with pytest.raises(EnvironmentFailure, match="/a: Permission denied"):
@@ -117,7 +117,7 @@ def test_what_is_stopped_before_its_job_began_is_not_stopped_on_the_cluster(serv
     start = service.cluster.start
 
     def gone(*given: object) -> None:
-        service.queue.stop("a")
+        service.queue.stop("a", "ada")
         raise EnvironmentFailure("nothing answers")
 
     service.cluster.start = gone
@@ -158,10 +158,10 @@ def test_a_job_of_somebody_else_is_left_alone(service, tmp_path):
     service.run(30)
     assert service.queue.entry("a").state == "failed"
     assert "the cluster has a job 'a' of somebody else" in service.queue.entry("a").reason
-    service.queue.stop("a")
+    service.queue.stop("a", "ada")
     service.run(10)
     assert other.state == "running"
-    service.queue.resume("a")
+    service.queue.resume("a", "ada")
     service.run(10)
     assert service.cluster.starts == ["a~2"]
 
@@ -182,7 +182,7 @@ def test_a_job_of_somebody_else_that_comes_first_is_left_alone(service, tmp_path
     assert service.states() == {"a": "starting"}
     service.cluster.jobs = jobs
     assert service.queue.log("a") == ""
-    service.queue.stop("a")
+    service.queue.stop("a", "ada")
     service.run(20)
     assert other.state == "running"
     assert service.states() == {"a": "stopped"}
@@ -194,7 +194,7 @@ def test_a_resumed_search_that_ends_with_the_head_has_ended(service):
     service.run(50)
     service.cluster.end(service.cluster.searches["a"], "failed")
     service.run(10)
-    service.queue.resume("a")
+    service.queue.resume("a", "ada")
     service.run(10)
     assert "--resume" in service.cluster.searches["a~2"].command
     service.cluster.lose_head()
@@ -222,13 +222,13 @@ def test_a_search_that_fills_the_disk_can_be_stopped(service, storage, monkeypat
     service.submit("ada", "a", trials=50)
     service.submit("bob", "b", trials=50)
     service.run(30)
-    service.queue.stop("b")
+    service.queue.stop("b", "ada")
 
     def full(*arguments: object, **keys: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "write", full)
-    assert service.queue.stop("a")
+    assert service.queue.stop("a", "ada")
     assert service.cluster.searches["a"].state == "stopped"
     with pytest.raises(OSError, match="No space"):
         service.queue.step()
@@ -316,10 +316,10 @@ def test_a_process_that_dies_at_any_moment_neither_loses_nor_doubles_a_search(st
                         service.submit(user, user, trials=2)
                         promised.append(user)
                     service.run(20)
-                    service.queue.stop("bob")
+                    service.queue.stop("bob", "ada")
                     promised.remove("bob")
                     service.run(20)
-                    service.queue.resume("bob")
+                    service.queue.resume("bob", "ada")
                     promised.append("bob")
                     service.run(100)
                 except Killed:

@@ -34,7 +34,7 @@ def test_a_search_grows_again_when_the_other_one_ends(service):
     service.submit("bob", "b", trials=200)
     service.run(200)
 
-    service.queue.stop("b")
+    service.queue.stop("b", "ada")
     service.run(200)
 
     assert service.running() == {"a": 8}
@@ -170,7 +170,7 @@ def test_gpus_of_a_search_that_is_being_stopped_are_not_free(service):
     service.submit("ada", "a", trials=50)
     service.run(50)
     service.cluster.stop = lambda job_id: None  # its processes take their time
-    service.queue.stop("a")
+    service.queue.stop("a", "ada")
     service.submit("bob", "b", trials=50)
     service.queue.step()
 

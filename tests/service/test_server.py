@@ -15,12 +15,15 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.service.http import Service as Server
 from tests.service.plain_queue import PlainQueue
+from tests.service.server_process import cluster_at, shared
 from tuner.errors import EnvironmentFailure, InputError, LockLost
+from tuner.jobs.client import job_id
 from tuner.live.http_server import Server as HttpServer
 from tuner.live.http_server import listening, url_of
 from tuner.service import api
@@ -46,10 +49,10 @@ def free_port() -> int:
 class Process:
     """A service in a process of its own."""
 
-    def __init__(self, storage: Path, port: int) -> None:
+    def __init__(self, storage: Path, port: int, *cluster: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.server_process", str(storage), str(port)],
+            [sys.executable, "-m", "tests.service.server_process", str(storage), str(port), *cluster],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
@@ -69,8 +72,8 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(storage: Path, port: int) -> Iterator[Process]:
-    found = Process(storage, port)
+def process(storage: Path, port: int, *cluster: str) -> Iterator[Process]:
+    found = Process(storage, port, *cluster)
     try:
         yield found
     finally:
@@ -107,32 +110,50 @@ class Submitting:
         self._thread.join()
 
 
-def killed(storage: Path, rounds: int) -> None:
-    """Kills the service so often, while two users submit: what they were told of is there, and nothing else."""
+def killed(folder: Path, rounds: int) -> None:
+    """Kills the service so often, while two users submit: what they were told of is there, and nothing else.
+
+    The cluster stays, as Ray does: each search has one job at most.
+    """
+    storage, cluster = folder / "runs", str(folder / "cluster")
+    with shared(cluster):
+        found, names, user_of = _killed(storage, cluster, rounds)
+        started = cluster_at(cluster).started()
+    assert {search["name"]: search["user"] for search in found} == user_of
+    assert sorted(search["name"] for search in found) == sorted(names)
+    assert len(found) == len(names) > rounds / 2
+    assert {search["state"] for search in found} <= {"queued", "starting", "running"}
+    running = {search["name"] for search in found if search["state"] == "running"}
+    assert {job_id(name, 1) for name in running} <= set(started) <= {job_id(name, 1) for name in names}
+    assert len(started) == len(set(started)) > 0
+
+
+def _killed(storage: Path, cluster: str, rounds: int) -> tuple[list[Any], list[str], dict[str, str]]:
+    """The searches in the end, the names that the users were told, and the user of each of them."""
     port, tokens = free_port(), Tokens(RunFolder.at(storage))
     users = [Submitting(Service(f"http://127.0.0.1:{port}", tokens.add(user))) for user in ("ada", "bob")]
     try:
         for _ in range(rounds):
-            with process(storage, port) as server:
+            with process(storage, port, cluster) as server:
                 server.until_it_answers()
                 time.sleep(random.uniform(0.0, 0.5))
                 server.process.kill()
-        with process(storage, port) as server:
+        with process(storage, port, cluster) as server:
             server.until_it_answers()
             before = len(users[0].names)
             while len(users[0].names) < before + 2 and not users[0].errors:
                 time.sleep(0.05)
             for user in users:
                 user.end()
-            found = [search["name"] for search in users[0]._service.searches()]
+            found = users[0]._service.searches()
             status, told = server.end(signal.SIGTERM)
             assert (status, "Traceback" in told) == (0, False), told
     finally:
         for user in users:
             user.end()
     assert [user.errors for user in users] == [[], []]
-    assert sorted(found) == sorted(name for user in users for name in user.names)
-    assert len(found) == len(set(found)) > rounds / 2
+    user_of = {name: user for user, of in zip(("ada", "bob"), users, strict=True) for name in of.names}
+    return found, [name for user in users for name in user.names], user_of
 
 
 @pytest.mark.processes

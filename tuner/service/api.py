@@ -253,14 +253,16 @@ def routes(api: Api) -> APIRouter:
     @v1.post("/searches/{name}/stop")
     def stop(request: Request, name: str) -> StoppedSearch:
         """End a search of yours, or take it out of the queue."""
-        api.owned(user_of(request), name)
-        return StoppedSearch(name=name, was_running=api.queue.stop(name))
+        user = user_of(request)
+        api.owned(user, name)
+        return StoppedSearch(name=name, was_running=api.queue.stop(name, user))
 
     @v1.post("/searches/{name}/resume")
     def resume(request: Request, name: str) -> TeamSearch:
         """Queue a search of yours again that ended before its end."""
-        api.owned(user_of(request), name)
-        return _shown(api.queue.resume(name))
+        user = user_of(request)
+        api.owned(user, name)
+        return _shown(api.queue.resume(name, user))
 
     @v1.post("/searches/{name}/commands")
     async def commands(request: Request, name: str, asked: Annotated[CommandRequest, Body()]) -> CommandAnswer:

@@ -57,7 +57,7 @@ class Entry(queue_source.Entry, Protocol):
     def priority(self) -> int: ...
     @property
     def reason(self) -> str:
-        """Why it waits, or how it ended; empty if there is nothing to tell."""
+        """Why it waits, who stopped or resumed it, or how it ended; empty if there is nothing to tell."""
 
 
 class Queue(Protocol):
@@ -82,11 +82,11 @@ class Queue(Protocol):
         and OSError if the storage fails.
         """
 
-    def stop(self, name: str) -> bool:
-        """Ends a search, or takes it out of the queue; whether there was something to stop."""
+    def stop(self, name: str, by: str) -> bool:
+        """Ends a search for a user, or takes it out of the queue; whether there was something to stop."""
 
-    def resume(self, name: str) -> Entry:
-        """Queues an ended search again. Raises InputError if there is nothing to resume."""
+    def resume(self, name: str, by: str) -> Entry:
+        """Queues an ended search again for a user. Raises InputError if there is nothing to resume."""
 
     def log(self, name: str) -> str:
         """The output of its job until now; empty before it begins."""

@@ -188,8 +188,8 @@ class SearchQueue:
             self._keep(record)
             return self.entry(submission.name)
 
-    def stop(self, name: str) -> bool:
-        """Ends a search, or takes it out of the queue; whether there was something to stop.
+    def stop(self, name: str, by: str) -> bool:
+        """Ends a search for the user ``by``, or takes it out of the queue; whether there was something to stop.
 
         Raises InputError if there is none of that name, OSError if the storage fails and it has no job yet, and
         EnvironmentFailure if the storage and the cluster fail.
@@ -198,9 +198,9 @@ class SearchQueue:
             record = self._known(name)
             try:
                 if record.state == "queued":
-                    self._keep(replace(record, state="stopped", reason="taken out of the queue"))
-                elif record.has_job:
-                    self._keep(replace(record, state="stopping"))
+                    self._keep(replace(record, state="stopped", reason=f"taken out of the queue by {by}"))
+                elif record.has_job and record.state != "stopping":
+                    self._keep(replace(record, state="stopping", reason=f"stopped by {by}"))
                 return not record.has_ended
             except OSError as error:
                 if not record.has_job:
@@ -219,8 +219,8 @@ class SearchQueue:
         self._cluster.stop(known_as)
         return True
 
-    def resume(self, name: str) -> Record:
-        """Queues a search again that was stopped or has failed.
+    def resume(self, name: str, by: str) -> Record:
+        """Queues a search again that was stopped or has failed, for the user ``by``.
 
         Raises InputError if there is nothing to resume, or it could not be submitted now.
         """
@@ -234,7 +234,8 @@ class SearchQueue:
             if problem := self.check(record.submission):
                 raise InputError(f"{name}: {problem}")
             resumes = run_exists(self._storage / name)
-            self._keep(replace(record, state="queued", reason="", attempt=record.attempt + 1, resumes=resumes))
+            told = f"resumed by {by}"
+            self._keep(replace(record, state="queued", reason=told, attempt=record.attempt + 1, resumes=resumes))
             return self.entry(name)
 
     def log(self, name: str) -> str:

@@ -27,7 +27,8 @@ def with_job(record: Record, job: JobView | None, log: str) -> Record:
     if job.state == "succeeded":
         return replace(record, state="succeeded")
     if job.state == "stopped" or record.state == "stopping":
-        return replace(record, state="stopped", reason="stopped")
+        by_a_person = record.reason if record.state == "stopping" else ""
+        return replace(record, state="stopped", reason=by_a_person or "stopped")
     return replace(record, state="failed", reason=why_failed(log, job.message))
 
 
