@@ -1,7 +1,8 @@
 """The load of live pages: `python tests/benchmarks/live_load.py --runs 10 --trials 1000 --viewers 200`.
 
-Journals of made-up searches grow while viewers read the events of all of them, and Chromium shows one. Prints the time
-to the first page and its size, the processor time of the server, how late events come, and how busy the page is.
+Journals of made-up searches grow while viewers read the events of all of them. Then Chromium shows the page of one, and
+the list of all at a service, while all grow. Prints the time to the first page and its size, the processor time of the
+server, how late events come, how busy the main thread of each page is, and its longest task.
 """
 
 from __future__ import annotations
@@ -28,9 +29,18 @@ from report_page import started  # noqa: E402
 from tests.benchmarks.made_up_run import made_up_run  # noqa: E402
 from tests.live.journals import Journal  # noqa: E402
 from tests.live.servers import served  # noqa: E402
+from tests.service.http import Service  # noqa: E402
+from tuner.service.auth import COOKIE  # noqa: E402
 
 CLOCK_S = 100.0
 """A value of a curve has six digits: it holds the time modulo this."""
+
+LONG_TASKS = """
+window.tasks = [];
+const note = (found) => window.tasks.push(...found.getEntries().map((one) => one.duration));
+new PerformanceObserver(note).observe({type: "longtask"});
+"""
+"""Notes the milliseconds of each task of 50 ms or more."""
 
 REPORTS, EVENTS_A_SECOND, WATCHED_S = 30, 20, 20.0
 
@@ -43,6 +53,16 @@ def serve(storage: Path, pipe: Connection) -> None:
         before = time.process_time()
         pipe.recv()
         pipe.send(time.process_time() - before)
+        pipe.recv()
+
+
+def serve_list(storage: Path, pipe: Connection) -> None:
+    """A service whose searches are these runs, as `serve`; tells its address and a token."""
+    service = Service(storage)
+    for run in sorted(storage.glob("run*")):
+        service.search(run.name, state="running")
+    with service.running() as address:
+        pipe.send((address, service.token("ada")))
         pipe.recv()
 
 
@@ -82,10 +102,12 @@ def report(step: int) -> dict[str, Any]:
     return fields | {"metrics": {"epoch": step, "val_accuracy": time.time() % CLOCK_S}, "elapsed": 1e5 + step}
 
 
-def page(address: str) -> dict[str, float]:
-    """Seconds until a browser has drawn the page, and how busy its main thread is while events come."""
+def page(address: str, name: str, token: str = "") -> dict[str, float]:
+    """Seconds until a browser has drawn the page; while events come, how busy its main thread is, and its longest task."""
     with started() as browser:
         tab = browser.new_context(viewport={"width": 1300, "height": 900}).new_page()
+        if token:
+            tab.context.add_cookies([{"name": COOKIE, "value": token, "url": address}])
         begin = time.monotonic()
         tab.goto(address)
         tab.wait_for_selector("html[data-drawn]", state="attached", timeout=120_000)
@@ -97,9 +119,12 @@ def page(address: str) -> dict[str, float]:
             metrics = session.send("Performance.getMetrics")["metrics"]
             return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
 
+        tab.evaluate(LONG_TASKS)
         before, begin = busy(), time.monotonic()
         tab.wait_for_timeout(10_000)
-        return {"drawn_s": drawn, "busy_share": (busy() - before) / (time.monotonic() - begin)}
+        share = (busy() - before) / (time.monotonic() - begin)
+        longest = float(tab.evaluate("Math.max(0, ...window.tasks)"))
+        return {f"{name}_drawn_s": drawn, f"{name}_busy_share": share, f"{name}_longest_task_ms": longest}
 
 
 def main() -> None:
@@ -126,21 +151,29 @@ def main() -> None:
         ours.send("end")
         told |= {"server_cpu_share": ours.recv() / (WATCHED_S + 5), "events": len(late)}
         told |= {"late_median_s": statistics.median(late), "late_p99_s": statistics.quantiles(late, n=100)[-1]}
-        writer = multiprocessing.Process(target=grow, args=[journals[0]])
+        writer = multiprocessing.Process(target=grow, args=[journals])
         writer.start()
-        told |= page(f"{address}/runs/run0")
+        told |= page(f"{address}/runs/run0", "run")
+        ours.send("leave")
+        server.join()
+        ours, theirs = multiprocessing.Pipe()
+        server = multiprocessing.Process(target=serve_list, args=[storage, theirs])
+        server.start()
+        address, token = ours.recv()
+        told |= page(address, "list", token)
         writer.terminate()
         ours.send("leave")
         server.join()
     print(json.dumps(vars(of) | {"cores": os.cpu_count()} | {k: round(v, 3) for k, v in told.items()}, indent=2))
 
 
-def grow(journal: Journal) -> None:
-    """Has a journal grow until it is ended."""
+def grow(journals: list[Journal]) -> None:
+    """Has journals grow until it is ended."""
     step = 10_000
     while True:
         step += 1
-        journal.append("reported", **report(step))
+        for journal in journals:
+            journal.append("reported", **report(step))
         time.sleep(1 / EVENTS_A_SECOND)
 
 

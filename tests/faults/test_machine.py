@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import disks
+from tests.disks import needs_root
 from tests.faults.search import EPOCHS, TRIAL, Search, check_complete, check_never_taken_back, experiment, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
-
-needs_root = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or os.geteuid() != 0, reason="mounts a file system: Linux, root"
-)
 
 
 @pytest.mark.parametrize("program", ["raylet", "gcs_server"])
@@ -61,15 +57,8 @@ def test_a_trials_process_dies(tmp_path: Path, whole: Any) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB of its own."""
-    image, place = tmp_path / "disk.img", tmp_path / "disk"
-    place.mkdir()
-    image.write_bytes(b"")
-    os.truncate(image, 64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with disks.small_disk(tmp_path) as disk:
+        yield disk
 
 
 def spec(**keys: Any) -> dict[str, Any]:
@@ -83,15 +72,13 @@ def spec(**keys: Any) -> dict[str, Any]:
 def test_the_disk_is_full(tmp_path: Path, small_disk: Path) -> None:
     search = Search(tmp_path, small_disk / "runs").start(spec())
     search.until(lambda: search.reports() >= 6)
-    with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
-        while True:
-            ballast.write(bytes(1 << 16))
+    ballast = disks.fill(small_disk)
     status, said = search.wait()
     assert status == 4, said
     assert "cannot be written: " in said
     assert "No space left on device" in said
     assert "Traceback" not in said
-    (small_disk / "ballast").unlink()
+    ballast.unlink()
     search.finish()
     check_complete(search.run)
 
@@ -100,11 +87,9 @@ def test_the_disk_is_full(tmp_path: Path, small_disk: Path) -> None:
 def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
     search = Search(tmp_path, small_disk / "runs").start({**spec(), "failures": {"storage_patience": "5m"}})
     search.until(lambda: search.reports() >= 6)
-    with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
-        while True:
-            ballast.write(bytes(1 << 16))
+    ballast = disks.fill(small_disk)
     search.until(lambda: "cannot be used" in search._said.read_text())
-    (small_disk / "ballast").unlink()
+    ballast.unlink()
     status, said = search.wait()
     assert status == 0, said
     assert "can be used again" in said

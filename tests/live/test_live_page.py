@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from tests.benchmarks.made_up_run import made_up_run
 from tests.live.journals import Journal
+from tests.live.proxy import proxied
 from tests.live.servers import running, served
 from tests.service.http import Service
 from tuner.live.changes import LONGEST
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 WITHIN_MS = 60_000
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 HOSTILE = '<img src=x onerror="alert(1)">&amp;<script>alert(2)</script>'
 
 
@@ -177,8 +179,7 @@ def test_names_and_messages_of_others_are_text(watch: Watch, tmp_path: Path) -> 
 def test_a_phone_scrolls_in_one_direction_only(watch: Watch, tmp_path: Path) -> None:
     made_up_run(tmp_path / ("a" * 120), 30, 5)
     with served(tmp_path) as address:
-        phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-        viewer = watch(f"{address}/runs/{'a' * 120}", **phone)
+        viewer = watch(f"{address}/runs/{'a' * 120}", **PHONE)
         for number in range(3):
             viewer.page.locator("#trial-table tbody tr").nth(number).locator("td").first.tap()
         viewer.until("() => document.querySelectorAll('[data-part=chosen] thead th').length === 4")
@@ -188,6 +189,42 @@ def test_a_phone_scrolls_in_one_direction_only(watch: Watch, tmp_path: Path) -> 
         assert all(points)
         widths = viewer.page.eval_on_selector_all("canvas", "all => all.map((one) => one.clientWidth)")
         assert max(widths) <= 390
+        assert viewer.complaints == []
+
+
+def test_a_phone_logs_in_finds_a_search_and_controls_it(watch: Watch, tmp_path: Path, journal: Journal) -> None:
+    journal.start("b", **{"model.encoder.feed_forward.width": 64, "optimizer": "adamw with a long name"})
+    service = Service(tmp_path)
+    service.search("run", state="running")
+    service.search("w" * 120, user="bob", reason="waits for a share of the cluster, as others have what there is of it")
+    widths: list[int] = []
+
+    def wide(page: Page) -> None:
+        widths.append(page.evaluate("document.documentElement.scrollWidth"))
+
+    def log_in(page: Page) -> None:
+        page.goto(address)
+        wide(page)
+        page.get_by_label("Token").fill(service.token("ada"))
+        page.get_by_role("button", name="Log in").tap()
+        page.wait_for_selector("#searches a")
+
+    with service.running() as address:
+        viewer = watch(address, before=log_in, **PHONE)
+        viewer.until("() => document.querySelectorAll('#searches tbody tr').length === 2")
+        wide(viewer.page)
+        viewer.page.locator("#searches a").first.tap()
+        for name in ("more budget", "add a configuration", "narrow the search space"):
+            viewer.page.get_by_role("button", name=name).tap()
+            wide(viewer.page)
+            box = viewer.page.locator("dialog").bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+            viewer.page.get_by_role("button", name="Cancel").tap()
+        viewer.page.get_by_role("button", name="Pause").tap()
+        assert sent(viewer, journal).by == "ada"
+        assert widths == [390] * 5
         assert viewer.complaints == []
 
 
@@ -369,6 +406,37 @@ def test_who_has_no_token_any_more_is_told(
         viewer.until_says("span.link", "your token is not valid any more")
         viewer.page.reload()
         assert viewer.page.url == f"{address}/login"
+
+
+@pytest.mark.processes
+def test_a_person_logs_in_and_controls_through_the_proxy(watch: Watch, tmp_path: Path, journal: Journal) -> None:
+    """By TLS, in a real browser, with the service's own door before the pages."""
+    service = Service(tmp_path)
+    token = service.token("ada")
+    service.search("run", state="running")
+    kept: list[Any] = []
+
+    def log_in(page: Page) -> None:
+        page.goto(secure)
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_selector("#searches a")
+        kept.extend(page.context.cookies())
+
+    with service.running() as address, proxied(address, tmp_path / "proxy") as secure:
+        viewer = watch(f"{secure}/runs/run", before=log_in, ignore_https_errors=True)
+        (cookie,) = kept
+        kind = {name: cookie[name] for name in ("name", "secure", "httpOnly", "sameSite")}
+        assert kind == {"name": auth.COOKIE, "secure": True, "httpOnly": True, "sameSite": "Strict"}
+        viewer.until("() => document.querySelector('span.link').textContent === 'live'")
+        viewer.page.get_by_role("button", name="Pause").click()
+        command = sent(viewer, journal)
+        assert (command.do, command.by) == ("pause", "ada")
+        answer(journal, command)
+        viewer.until_says(".answer", "pause: done")
+        journal.report("a", 2, 0.75)
+        viewer.until_says("#trial-table tbody", "0.75")
+        assert viewer.complaints == []
 
 
 def test_all_searches_are_listed_as_they_change(watch: Watch) -> None:

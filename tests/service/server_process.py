@@ -1,7 +1,7 @@
 """A service in a process of its own: `python -m tests.service.server_process STORAGE PORT [CLUSTER]`.
 
-Its cluster is in memory, of this process or of the one that listens at the address ``CLUSTER``. Experiments are not checked,
-so that a search is queued at once.
+Its cluster is in memory, of this process or of the one that listens at the address ``CLUSTER``. Experiments are not
+checked, so that a search is queued at once.
 """
 
 from __future__ import annotations

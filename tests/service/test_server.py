@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 
+from tests.disks import fill, needs_root, small_disk
 from tests.service.http import Service as Server
 from tests.service.plain_queue import PlainQueue
 from tests.service.server_process import cluster_at, shared
+from tests.tracking.servers import free_port
 from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.jobs.client import job_id
 from tuner.live.http_server import Server as HttpServer
@@ -37,13 +39,6 @@ from tuner.storage.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Process:
@@ -165,6 +160,34 @@ def test_a_killed_service_loses_nothing_and_doubles_nothing(tmp_path: Path) -> N
 @pytest.mark.timeout(1200)
 def test_a_service_that_is_killed_fifty_times(tmp_path: Path) -> None:
     killed(tmp_path, rounds=50)
+
+
+@needs_root
+@pytest.mark.processes
+def test_a_full_disk_refuses_a_search_and_loses_none(tmp_path: Path) -> None:
+    with small_disk(tmp_path) as disk:
+        port, token = free_port(), Tokens(RunFolder.at(disk / "runs")).add("ada")
+        service = Service(f"http://127.0.0.1:{port}", token)
+        with process(disk / "runs", port) as server:
+            server.until_it_answers()
+            names = [service.submit(file="quickstart")["name"]]
+            ballast = fill(disk)
+
+            def submit_until_refused() -> None:
+                for _ in range(100):  # ext4 still has some blocks for small files
+                    names.append(service.submit(file="quickstart")["name"])
+
+            with pytest.raises(EnvironmentFailure, match="the storage fails: No space left on device"):
+                submit_until_refused()
+            assert sorted(search["name"] for search in service.searches()) == sorted(names)
+            server.process.kill()
+        with process(disk / "runs", port) as server:
+            server.until_it_answers()
+            assert sorted(search["name"] for search in service.searches()) == sorted(names)
+            ballast.unlink()
+            names.append(service.submit(file="quickstart")["name"])
+            assert sorted(search["name"] for search in service.searches()) == sorted(names)
+            assert server.end(signal.SIGTERM)[0] == 0
 
 
 @pytest.mark.processes
