@@ -26,8 +26,9 @@ AGENTS = "../../AGENTS.md"
 
 def commands(page: str) -> list[list[str]]:
     """The words of each command of tuner in the ``bash`` and ``console`` blocks of ``page``."""
-    text = "".join([*blocks(page, "bash"), *blocks(page, "console")])
-    return [shlex.split(line, comments=True) for line in re.findall(r"^(?:\$ )?(tuner .*)$", text, re.M)]
+    text = "".join([*blocks(page, "bash"), *blocks(page, "console")]).replace("\\\n", " ")
+    lines = re.findall(r"^(?:\$ )?(tuner (?:'[^']*'|[^'\n])*)$", text, re.M)
+    return [shlex.split(line, comments=True) for line in lines]
 
 
 @pytest.fixture

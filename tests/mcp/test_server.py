@@ -182,13 +182,17 @@ def test_a_program_runs_the_trials_of_a_search_by_itself(user_folder: Path) -> N
         assert {asked["number"] for asked in both} == {1, 2}
         for asked in both:
             await document(client, "tell", run="mine", trial=asked["number"], metrics=["loss=2"], finish=True)
+        proposed = await document(client, "ask", run="mine", config={"x": 0.25})
+        assert proposed["config"] == {"x": 0.25}
+        await document(client, "tell", run="mine", trial=proposed["trial"], metrics=["loss=-1"], finish=True)
         while not (asked := await document(client, "ask", run="mine"))["ended"]:
             metrics = [f"loss={asked['config']['x']}"]
             await document(client, "tell", run="mine", trial=asked["trial"], metrics=metrics, finish=True)
         return await document(client, "show", run="mine", brief=True)
 
     shown = session(use)
-    assert (shown["state"], shown["trials"]["completed"]) == ("finished", 4)
+    assert (shown["state"], shown["trials"]["completed"]) == ("finished", 5)
+    assert shown["best"]["config"] == {"x": 0.25}
 
 
 def test_what_is_no_message_is_answered_and_the_server_ends_with_its_input(runs: Path) -> None:

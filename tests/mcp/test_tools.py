@@ -86,6 +86,9 @@ def test_words() -> None:
     assert words("compare", runs=["a", "b"], target=0.5) == ["--target=0.5", "--", "a", "b"]
     searched = words("run", file="e.yaml", name="q", set=["a=1", "b=--x"])
     assert searched == ["--name=q", "--set=a=1", "--set=b=--x", "--", "e.yaml"]
+    proposed = words("ask", run="r", config={"net": {"depth": 2}, "act": "relu"})
+    assert proposed == ['--config={"net": {"depth": 2}, "act": "relu"}', "--", "r"]
+    assert words("ask", run="r", config="{x: 1}") == ["--config={x: 1}", "--", "r"]
     assert words("extend", run="r", trials=9, storage=None) == ["--trials=9", "--", "r"]
 
 

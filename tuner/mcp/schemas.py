@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -110,7 +111,8 @@ def words(command: click.Command, verb: Verb, given: Mapping[str, Any]) -> list[
                 raise InputError(f"{name}: {value!r}: give true or false")
             options += [_spelling(parameter)] * value
         else:
-            options += [f"{_spelling(parameter)}={text}" for text in _texts(name, value)]
+            told = json.dumps(value) if isinstance(value, dict) and _is_mapping(parameter) else value
+            options += [f"{_spelling(parameter)}={text}" for text in _texts(name, told)]
     if any(_must_be_named(name, verb) and name not in given for name in known):
         raise InputError("name: missing: choose the name of the run, by which status and show find it")
     ordered = [text for name in known for text in arguments.get(name, ())]
@@ -131,6 +133,11 @@ def _word(name: str, text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise InputError(f"{name}: {text!r}: it holds a character that a command line cannot hold")
     return text
+
+
+def _is_mapping(parameter: click.Parameter) -> bool:
+    """Whether its text is a mapping, for which a tool takes an object, too."""
+    return getattr(parameter, "metavar", None) == "YAML"
 
 
 def _must_be_named(name: str, verb: Verb) -> bool:
@@ -176,5 +183,7 @@ def _type(parameter: click.Parameter) -> Schema:
         least = {"exclusiveMinimum" if kind.min_open else "minimum": kind.min} if kind.min is not None else {}
         most = {"exclusiveMaximum" if kind.max_open else "maximum": kind.max} if kind.max is not None else {}
         return {"type": "integer" if isinstance(kind, click.IntRange) else "number"} | least | most
+    if _is_mapping(parameter):
+        return {"type": ["object", "string"]}
     plain = {"integer": "integer", "float": "number"}
     return {"type": plain.get(kind.name, "string")}
