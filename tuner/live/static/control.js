@@ -144,7 +144,7 @@ function changed(told, values) {
 }
 
 const field = (name, label, value, placeholder = "") =>
-  el("label", {}, el("span", {}, label), el("input", { name, value: String(value), placeholder, autocomplete: "off" }));
+  el("label", {}, el("span", {}, label), el("input", { name, value: String(value), placeholder, title: placeholder, autocomplete: "off" }));
 
 // A dialog; `act` gets the text of each field.
 function form(title, what, fields, act) {
