@@ -103,7 +103,7 @@ def report(step: int) -> dict[str, Any]:
 
 
 def page(address: str, name: str, token: str = "") -> dict[str, float]:
-    """Seconds until a browser has drawn the page; while events come, how busy its main thread is, and its longest task."""
+    """Seconds until a browser has drawn the page; while events come: how busy its main thread is, its longest task."""
     with started() as browser:
         tab = browser.new_context(viewport={"width": 1300, "height": 900}).new_page()
         if token:

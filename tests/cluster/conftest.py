@@ -16,7 +16,7 @@ from tests.cluster.store import Store
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that kill hosts come after those that look at them; the one that takes all down comes last."""
-    last = ("tests/cluster/test_jobs.py", "test_ray_down_and_ray_stop_leave_nothing")
+    last = ("tests/cluster/test_team.py", "tests/cluster/test_jobs.py", "test_ray_down_and_ray_stop_leave_nothing")
     items.sort(key=lambda item: [name in item.nodeid for name in reversed(last)])
 
 

@@ -28,6 +28,7 @@ def commands(page: str) -> list[list[str]]:
     """The words of each command of tuner in the ``bash`` and ``console`` blocks of ``page``."""
     text = "".join([*blocks(page, "bash"), *blocks(page, "console")]).replace("\\\n", " ")
     lines = re.findall(r"^(?:\$ )?(tuner (?:'[^']*'|[^'\n])*)$", text, re.M)
+    assert len(lines) == len(re.findall(r"^(?:\$ )?tuner ", text, re.M))
     return [shlex.split(line, comments=True) for line in lines]
 
 

@@ -6,13 +6,14 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.tracking.servers import free_port
+from tests.tracking.servers import free_port, wait_for
 
 _PAGE = Path(__file__).parents[2] / "docs/how-to/serve-a-team.md"
 _SETTINGS = """\
@@ -27,14 +28,15 @@ http {{
 
 @contextlib.contextmanager
 def proxied(address: str, folder: Path) -> Iterator[str]:
-    """Within: what answers at ``address`` does so by TLS at this one."""
+    """Within: this address passes requests on to ``address``, by TLS."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.fail("nginx is missing") if "CI" in os.environ else pytest.skip("there is no nginx")
     folder.mkdir()
-    port, key, certificate = free_port(), folder / "key.pem", folder / "certificate.pem"
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
     made = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
     subprocess.run(["openssl", "req", "-x509", *made], check=True, capture_output=True)
+    port = free_port()
     (server,) = re.findall(r"^```nginx\n(.*?)^```$", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
     for written, here in (
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
@@ -48,7 +50,15 @@ def proxied(address: str, folder: Path) -> Iterator[str]:
     settings = folder / "nginx.conf"
     settings.write_text(_SETTINGS.format(folder=folder, server=server))
     process = subprocess.Popen([program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(settings)])
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "error.log").read_text()
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
     try:
+        wait_for(answers, "nginx")
         yield f"https://localhost:{port}"
     finally:
         process.terminate()

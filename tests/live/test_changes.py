@@ -231,6 +231,25 @@ def test_hostile_values_are_one_line_of_json(journal: Journal) -> None:
     assert told["failures"][0]["message"].startswith("</script>")
 
 
+def test_domains_that_no_form_can_hold_are_left_out(tmp_path: Path) -> None:
+    deep: Any = 1.0
+    for _ in range(150):
+        deep = {"a": [deep]}
+    many = {f"p{number}": {"uniform": [0, 1]} for number in range(1000)}
+    space = {"lr": {"uniform": [0, 1], "when": {"act": "relu"}}, "act": "relu", "net": {"depth": {"randint": [1, 3]}}}
+    hostile = {"nan": {"uniform": [float("nan"), 1]}, "long": {"choice": ["x" * 9000]}, "d": deep, "n" * 9000: 1}
+    written = read(Journal(tmp_path, "hostile", search_space=space | hostile | many))
+    told = json.loads(encoded(changes(written, "") | {"inf": [float("inf")]}))["run"]["space"]
+    assert {name: told[name] for name in ("lr", "act", "net.depth")} == {
+        "lr": space["lr"],
+        "act": "relu",
+        "net.depth": {"randint": [1, 3]},
+    }
+    assert len(told) < 200
+    assert not told.keys() & hostile.keys()
+    assert changes(read(Journal(tmp_path, "python", search_space="space.py:make")), "")["run"]["space"] == {}
+
+
 def test_values_that_are_no_numbers_are_null(journal: Journal) -> None:
     assert json.loads(encoded({"a": [float("nan"), (1.5, float("-inf"))]})) == {"a": [None, [1.5, None]]}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi import FastAPI
 
-from tests.benchmarks.made_up_run import made_up_run
+from tests.benchmarks.made_up_run import SPEC, made_up_run
 from tests.live.journals import Journal
 from tests.live.proxy import proxied
 from tests.live.servers import running, served
@@ -223,7 +223,10 @@ def test_a_phone_logs_in_finds_a_search_and_controls_it(watch: Watch, tmp_path: 
             assert box["x"] + box["width"] <= 390
             viewer.page.get_by_role("button", name="Cancel").tap()
         viewer.page.get_by_role("button", name="Pause").tap()
-        assert sent(viewer, journal).by == "ada"
+        command = sent(viewer, journal)
+        assert command.by == "ada"
+        answer(journal, command)
+        viewer.until_says(".answer", "pause: done")
         assert widths == [390] * 5
         assert viewer.complaints == []
 
@@ -295,14 +298,20 @@ def test_a_configuration_and_a_narrower_space_are_sent_as_they_are_written(
         command = sent(viewer, journal)
         assert (command.do, command.by) == ("space", "ada")
         assert command.arguments == {"search_space": {"lr.loguniform": [0.001, 0.01]}}
-        answer(journal, command)
+        narrower = {**SPEC["search_space"], "lr": {"loguniform": [0.001, 0.01]}}
+        answer(journal, command, changed={"search_space": narrower})
         viewer.until_says(".answer", "space: done")
         viewer.page.get_by_role("button", name="add a configuration").click()
-        assert form.get_by_label("lr").get_attribute("placeholder") == "loguniform [0.0001,1]"
+        assert form.get_by_label("lr").get_attribute("placeholder") == "loguniform [0.001,0.01]"
         form.get_by_label("lr").fill("2e-3")
+        form.get_by_label("optimizer").fill("sgd")
+        form.get_by_label("momentum").fill("0.9")  # no trial has had it yet
         form.get_by_role("button", name="Send").click()
         command = sent(viewer, journal)
-        assert (command.do, command.arguments) == ("add", {"config": {"lr": 0.002}})
+        assert (command.do, command.arguments) == (
+            "add",
+            {"config": {"lr": 0.002, "optimizer": "sgd", "momentum": 0.9}},
+        )
         answer(journal, command)
         viewer.until_says(".answer", "add: done")
         assert viewer.complaints == []
@@ -317,13 +326,13 @@ def sent(viewer: Viewer, journal: Journal) -> Any:
     raise AssertionError(f"no command was sent: {viewer.text('.answer')}")
 
 
-def answer(journal: Journal, command: Any, reason: str = "") -> None:
+def answer(journal: Journal, command: Any, reason: str = "", **more: Any) -> None:
     """As the control loop answers."""
     from tuner.runs.commands import discard
 
     told = {"id": command.id, "do": command.do, "by": command.by, "sent": command.sent}
     outcome = {"arguments": dict(command.arguments), "done": not reason, "reason": reason, "trials": []}
-    journal.append("commanded", **told, **outcome)
+    journal.append("commanded", **told, **outcome, **more)
     discard(journal.folder, command)
 
 

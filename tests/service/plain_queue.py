@@ -50,9 +50,10 @@ class PlainQueue:
         self.found[name] = replace(self.found[name], **changes)
 
     def stop(self, name: str, by: str) -> bool:
-        ran = self.entry(name).state not in ENDED
+        if self.entry(name).state in ENDED:
+            return False
         self.set(name, state="stopped", reason=f"stopped by {by}", position=None)
-        return ran
+        return True
 
     def resume(self, name: str, by: str) -> Record:
         if self.entry(name).state not in ENDED:

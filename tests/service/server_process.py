@@ -29,7 +29,7 @@ class Cluster(FakeCluster):
     """With room for all, and its jobs by a method."""
 
     def __init__(self) -> None:
-        super().__init__(gpus=1000.0)
+        super().__init__(gpus=1e6)
 
     def started(self) -> list[str]:
         """The jobs that were started."""

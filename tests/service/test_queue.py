@@ -99,6 +99,29 @@ def test_who_stopped_and_resumed_a_search_is_kept(service):
     assert (service.queue.entry("a").state, service.queue.entry("a").reason) == ("running", "resumed by root")
 
 
+def test_a_resumed_search_also_tells_why_it_waits(service):
+    service.cluster.gpus = 1
+    for name in "ab":
+        service.submit("ada", name)
+    service.queue.stop("b", "ada")
+    service.queue.resume("b", "root")
+    service.run(50)
+    assert service.queue.entry("b").state == "queued"
+    assert "shares" in service.queue.entry("b").reason
+    assert service.queue.entry("b").reason.endswith("; resumed by root")
+    service.run(20_000)
+    assert (service.queue.entry("b").state, service.queue.entry("b").reason) == ("succeeded", "")
+
+
+def test_a_search_that_ends_before_it_is_stopped_has_succeeded(service):
+    service.submit("ada", "a")
+    service.run(50)
+    service.queue.stop("a", "ada")
+    service.cluster.end(service.cluster.searches["a"], "succeeded")
+    service.queue.step()
+    assert (service.queue.entry("a").state, service.queue.entry("a").reason) == ("succeeded", "")
+
+
 def test_what_waits_is_stopped_at_once(service):
     service.submit("ada", "a")
     assert service.queue.stop("a", "ada")

@@ -15,7 +15,7 @@ from tuner.cli.output import echo, print_json
 @options.run_argument
 @options.option(
     "--config",
-    metavar="YAML",
+    type=options.Mapping(),
     help="Propose this configuration as the next trial, in place of the searcher's: a mapping, as YAML or JSON.",
 )
 @options.storage

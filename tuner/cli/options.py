@@ -48,6 +48,13 @@ class Option(click.Option):
 
 option = functools.partial(click.option, cls=Option)
 
+
+class Mapping(click.ParamType):
+    """A mapping, as YAML or JSON. The command reads it."""
+
+    name = "yaml"
+
+
 experiment_file = click.argument("file", metavar="FILE", shell_complete=complete.experiments)
 run_argument = click.argument("run_", metavar="RUN", shell_complete=complete.runs)
 job_argument = click.argument("job", metavar="JOB", shell_complete=complete.jobs)

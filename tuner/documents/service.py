@@ -64,7 +64,7 @@ class TeamSearch(Document):
     priority: int
     """Searches with a higher one come first."""
     reason: str
-    """Why it waits, or how it ended; empty if there is nothing to tell."""
+    """Why it waits, who stopped or resumed it, or how it ended; empty if there is nothing to tell."""
 
 
 class StoppedSearch(Document):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from tuner.runs.results import ResultSet
 from tuner.runs.trial import Origin, Trial
 from tuner.search.usage import unit_of
 from tuner.spec.configuration import flat
+from tuner.spec.space.grammar import FORMS
 from tuner.spec.values import brief, format_number
 from tuner.visualization.style import EXTREME
 from tuner.visualization.text_tables import failed_attempts, savings_line
@@ -25,6 +27,12 @@ Json = dict[str, Any]
 
 LONGEST = 300
 """Characters of a text at most: names, reasons and messages come from the code of others."""
+
+MOST_DOMAINS, LONGEST_DOMAIN, _MOST_GROUPS = 200, 2000, 20
+"""Domains of a search space that a page gets, the characters of one, and the groups in which one lies, at most."""
+
+_DEEPEST = 100
+"""Levels of a value that holds infinity or NaN, at most."""
 
 ROW = (
     "number",
@@ -110,9 +118,28 @@ def _description(run: LiveRun) -> Json:
 
 
 def _space(results: ResultSet) -> Json:
-    """Its values by their dotted names, such as ``lr.loguniform``; none if the space is written in Python."""
+    """The domain of each parameter, by its dotted name; none if the space is written in Python.
+
+    A domain that is too long for a field of a form is left out, as is one that JSON does not have.
+    """
     space = results.spec.get("search_space")
-    return {text(name): value for name, value in flat(space)} if isinstance(space, dict) else {}
+    known = islice(_domains(space, "", _MOST_GROUPS), MOST_DOMAINS) if isinstance(space, dict) else ()
+    return {name: domain for name, domain in known if len(name) <= LONGEST and _is_short(domain)}
+
+
+def _domains(space: Mapping[str, Any], prefix: str, groups: int) -> Iterator[tuple[str, Any]]:
+    for name, value in space.items():
+        if groups and isinstance(value, Mapping) and value and not FORMS.keys() & value.keys():
+            yield from _domains(value, f"{prefix}{name}.", groups - 1)
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _is_short(domain: Any) -> bool:
+    try:
+        return len(json.dumps(domain, allow_nan=False)) <= LONGEST_DOMAIN
+    except (ValueError, RecursionError):
+        return False
 
 
 def _budget(results: ResultSet) -> Json:
@@ -249,15 +276,17 @@ def encoded(value: Json) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+        return json.dumps(_finite(value, _DEEPEST), separators=(",", ":"), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: Any, levels: int) -> Any:
     match value:
+        case dict() | list() | tuple() if not levels:
+            return None
         case dict():
-            return {name: _finite(one) for name, one in value.items()}
+            return {name: _finite(one, levels - 1) for name, one in value.items()}
         case list() | tuple():
-            return [_finite(one) for one in value]
+            return [_finite(one, levels - 1) for one in value]
         case float() if value != value or abs(value) == float("inf"):
             return None
     return value

@@ -44,7 +44,7 @@ class SearchRow:
     progress: str = ""
     """In words, such as ``37 trials``."""
     reason: str = ""
-    """Why it waits, or how it ended."""
+    """Why it waits, who stopped or resumed it, or how it ended."""
     has_page: bool = True
     """Whether it has a run folder yet."""
 

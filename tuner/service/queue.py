@@ -127,8 +127,8 @@ class SearchQueue:
 
     def _shown(self, record: Record, place: int | None) -> Record:
         """As people see it."""
-        reason = record.reason or self._waits.get(record.name, "")
-        return replace(record, position=place, reason=reason)
+        waits = "" if record.has_ended else self._waits.get(record.name, "")
+        return replace(record, position=place, reason="; ".join(filter(None, (waits, record.reason))))
 
     def _unknown(self, name: str) -> InputError:
         known = did_you_mean(name, [*self._records]) if self._records else "the queue has none yet"
@@ -199,8 +199,9 @@ class SearchQueue:
             try:
                 if record.state == "queued":
                     self._keep(replace(record, state="stopped", reason=f"taken out of the queue by {by}"))
-                elif record.has_job and record.state != "stopping":
-                    self._keep(replace(record, state="stopping", reason=f"stopped by {by}"))
+                elif record.has_job:
+                    told = record.reason if record.state == "stopping" else f"stopped by {by}"
+                    self._keep(replace(record, state="stopping", reason=told))
                 return not record.has_ended
             except OSError as error:
                 if not record.has_job:

@@ -36,7 +36,7 @@ class Record:
     """Unix time, in seconds."""
     state: State = "queued"
     reason: str = ""
-    """Who stopped or resumed it, or how it ended; empty if there is nothing of these."""
+    """Who stopped or resumed it, or how it ended; empty if neither."""
     attempt: int = 1
     """The number of its job among the jobs of its name."""
     resumes: bool = False

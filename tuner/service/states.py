@@ -25,7 +25,7 @@ def with_job(record: Record, job: JobView | None, log: str) -> Record:
     if not job.has_ended:
         return replace(record, state="running") if record.state == "starting" else record
     if job.state == "succeeded":
-        return replace(record, state="succeeded")
+        return replace(record, state="succeeded", reason="")
     if job.state == "stopped" or record.state == "stopping":
         by_a_person = record.reason if record.state == "stopping" else ""
         return replace(record, state="stopped", reason=by_a_person or "stopped")

@@ -44,7 +44,7 @@ export class Control {
   // The buttons of a search.
   draw(store, place) {
     const { now, run } = store, running = ["running", "silent"].includes(now.state);
-    const known = run?.parameters.length > 0, narrows = Object.keys(run?.space ?? {}).length > 0;
+    const known = run && names(run).length > 0, narrows = run && Object.keys(run.space).length > 0;
     const key = [running, now.paused, known, narrows].join();
     if (place.dataset.for === key) return;
     place.dataset.for = key;
@@ -76,29 +76,25 @@ export class Control {
   budget(store) {
     const now = { ...store.run.budget, cost: store.run.budget.cost?.max };
     const fields = BUDGETS.map(([name, label]) => field(name, label, now[name] ?? ""));
-    form("More budget", "New totals; what stays empty does not change.", fields, (values) => {
-      const changed = Object.entries(values).filter(([name, text]) => text !== "" && text !== String(now[name] ?? ""));
-      const told = Object.fromEntries(changed.map(([name, text]) => [name, plain(text)]));
-      if (changed.length) this.send("budget", told);
+    form("More budget", "New totals; what stays empty does not change.", fields, (edited) => {
+      if (Object.keys(edited).length) this.send("budget", values(edited));
     });
   }
 
-  add({ parameters, space }) {
-    const domain = (name) => Object.entries(space).filter(([at]) => at === name || at.startsWith(`${name}.`));
-    const hint = (name) => domain(name).map(([at, value]) => `${at.slice(name.length + 1)} ${written(value)}`.trim()).join(", ");
-    const fields = parameters.map((name) => field(name, name, "", hint(name)));
-    form("Add a configuration", "It runs next. Constants may stay empty.", fields, (told) => {
-      const config = Object.fromEntries(Object.entries(told).filter(([, text]) => text !== "").map(([name, text]) => [name, plain(text)]));
-      if (Object.keys(config).length) this.send("add", { config });
+  add(run) {
+    const hint = (name) => domain(run.space[name]).map(([key, text]) => `${key} ${text}`.trim()).join(", ");
+    const fields = names(run).map((name) => field(name, name, "", hint(name)));
+    form("Add a configuration", "It runs next. Constants stay empty, and what does not apply.", fields, (edited) => {
+      if (Object.keys(edited).length) this.send("add", { config: values(edited) });
     });
   }
 
-  space(values) {
-    const domains = Object.entries(values).filter(([name]) => !name.split(".").slice(1).includes("when")); // these cannot change
-    const fields = domains.map(([name, value]) => field(name, name, written(value)));
-    form("Narrow the search space", "Later suggestions come from it. Running trials continue.", fields, (told) => {
-      const search_space = changed(told, values);
-      if (Object.keys(search_space).length) this.send("space", { search_space });
+  space(space) {
+    const open = (name) => domain(space[name]).filter(([key]) => key !== "when"); // a condition cannot change
+    const fieldsOf = (name) => open(name).map(([key, text]) => (key ? [`${name}.${key}`, text] : [name, text]));
+    const fields = names({ space }).flatMap(fieldsOf).map(([name, text]) => field(name, name, text));
+    form("Narrow the search space", "Later suggestions come from it. Running trials continue.", fields, (edited) => {
+      if (Object.keys(edited).length) this.send("space", { search_space: values(edited) });
     });
   }
 
@@ -116,19 +112,36 @@ export class Control {
     }
   }
 
-  askClone(trial, values) {
+  askClone(trial, known) {
     const from = el("input", { type: "checkbox", name: " checkpoint" });
-    const fields = Object.entries(values).map(([name, value]) => field(name, name, written(value)));
+    const fields = Object.entries(known).map(([name, value]) => field(name, name, written(value)));
     const checkbox = el("label", { class: "check" }, from, "start from its latest checkpoint");
-    form(`Clone trial #${trial.number}`, "A new trial with this configuration, as you change it.", [...fields, checkbox], (told) => {
-      this.send("clone", { trial: trial.id, changes: changed(told, values), checkpoint: from.checked });
+    form(`Clone trial #${trial.number}`, "A new trial with this configuration, as you change it.", [...fields, checkbox], (edited) => {
+      this.send("clone", { trial: trial.id, changes: values(edited, known), checkpoint: from.checked });
     });
   }
 }
 
 const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-// A value as people write it: JSON, else a word.
+// The parameters of a search space; those of the trials if it is written in Python.
+function names({ space, parameters }) {
+  const searched = Object.keys(space);
+  return searched.length ? searched : parameters;
+}
+
+// The parts of a domain, each with its text: ["loguniform", "[0.1,1]"]. A constant has one without a name.
+function domain(told) {
+  if (told === undefined) return [];
+  const parts = typeof told === "object" && told !== null && !Array.isArray(told) ? Object.entries(told) : [["", told]];
+  return parts.map(([key, value]) => [key, written(value)]);
+}
+
+// Texts that were edited as values: JSON, else words. What was a text stays one.
+function values(edited, known = {}) {
+  return Object.fromEntries(Object.entries(edited).map(([name, text]) => [name, typeof known[name] === "string" ? text : plain(text)]));
+}
+
 function plain(text) {
   try {
     return JSON.parse(text);
@@ -137,20 +150,18 @@ function plain(text) {
   }
 }
 
-// What the texts of a form say otherwise than `values` do.
-function changed(told, values) {
-  const other = Object.entries(told).filter(([name, text]) => name in values && text !== written(values[name]));
-  return Object.fromEntries(other.map(([name, text]) => [name, typeof values[name] === "string" ? text : plain(text)]));
+function field(name, label, value, placeholder = "") {
+  const input = el("input", { name, value: String(value), placeholder, title: placeholder, autocomplete: "off" });
+  input.dataset.was = input.value;
+  return el("label", {}, el("span", {}, label), input);
 }
 
-const field = (name, label, value, placeholder = "") =>
-  el("label", {}, el("span", {}, label), el("input", { name, value: String(value), placeholder, title: placeholder, autocomplete: "off" }));
-
-// A dialog; `act` gets the text of each field.
+// A dialog; `act` gets the text of each field that was edited and is not empty.
 function form(title, what, fields, act) {
   const dialog = el("dialog", {}, el("form", { method: "dialog", onsubmit: (event) => {
     if (event.submitter?.value !== "send") return;
-    act(Object.fromEntries([...dialog.querySelectorAll("input:not([type=checkbox])")].map((input) => [input.name, input.value.trim()])));
+    const edited = [...dialog.querySelectorAll("input[data-was]")].filter((input) => input.value !== input.dataset.was);
+    act(Object.fromEntries(edited.map((input) => [input.name, input.value.trim()]).filter(([, text]) => text !== "")));
   } }, el("h2", {}, title), el("p", { class: "caption" }, what), ...fields,
     el("div", { class: "actions" }, el("button", { value: "send", class: "action" }, "Send"), el("button", { value: "cancel", class: "action", formnovalidate: true }, "Cancel"))));
   dialog.addEventListener("close", () => dialog.remove());
