@@ -301,6 +301,7 @@ def test_a_configuration_and_a_narrower_space_are_sent_as_they_are_written(
         narrower = {**SPEC["search_space"], "lr": {"loguniform": [0.001, 0.01]}}
         answer(journal, command, changed={"search_space": narrower})
         viewer.until_says(".answer", "space: done")
+        viewer.until_says('[data-part="commands"] tbody', "space")  # the event with the new space has come
         viewer.page.get_by_role("button", name="add a configuration").click()
         assert form.get_by_label("lr").get_attribute("placeholder") == "loguniform [0.001,0.01]"
         form.get_by_label("lr").fill("2e-3")
