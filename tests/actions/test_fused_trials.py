@@ -18,7 +18,6 @@ import tuner
 from trainables import digits
 from tuner.errors import InputError
 
-pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[2]
 EPOCHS = 9
 

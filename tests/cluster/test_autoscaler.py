@@ -20,7 +20,7 @@ from tests.cluster.namespaces import Namespaces
 from tuner import load_run
 from tuner.runs.results import ResultSet
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.cluster
 
 HEAD_ID = "f" * 51 + "00000"
 EMPTY = (

@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.hosts import Host, Hosts
 from tests.cluster.launcher import PORT, ROOT, Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.cluster
 
 LOOPBACK = re.compile(r"(127\..*|\[::1\]|\[::ffff:127\..*)")
 HARMLESS = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"

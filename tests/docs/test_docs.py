@@ -86,7 +86,6 @@ def python_blocks(page: Path) -> str:
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_the_tutorial_from_python_runs(user_folder: Path) -> None:
     code = python_blocks(DOCS / "tutorials/from-python.md")
@@ -97,7 +96,6 @@ def test_the_tutorial_from_python_runs(user_folder: Path) -> None:
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_a_trial_of_the_tutorial_with_a_training_continues_from_its_checkpoint(user_folder: Path) -> None:
     import torch
@@ -123,7 +121,6 @@ def test_a_trial_of_the_tutorial_with_a_training_continues_from_its_checkpoint(u
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_the_twenty_lines_of_the_readme_run(user_folder: Path) -> None:
     from tuner import Search

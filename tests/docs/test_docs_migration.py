@@ -113,7 +113,6 @@ def test_the_example_for_optuna_runs_there(
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_the_example_for_ray_tune_runs_there(
     user_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -125,7 +124,6 @@ def test_the_example_for_ray_tune_runs_there(
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("guide", ["optuna", "ray-tune"])
 def test_the_example_in_python_runs(
@@ -140,7 +138,6 @@ def test_the_example_in_python_runs(
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("guide", ["optuna", "ray-tune", "wandb-sweeps"])
 def test_the_example_in_a_file_runs(guide: str, user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,6 @@ def test_the_example_of_a_public_name_runs(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 def test_the_examples_that_need_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

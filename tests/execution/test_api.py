@@ -132,7 +132,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 def test_the_function_of_a_script_that_was_killed_is_found_by_the_command_line(user_folder: Path) -> None:
     (user_folder / "search.py").write_text(textwrap.dedent(SCRIPT))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -9,7 +9,7 @@ import pytest
 
 from tuner import restore_best, run
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 PAGE = (Path(__file__).parents[2] / "docs/how-to/bring-a-ray-trainable.md").read_text()
 FILES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 

@@ -18,7 +18,7 @@ from tuner.runs.loading import load_run
 from tuner.runs.results import ResultSet
 from tuner.storage.folder import RunFolder
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent
 Start = Callable[..., "Running"]
 LONG = {"epochs": 99999, "seconds": 0.1}

@@ -12,7 +12,7 @@ from tuner import load_run, resume, run
 from tuner.errors import Crashed
 from tuner.execution.recorder import Listener
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 GRID = {"x": {"grid_search": [0.1, 0.2, 0.3, 0.4]}}
 
 

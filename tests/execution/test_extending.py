@@ -11,7 +11,7 @@ from tuner import extend, load_run, retry, run
 from tuner.errors import InputError
 from tuner.runs.results import ResultSet
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 TOYS = Path(__file__).parent / "toys.py"
 
 

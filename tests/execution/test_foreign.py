@@ -12,7 +12,7 @@ from tuner.errors import NoUsableResult
 from tuner.storage.folder import RunFolder
 from tuner.visualization.text_tables import headline
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 
 SCRIPT = """
 import argparse, pathlib, sys

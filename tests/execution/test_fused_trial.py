@@ -306,7 +306,6 @@ def test_each_trial_needs_its_part() -> None:
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 class TestOnRay:
     @pytest.mark.parametrize("variant", ["stopping", "promotion"])

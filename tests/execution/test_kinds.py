@@ -18,7 +18,7 @@ from tuner.errors import Interrupted
 from tuner.execution.recorder import Listener
 from tuner.runs.results import ResultSet
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 TOYS = Path(__file__).with_name("kinds_toys.py")
 
 

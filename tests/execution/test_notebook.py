@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.pairings
 
 CELLS = [
     """

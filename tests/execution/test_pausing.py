@@ -12,7 +12,7 @@ from tuner import load_run, run
 from tuner.errors import InputError
 from tuner.runs.results import ResultSet
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 HERE = Path(__file__).parent
 
 

@@ -16,7 +16,7 @@ from tuner.errors import Crashed, InputError
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 
 
 def quiet(text: str) -> None: ...

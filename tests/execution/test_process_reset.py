@@ -15,7 +15,7 @@ import torch
 from tests.execution.test_run import search
 from tuner.runs.results import TRIAL_LOG, ResultSet
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 
 
 @pytest.fixture(autouse=True)

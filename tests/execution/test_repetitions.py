@@ -197,7 +197,6 @@ def test_a_loop_of_the_users_repeats_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 class TestOnRay:
     @pytest.mark.parametrize("variant", ["stopping", "promotion"])

@@ -14,7 +14,7 @@ from tuner.runs.trial import Report, Trial
 from tuner.simulator import Table, simulate
 from tuner.simulator.recording import record
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 
 
 class Order:

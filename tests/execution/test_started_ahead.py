@@ -101,7 +101,6 @@ input()
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 def test_a_search_starts_no_agent_and_trials_run_in_the_processes_that_were_started_ahead(folder: Path) -> None:
     cpus = int(this_machine().nodes[0].resources["CPU"])
     (folder / "t_workers.py").write_text("""

@@ -13,7 +13,7 @@ from tuner import run
 from tuner.execution import controller
 from tuner.runs.results import ResultSet
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 TOYS = Path(__file__).parent / "toys.py"
 
 

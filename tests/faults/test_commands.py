@@ -17,7 +17,7 @@ from tuner.runs.commands import COMMANDS, Command, send
 from tuner.runs.commands import _file as file_of
 from tuner.storage.folder import RunFolder
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.faults
 
 
 def started(folder: Path, **keys: Any) -> Search:

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.search import ROOT, TRIALS, Search, check_complete, experiment
 from tests.raising import SEARCHER
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 def listed(search: Search) -> dict[str, str]:

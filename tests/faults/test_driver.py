@@ -17,7 +17,7 @@ import pytest
 from tests.faults.search import TRIALS, Search, check_complete, experiment, outcome
 from tuner import load_run
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 MOMENTS: dict[str, Callable[[Search], bool]] = {

@@ -15,7 +15,7 @@ from tests import disks
 from tests.disks import needs_root
 from tests.faults.search import EPOCHS, TRIAL, Search, check_complete, check_never_taken_back, experiment, outcome
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize("program", ["raylet", "gcs_server"])

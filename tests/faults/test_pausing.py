@@ -11,7 +11,7 @@ import pytest
 from tests.faults.search import EPOCHS, Search, check_never_taken_back, experiment, outcome
 from tuner import load_run
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 RUNGS = {"time_attr": "epoch", "max_t": EPOCHS, "reduction_factor": 3}
 SCHEDULERS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ import ray
 
 from tests.faults.search import Search, experiment
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 METHODS = (
     "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo",

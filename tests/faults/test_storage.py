@@ -21,7 +21,7 @@ from tests.faults.search import EPOCHS, ROOT, experiment
 from tests.journals import read_journal
 from tuner.storage.folder import RunFolder
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 class Gate:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.search import EPOCHS, TOY, Search, check_complete, check_never_taken_back, experiment, outcome
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 def misbehaving(folder: Path, how: str, **failures: Any) -> dict[str, Any]:

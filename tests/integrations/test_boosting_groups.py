@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.integrations, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integrations, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 RANK = """

@@ -19,7 +19,7 @@ from tuner.runs.trial import Trial
 
 pytestmark = [
     pytest.mark.integrations,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("ray_session"),
     pytest.mark.filterwarnings("default"),  # of the frameworks
 ]

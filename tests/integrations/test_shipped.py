@@ -18,7 +18,7 @@ from tuner.spec.user_imports import import_module
 
 pytestmark = [
     pytest.mark.integrations,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("default"),  # of the frameworks
 ]
 NETWORKS = {

@@ -16,7 +16,7 @@ from tuner.runs.failure import Failure
 from tuner.runs.results import ResultSet
 from tuner.runs.trial import Report, Trial
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.pairings, pytest.mark.usefixtures("ray_session")]
 
 COMMON = {"time_attr": "epoch", "max_t": 9, "reduction_factor": 3}
 PROMOTION = {"kind": "asha", "variant": "promotion", "grace_period": 1, **COMMON}

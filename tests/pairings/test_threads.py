@@ -10,7 +10,7 @@ import pytest
 
 from tests.pairings.own_cluster import found_by
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.pairings
 
 CASES = {"half": {"cpu": 0.5}, "two": {"cpu": 2}, "group": {"cpu": 2, "workers": 2}}
 WANTED = {"half": 1, "two": 2, "group": 2}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.pairings, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.pairings
 ROOT = Path(__file__).parents[2]
 
 CLUSTER = """

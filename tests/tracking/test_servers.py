@@ -18,7 +18,7 @@ from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
 from tuner.tracking.follower import TRACKING_LOCK
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 def test_the_search_and_its_trials_are_there(address: str, browser: Browser) -> None:
     assert re.match(r"http://127\.0\.0\.1:\d+/#/experiments/\d+/runs\?", address)
     page = browser.new_page(viewport={"width": 1400, "height": 900})

@@ -155,7 +155,6 @@ def test_a_full_disk_is_an_error_of_the_next_report(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.pairings
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("variant", ["stopping", "promotion"])
 def test_a_scheduler_stops_and_pauses_trials_at_its_rungs(variant: str, tmp_path: Path) -> None:
