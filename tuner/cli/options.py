@@ -49,7 +49,7 @@ class Option(click.Option):
 option = functools.partial(click.option, cls=Option)
 
 
-class Mapping(click.ParamType):
+class Mapping(click.types.StringParamType):
     """A mapping, as YAML or JSON. The command reads it."""
 
     name = "yaml"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 from pydantic import TypeAdapter
 
-from tuner.cli.options import Mapping
 from tuner.documents import DOCUMENTS
 from tuner.documents.calls import PendingCall
 from tuner.errors import InputError, did_you_mean
@@ -95,7 +93,7 @@ def _with_null(schema: Any) -> Any:
     return inside | {"type": ["number", "null"]} if schema.get("type") == "number" else inside
 
 
-def words(command: click.Command, verb: Verb, given: abc.Mapping[str, Any]) -> list[str]:
+def words(command: click.Command, verb: Verb, given: Mapping[str, Any]) -> list[str]:
     """``given`` as the words of a command line, without the name of the command.
 
     Raises InputError if a name is none of the tool's, or a value can be no word; the command itself checks the rest.
@@ -113,7 +111,7 @@ def words(command: click.Command, verb: Verb, given: abc.Mapping[str, Any]) -> l
                 raise InputError(f"{name}: {value!r}: give true or false")
             options += [_spelling(parameter)] * value
         else:
-            told = json.dumps(value) if isinstance(value, dict) and isinstance(parameter.type, Mapping) else value
+            told = json.dumps(value) if isinstance(value, dict) and parameter.type.name == "yaml" else value
             options += [f"{_spelling(parameter)}={text}" for text in _texts(name, told)]
     if any(_must_be_named(name, verb) and name not in given for name in known):
         raise InputError("name: missing: choose the name of the run, by which status and show find it")
@@ -180,7 +178,5 @@ def _type(parameter: click.Parameter) -> Schema:
         least = {"exclusiveMinimum" if kind.min_open else "minimum": kind.min} if kind.min is not None else {}
         most = {"exclusiveMaximum" if kind.max_open else "maximum": kind.max} if kind.max is not None else {}
         return {"type": "integer" if isinstance(kind, click.IntRange) else "number"} | least | most
-    if isinstance(kind, Mapping):
-        return {"type": ["object", "string"]}
-    plain = {"integer": "integer", "float": "number"}
+    plain = {"integer": "integer", "float": "number", "yaml": ["object", "string"]}
     return {"type": plain.get(kind.name, "string")}
