@@ -327,7 +327,7 @@ def test_the_commands(server: tuple[Server, str], project: Path) -> None:
     assert asked("fetch", "mine")[1] == "runs/mine\n"
     assert Path("runs/mine/trials.csv").exists()
     assert conforms("stop", asked("stop", "mine", "--service", server[1], "--json")[1])["was_running"]
-    assert asked("resume", "mine", "--service", server[1]) == (0, "mine\n", "queued, place 1: waits for a share\n")
+    assert asked("resume", "mine", "--service", server[1]) == (0, "mine\n", "queued, place 1: resumed by ada\n")
     told = "job mine: asked to stop; `tuner jobs` says when it has\n"
     assert asked("stop", "mine", "--service", server[1]) == (0, "", told)
     assert conforms("resume", asked("resume", "mine", "--service", server[1], "--json")[1])["state"] == "queued"
