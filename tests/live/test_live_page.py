@@ -453,7 +453,7 @@ def test_all_searches_are_listed_as_they_change(watch: Watch) -> None:
     problem = [""]
     rows = [SearchRow(HOSTILE, "ada", "running", best="acc 0.9"), SearchRow("b", "bob", "queued", 1, has_page=False)]
     app = FastAPI()
-    app.include_router(searches_routes(lambda: rows, lambda: problem[0]))
+    app.include_router(searches_routes(lambda: [rows], lambda: problem[0]))
     with running(app) as address:
         viewer = watch(address)
         viewer.until("() => document.querySelectorAll('#searches tbody tr').length === 2")

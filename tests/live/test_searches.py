@@ -31,11 +31,11 @@ class Board:
         self.failure: Exception | None = None
         self.calls: list[str] = []
 
-    def read(self) -> list[SearchRow]:
+    def read(self) -> Iterator[list[SearchRow]]:
         self.calls.append(threading.current_thread().name)
         if self.failure:
             raise self.failure
-        return self.rows
+        yield self.rows
 
 
 @pytest.fixture

@@ -7,6 +7,9 @@ import io
 import json
 import os
 import tarfile
+import threading
+import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,11 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
 from tests.live.journals import Journal
+from tests.live.servers import WITHIN_S
 from tests.service.http import EXPERIMENT, Service
 from tests.service.test_code_store import archive, files_below
 from tuner.errors import InputError
+from tuner.live.figures import FollowedRuns
 from tuner.runs.loading import run_exists
 from tuner.service import api
 from tuner.service.check import Checked
@@ -339,3 +344,27 @@ def test_a_bug_is_told_as_one(service: Service) -> None:
         "exit_status": 1,
         "problems": [],
     }
+
+
+def test_searches_are_listed_before_their_journals_are_read(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.search("q", state="running", position=None)
+    Journal(tmp_path, "q").start("t")
+    is_open, read = threading.Event(), FollowedRuns.read
+
+    def slow(followed: FollowedRuns, folders: Iterable[RunFolder]) -> Any:
+        assert is_open.wait(WITHIN_S)
+        return read(followed, folders)
+
+    monkeypatch.setattr(FollowedRuns, "read", slow)
+    headers = {"Authorization": f"Bearer {service.token('ada')}"}
+    with service.running() as address:
+        asked = urllib.request.Request(f"{address}/searches/events", headers=headers)
+        with urllib.request.urlopen(asked, timeout=WITHIN_S) as answer:
+            told = (json.loads(line[6:]) for line in answer if line.startswith(b"data: {"))
+            (row,) = next(told)["rows"]
+            assert (row["name"], row["state"], row["progress"]) == ("q", "running", "")
+            is_open.set()
+            (row,) = next(told)["rows"]
+            assert row["progress"] == "0 of 1 trials ended"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, get_args
@@ -146,13 +146,16 @@ class FollowedRuns:
     """
 
     def __init__(self) -> None:
+        self.latest: Sequence[RunFigures] = ()
+        """What was read last."""
         self._followed: dict[str, FollowedRun] = {}
         self._one_at_a_time = threading.Lock()
 
-    def read(self, folders: Iterable[RunFolder]) -> tuple[list[RunFigures], int]:
+    def read(self, folders: Iterable[RunFolder]) -> tuple[Sequence[RunFigures], int]:
         """How each of the runs in ``folders`` stands, and how many of them cannot be read."""
         with self._one_at_a_time:
-            return self._read(folders)
+            self.latest, unreadable = self._read(folders)
+            return self.latest, unreadable
 
     def _read(self, folders: Iterable[RunFolder]) -> tuple[list[RunFigures], int]:
         recent: list[tuple[float, float, RunFolder]] = []

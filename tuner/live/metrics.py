@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
@@ -53,7 +53,7 @@ class RunCollector(Collector):
             now = QueueNow(self._queue.entries(), self._queue.status(), time.time())
             yield from (queue_family.metric([now]) for queue_family in OF_QUEUE)
 
-    def _read(self) -> tuple[bool, list[RunFigures], int]:
+    def _read(self) -> tuple[bool, Sequence[RunFigures], int]:
         try:
             folders = list(self._find())
         except (OSError, EnvironmentFailure):

@@ -56,7 +56,7 @@ class QueueEntry(Entry, Protocol):
     def reason(self) -> str: ...
 
 
-Rows = Callable[[], Sequence[SearchRow]]
+Rows = Callable[[], Iterable[Sequence[SearchRow]]]
 
 
 def rows_of(entries: Iterable[QueueEntry], figures: Iterable[RunFigures]) -> list[SearchRow]:
@@ -128,7 +128,7 @@ class _Board:
     def _follow(self) -> None:
         try:
             while True:
-                if self._look():
+                for _ in self._look():
                     for tell in list(self._viewers):
                         tell()
                 time.sleep(LOOK_EVERY_S)
@@ -141,15 +141,23 @@ class _Board:
                 self._reader = None  # the next viewer has another one begin
             raise
 
-    def _look(self) -> bool:
-        """Whether the list is another one."""
+    def _look(self) -> Iterator[None]:
+        """Yields whenever the list is another one."""
         problem = self._problem()
         try:
-            shown = {row.name: _shown(row) for row in self._rows()[:MOST_ROWS]}
+            for rows in self._rows():
+                if self._take({row.name: _shown(row) for row in rows[:MOST_ROWS]}, problem):
+                    yield
+            return
         except EnvironmentFailure as failure:
-            problem, shown = str(failure), self.shown
+            problem = str(failure)
         except OSError as failure:
-            problem, shown = f"the searches cannot be listed: {reason(failure)}", self.shown
+            problem = f"the searches cannot be listed: {reason(failure)}"
+        if self._take(self.shown, problem):
+            yield
+
+    def _take(self, shown: dict[str, Json], problem: str) -> bool:
+        """Whether the list is another one."""
         if self.version and [*shown.items()] == [*self.shown.items()] and problem == self.problem:
             return False
         self.shown, self.problem = shown, problem
@@ -183,8 +191,9 @@ def searches_routes(rows: Rows, problem: Callable[[], str] = lambda: "") -> APIR
     """The page of all searches, at the root.
 
     Args:
-        rows: What it lists, in order. A thread calls it every `LOOK_EVERY_S` while somebody looks; it may raise
-            OSError and EnvironmentFailure, which the page tells.
+        rows: The searches, in order; several times if they are known in part at first, and later as a whole. A thread
+            calls it every `LOOK_EVERY_S` while somebody looks; it may raise OSError and EnvironmentFailure, which the
+            page tells.
         problem: Why the rows are not how the searches stand now; empty if they are.
 
     Returns:

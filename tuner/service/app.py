@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fastapi import FastAPI, Request
 
 from tuner.errors import InputError
@@ -66,8 +68,9 @@ def create_app(
 
     followed = FollowedRuns()
 
-    def rows() -> list[SearchRow]:
-        return rows_of(queue.entries(), followed.read(runs(storage))[0])
+    def rows() -> Iterator[list[SearchRow]]:
+        yield rows_of(queue.entries(), followed.latest)  # after a start the journals take a while
+        yield rows_of(queue.entries(), followed.read(runs(storage))[0])
 
     app.include_router(api.routes(rest))
     app.include_router(pages.routes(tokens))
