@@ -42,6 +42,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks import service_load_parts as parts  # noqa: E402
 from tests.service.fake import FakeCluster  # noqa: E402
+from tests.tracking.servers import free_port  # noqa: E402
 from tuner.service.interface import Submission  # noqa: E402
 from tuner.service.queue import SearchQueue  # noqa: E402
 from tuner.service.team import Team  # noqa: E402
@@ -138,13 +139,6 @@ def until(condition: Callable[[], object], what: str, seconds: float = 300) -> N
 def answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Load:

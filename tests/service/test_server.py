@@ -80,8 +80,8 @@ def process(storage: Path, port: int, *cluster: str) -> Iterator[Process]:
 class Submitting:
     """A user who submits one search after the other, without names, whatever happens to the service."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._over = service, threading.Event()
+    def __init__(self, name: str, service: Service) -> None:
+        self.name, self._service, self._over = name, service, threading.Event()
         self.names: list[str] = []
         self.errors: list[Exception] = []
         self._thread = threading.Thread(target=self._submit)
@@ -112,21 +112,21 @@ def killed(folder: Path, rounds: int) -> None:
     """
     storage, cluster = folder / "runs", str(folder / "cluster")
     with shared(cluster):
-        found, names, user_of = _killed(storage, cluster, rounds)
+        found, told = _killed(storage, cluster, rounds)
         started = cluster_at(cluster).started()
-    assert {search["name"]: search["user"] for search in found} == user_of
-    assert sorted(search["name"] for search in found) == sorted(names)
-    assert len(found) == len(names) > rounds / 2
+    assert sorted((search["name"], search["user"]) for search in found) == sorted(told)
+    assert len(found) == len({name for name, _ in told}) > rounds / 2
     assert {search["state"] for search in found} <= {"queued", "starting", "running"}
-    running = {search["name"] for search in found if search["state"] == "running"}
+    running = {job_id(search["name"], 1) for search in found if search["state"] == "running"}
     assert running
-    assert {job_id(name, 1) for name in running} <= set(started) <= {job_id(name, 1) for name in names}
+    assert running <= set(started) <= {job_id(name, 1) for name, _ in told}
 
 
-def _killed(storage: Path, cluster: str, rounds: int) -> tuple[list[Any], list[str], dict[str, str]]:
-    """The searches in the end, the names that the users were told, and the user of each of them."""
+def _killed(storage: Path, cluster: str, rounds: int) -> tuple[list[Any], list[tuple[str, str]]]:
+    """The searches in the end, and those that users were told of, each with its user."""
     port, tokens = free_port(), Tokens(RunFolder.at(storage))
-    users = [Submitting(Service(f"http://127.0.0.1:{port}", tokens.add(user))) for user in ("ada", "bob")]
+    address = f"http://127.0.0.1:{port}"
+    users = [Submitting(user, Service(address, tokens.add(user))) for user in ("ada", "bob")]
     try:
         for _ in range(rounds):
             with process(storage, port, cluster) as server:
@@ -147,8 +147,7 @@ def _killed(storage: Path, cluster: str, rounds: int) -> tuple[list[Any], list[s
         for user in users:
             user.end()
     assert [user.errors for user in users] == [[], []]
-    user_of = {name: user for user, of in zip(("ada", "bob"), users, strict=True) for name in of.names}
-    return found, [name for user in users for name in user.names], user_of
+    return found, [(name, user.name) for user in users for name in user.names]
 
 
 @pytest.mark.processes

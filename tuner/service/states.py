@@ -26,9 +26,10 @@ def with_job(record: Record, job: JobView | None, log: str) -> Record:
         return replace(record, state="running") if record.state == "starting" else record
     if job.state == "succeeded":
         return replace(record, state="succeeded", reason="")
-    if job.state == "stopped" or record.state == "stopping":
-        by_a_person = record.reason if record.state == "stopping" else ""
-        return replace(record, state="stopped", reason=by_a_person or "stopped")
+    if record.state == "stopping":
+        return replace(record, state="stopped")  # its reason names the user
+    if job.state == "stopped":
+        return replace(record, state="stopped", reason="stopped")
     return replace(record, state="failed", reason=why_failed(log, job.message))
 
 
