@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.benchmarks.cluster_shares import RESUME_S, outcome, searches
 from tuner.service.shares import Demand, Member, Shares
 
 
@@ -208,3 +209,16 @@ class TestOverTime:
         again = Shares(members("ada", "bob"), owed=dict(shares.owed))  # after a restart
         assert trials(again, both, 10) == trials(shares, both, 10)
         assert hours(shares, both, 10, of=10)["bob"] == pytest.approx(52, abs=2.5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_simulated_team_shares_fairly_and_wastes_nothing(seed: int) -> None:
+    """20 users for a day on 512 GPUs, beside a queue that serves searches in their order."""
+    users, hours, gpus = 20, 24, 512
+    fifo, fair = (outcome(policy, seed, users, hours, gpus) for policy in ("fifo", "fair, checkpoints"))
+    assert len(fair.slowdowns) == len(searches(seed, users, hours, gpus))  # each search ended
+    assert fair.share_error < fifo.share_error / 5
+    assert max(fair.waits) < max(fifo.waits) / 5
+    assert fair.use > fifo.use - 0.02
+    assert fair.given_away > 100
+    assert fair.lost == RESUME_S  # nothing is trained again
