@@ -22,15 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from click.testing import CliRunner
-from ray.job_submission import JobDetails, JobStatus, JobType
+from ray._private.runtime_env.packaging import unzip_package
+from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient, JobType
 
 from tests.documents import conforms
 from tuner.cli import cli
 from tuner.errors import EnvironmentFailure, InputError, NoUsableResult, TunerError
 from tuner.jobs import cluster_address, code_bundle, recover
 from tuner.jobs import driver as driver_module
-from tuner.jobs.client import _why_failed, jobs, prepare_resume, prepare_submission
+from tuner.jobs.client import _why_failed, jobs, prepare_resume, prepare_submission, submit_job
 from tuner.jobs.cluster_address import ClusterFile, jobs_api
 from tuner.jobs.code_bundle import code_of
 from tuner.jobs.driver import disagreements, drive
@@ -486,6 +488,35 @@ def test_a_record_is_what_it_takes_to_start_the_job_again(job: Job, tmp_path: Pa
     assert jobs_kept(job.storage) == [job]
     job.delete()
     assert jobs_kept(job.storage) == []
+
+
+class SentCode(JobSubmissionClient):
+    """Ray's own client, whose server takes everything."""
+
+    def __init__(self) -> None:
+        self.package, self._default_metadata = b"", {}
+
+    def _do_request(self, method: str, endpoint: str, *, data: bytes | None = None, **_: Any) -> requests.Response:
+        answer = requests.Response()
+        answer.status_code = 404 if method == "GET" else 200
+        answer._content = b'{"job_id": "1", "submission_id": "a"}'
+        self.package = data or self.package
+        return answer
+
+
+def test_all_code_travels_whatever_ray_leaves_out_of_a_folder(job: Job, tmp_path: Path) -> None:
+    for name in (".gitignore", ".rayignore", "lib/net.py", "venv/net.py", "train.py", ".tuner-code"):
+        (tmp_path / "sent" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sent" / name).write_text("*" if name.endswith("ignore") else name)
+    os.utime(tmp_path / "sent/train.py", (0, 0))  # before the first date of an archive
+    (tmp_path / "sent/train.py").chmod(0o755)
+    client = SentCode()
+    assert submit_job(client, job, str(tmp_path / "sent"))
+    (tmp_path / "package.zip").write_bytes(client.package)
+    unzip_package(str(tmp_path / "package.zip"), str(tmp_path / "there"), False, False)
+    there = {str(path.relative_to(tmp_path / "there")) for path in (tmp_path / "there").rglob("*") if path.is_file()}
+    assert there == {".gitignore", ".rayignore", "lib/net.py", "venv/net.py", "train.py", ".tuner-code"}
+    assert os.access(tmp_path / "there/train.py", os.X_OK)
 
 
 def test_a_record_that_is_not_whole_is_none_and_a_broken_one_is_named(job: Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import os
 import posixpath
@@ -11,7 +12,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,22 +210,34 @@ def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 
     Raises EnvironmentFailure if it refuses it.
     """
     give_up = time.monotonic() + AGENT_S
-    while True:
-        try:
-            client.submit_job(
-                entrypoint=job.command,
-                submission_id=job_id(job.name, attempt),
-                runtime_env={"working_dir": code, "env_vars": job.environment},
-                metadata={STORAGE_KEY: job.storage, _BY: job.submitter.who},
-            )
-        except RuntimeError as error:
-            if "already exists" in str(error):
-                return False
-            if "No available agent" not in str(error) or time.monotonic() > give_up:
-                raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
-            time.sleep(1)  # the head has only just started
-        else:
-            return True
+    with _packed(Path(code)) as package:
+        while True:
+            try:
+                client.submit_job(
+                    entrypoint=job.command,
+                    submission_id=job_id(job.name, attempt),
+                    runtime_env={"working_dir": str(package), "env_vars": job.environment},
+                    metadata={STORAGE_KEY: job.storage, _BY: job.submitter.who},
+                )
+            except RuntimeError as error:
+                if "already exists" in str(error):
+                    return False
+                if "No available agent" not in str(error) or time.monotonic() > give_up:
+                    raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
+                time.sleep(1)  # the head has only just started
+            else:
+                return True
+
+
+@contextlib.contextmanager
+def _packed(code: Path) -> Iterator[Path]:
+    """Within: an archive of all files below ``code``. Of a folder, Ray leaves out what .gitignore in it names."""
+    with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
+        package = Path(folder) / "code.zip"
+        with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for file in sorted(path for path in code.rglob("*") if path.is_file()):
+                archive.write(file, file.relative_to(code))
+        yield package
 
 
 def _check_ray(client: JobSubmissionClient) -> None:
