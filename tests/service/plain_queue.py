@@ -22,6 +22,7 @@ class PlainQueue:
         self.broken: Exception | None = None
         self.steps = 0
         self.problem = ""
+        self.faults: dict[str, str] = {}
 
     def entries(self) -> list[Record]:
         return list(self.found.values())
@@ -67,7 +68,8 @@ class PlainQueue:
     def is_admin(self, user: str) -> bool:
         return user == "root"
 
-    def step(self) -> None:
+    def step(self) -> dict[str, str]:
         self.steps += 1
         if self.broken:
             raise self.broken
+        return self.faults

@@ -111,6 +111,11 @@ def test_a_host_that_is_none(host: str, service: Service) -> None:
     assert "script" not in refused.text
 
 
+@pytest.mark.parametrize("path", ["/searches/events%0A", "/v1/me%0A", "/runs/q/events%00", "/%7F"])
+def test_a_path_that_cannot_be_printed(path: str, service: Service) -> None:
+    assert service.client("ada").get(path).status_code == 403
+
+
 def test_no_answer_repeats_the_name_of_the_host(service: Service) -> None:
     service.search("q")
     client = service.client("ada")

@@ -397,6 +397,19 @@ def test_a_fault_is_told_once_and_the_loop_continues() -> None:
     assert queue.steps == 5
 
 
+def test_a_fault_of_one_search_is_told_once_and_is_none_of_the_queue() -> None:
+    queue, told = PlainQueue(), list[str]()
+    loop = Loop(queue, told.append, failed=lambda: None)
+    for faults in ({"a": "its folder is gone"}, {"a": "its folder is gone", "b": "refused"}, {}, {"b": "refused"}):
+        queue.faults = faults
+        loop.once()
+    assert told == [
+        "NOTICE: search a: its folder is gone; the others continue",
+        "NOTICE: search b: refused; the others continue",
+        "NOTICE: search b: refused; the others continue",
+    ]
+
+
 @pytest.mark.parametrize("error", [LockLost("another process has it"), ZeroDivisionError("a bug")])
 def test_what_no_other_pass_mends_ends_the_service(error: Exception) -> None:
     queue, ended = PlainQueue(), threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 import socket
 import time
 from collections.abc import Mapping
@@ -113,7 +114,9 @@ def _total(name: str, value: Any, known: Mapping[str, Any]) -> Any:
     try:
         more = parse_duration(added) if name == "wall_clock" else float(added)
     except ValueError:
-        raise InputError(f"budget: {name}: {value!r} is not a number") from None
+        more = math.nan
+    if not math.isfinite(more):
+        raise InputError(f"budget: {name}: {value!r} is not a number")
     total = before + more
     return int(total) if name in ("trials", "epochs") and total == int(total) else total
 

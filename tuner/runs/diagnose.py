@@ -54,8 +54,16 @@ def explain(results: ResultSet) -> Diagnosis:
 def live_status(results: ResultSet) -> Mapping[str, Any]:
     """The content of live.json; empty if nothing can be read."""
     try:
-        told, _ = mapping(file_shapes.Live, results.folder.read(LIVE, MAX_CONFIG_BYTES))
-    except (ValueError, OSError):
+        return read_live(results.folder)
+    except OSError:
+        return {}
+
+
+def read_live(folder: RunFolder) -> Mapping[str, Any]:
+    """The content of live.json; empty if there is none, or it is damaged. Raises OSError if it cannot be read."""
+    try:
+        told, _ = mapping(file_shapes.Live, folder.read(LIVE, MAX_CONFIG_BYTES))
+    except (ValueError, FileNotFoundError):
         return {}
     return told
 

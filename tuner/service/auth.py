@@ -146,6 +146,8 @@ class Door:
         host = headers.get("host", "")
         if not _HOST.fullmatch(host):
             raise NotAllowed("the header Host of the request is not the name of a host")
+        if not scope["path"].isprintable():  # a route also matches before the end of a line
+            raise NotAllowed("the path of the request has characters that cannot be printed")
         token, by_cookie = token_of(Request(scope))
         if scope["path"] in OPEN:
             _check_origin(scope, headers, host)

@@ -178,7 +178,7 @@ class Service:
         """Queues a search of yours again that ended before its end."""
         return self._object("POST", _path(name, "/resume"))
 
-    def command(self, name: str, do: str, **arguments: Any) -> dict[str, Any]:
+    def command(self, name: str, do: str, /, **arguments: Any) -> dict[str, Any]:
         """Sends a command to a running search of yours: ``service.command("q", "stop-trial", trial="3")``."""
         return self._object("POST", _path(name, "/commands"), {"do": do, "arguments": arguments})
 
@@ -239,8 +239,10 @@ class Service:
         try:
             told = checked(ErrorAnswer, json.loads(error.read(MAX_BYTES))).error
         except (ValueError, OSError, http.client.HTTPException):
-            failure = _AnswerLost if error.code in _NO_ANSWER else EnvironmentFailure
-            return failure(f"{self.url}: HTTP {error.code} {error.reason}: is that the address of a service?")
+            told_by = f"{self.url}: HTTP {error.code} {error.reason}"
+            if error.code in _NO_ANSWER:
+                return _AnswerLost(f"{told_by}: the service does not answer now: it may be starting, or have no room")
+            return EnvironmentFailure(f"{told_by}: is that the address of a service?")
         if error.code == http.HTTPStatus.NOT_FOUND:
             return _NotFound(told.message)
         if told.exit_status == InputError.exit_status:

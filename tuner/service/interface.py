@@ -94,5 +94,8 @@ class Queue(Protocol):
     def is_admin(self, user: str) -> bool:
         """Whether the user may control the searches of all others."""
 
-    def step(self) -> None:
-        """Looks at the cluster, and starts, limits and ends searches. Raises OSError and EnvironmentFailure."""
+    def step(self) -> Mapping[str, str]:
+        """Looks at the cluster, and starts, limits and ends searches.
+
+        Returns by name why something could not be done for single searches. Raises OSError and EnvironmentFailure.
+        """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tuner.errors import EnvironmentFailure, LockLost
 from tuner.service.interface import Queue
@@ -17,7 +17,10 @@ END_S = 10.0
 
 
 class Loop:
-    """Calls `Queue.step`. It reports a failing storage or cluster once, and looks again. Any other error ends it."""
+    """Calls `Queue.step`. It reports a failing storage, cluster or search once, and looks again.
+
+    Any other error ends it.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,8 @@ class Loop:
         self._before_pass = before_pass
         self._over = threading.Event()
         self._told = ""
+        self._told_of: Mapping[str, str] = {}
+        """What was reported of single searches."""
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tuner_queue", daemon=True)
 
@@ -39,7 +44,7 @@ class Loop:
         """One pass. Raises what no other pass would mend."""
         try:
             self._before_pass()
-            self._queue.step()
+            found = self._queue.step()
         except LockLost:
             raise
         except (OSError, EnvironmentFailure) as error:
@@ -51,6 +56,10 @@ class Loop:
             if self._told:
                 self._say("NOTICE: the queue continues")
             self._told = ""
+            for name, told in found.items():
+                if self._told_of.get(name) != told:
+                    self._say(f"NOTICE: search {name}: {told}; the others continue")
+            self._told_of = found
 
     def start(self) -> None:
         """Begins the thread."""

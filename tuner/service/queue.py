@@ -77,6 +77,8 @@ class SearchQueue:
         self._status = QueueStatus(unit_of(team, self._account), reserved=team.reserved)
         self._waits: dict[str, str] = {}
         """Why each search has not what it asks for."""
+        self._faults: dict[str, str] = {}
+        """What could not be done for single searches in the last pass."""
         self._listed: tuple[Record, ...] | None = None
         """What `entries` has last answered, until something of it changes."""
         self._standings: dict[str, Standing] = {}
@@ -127,8 +129,8 @@ class SearchQueue:
 
     def _shown(self, record: Record, place: int | None) -> Record:
         """As people see it."""
-        waits = "" if record.has_ended else self._waits.get(record.name, "")
-        return replace(record, position=place, reason="; ".join(filter(None, (waits, record.reason))))
+        known = () if record.has_ended else (self._waits.get(record.name), self._faults.get(record.name))
+        return replace(record, position=place, reason="; ".join(filter(None, (*known, record.reason))))
 
     def _unknown(self, name: str) -> InputError:
         known = did_you_mean(name, [*self._records]) if self._records else "the queue has none yet"
@@ -266,8 +268,10 @@ class SearchQueue:
 
     # ---- one pass
 
-    def step(self) -> None:
+    def step(self) -> dict[str, str]:
         """Looks at the cluster, and starts, limits and ends searches.
+
+        Returns by name why something could not be done for single searches; the next pass tries it again.
 
         Raises EnvironmentFailure if the cluster does not answer, or another process has the storage, and OSError if the
         storage fails. Nothing is lost then: the next pass does it again.
@@ -275,7 +279,7 @@ class SearchQueue:
         self._began = time.monotonic()
         try:
             self._lock.renew()
-            self._pass()
+            return self._pass()
         except (OSError, EnvironmentFailure) as error:
             told = f"{self._storage.location}: {reason(error)}" if isinstance(error, OSError) else str(error)
             with self._mutex:
@@ -284,10 +288,10 @@ class SearchQueue:
         finally:
             self._began = None
 
-    def _pass(self) -> None:
+    def _pass(self) -> dict[str, str]:
         capacity, jobs = self._cluster.capacity(), self._cluster.jobs()
         logs = self._logs_of_failed(jobs)
-        failures = Faults()
+        failures = Faults(self._storage)
         with self._mutex:
             self._settle(jobs, logs, failures)
             active = [record for record in self._records.values() if record.has_job]
@@ -299,23 +303,23 @@ class SearchQueue:
             mine = [record for record in self._records.values() if record.has_job]
             left_over = self._left_over(jobs)
         for record in mine:
-            with failures.kept():
+            with failures.kept(record.name):
                 self._act(record, jobs, found.get(record.name), placement)
         for known_as in left_over:
             with failures.kept():
                 self._cluster.stop(known_as)
+        with self._mutex:
+            if self._faults != failures.of_searches:
+                self._faults, self._listed = failures.of_searches, None
         failures.told()
+        return failures.of_searches
 
     def _look(self, active: Sequence[Record], capacity: Capacity, failures: Faults) -> dict[str, Standing]:
         """How searches stand; as before if a run folder cannot be read, so that nobody else gets what it holds."""
         found = {one.name: self._standings[one.name] for one in active if one.name in self._standings}
         for one in active:
-            folder = self._storage / one.name
-            with failures.kept():
-                try:
-                    found[one.name] = standing(folder, one.submission, capacity)
-                except OSError as error:
-                    raise EnvironmentFailure(f"{folder.location}: {reason(error)}") from None
+            with failures.kept(one.name):
+                found[one.name] = standing(self._storage / one.name, one.submission, capacity)
         return found
 
     def _is_ours(self, job: JobView) -> bool:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuner.runs.diagnose import held_by_trial, live_status
-from tuner.runs.results import ResultSet
+from tuner.runs.diagnose import held_by_trial, read_live
 from tuner.service.cluster import Capacity
 from tuner.service.interface import Submission
 from tuner.service.shares import ROUNDING
@@ -51,8 +50,11 @@ def places(submission: Submission, capacity: Capacity, per_trial: Mapping[str, f
 
 
 def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> Standing:
-    """Of the search whose run folder is ``folder``. One that has not begun wants all places that it could have."""
-    live = live_status(ResultSet(folder, {}, {}))
+    """Of the search whose run folder is ``folder``. One that has not begun wants all places that it could have.
+
+    Raises OSError if the folder cannot be read: that the search holds nothing would be a guess.
+    """
+    live = read_live(folder)
     per_trial = held_by_trial(live)
     whole = max(1, places(submission, capacity, per_trial))
     if not live or holder(folder) is None:  # what it left when it ran last is not how it stands

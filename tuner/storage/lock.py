@@ -253,8 +253,8 @@ def claims_of(name: str) -> str:
 def holder(folder: RunFolder) -> dict[str, Any] | None:
     """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None if none does, or none is known.
 
-    Only looks: the folder may be one in which this process may not write. In an object store it therefore compares the
-    store's clock with that of this host, as good as that is; `locked` does not.
+    Raises OSError if the storage fails. Only looks: the folder may be one in which this process may not write. In an
+    object store it therefore compares the store's clock with that of this host, as good as that is; `locked` does not.
     """
     if folder.is_local:
         return _locked_by(folder / LOCK) if folder.exists(LOCK) else None
@@ -278,14 +278,15 @@ def _locked_by(place: RunFolder) -> dict[str, Any] | None:
 
     try:
         file = open_own(place.local_path, os.O_RDONLY)
-    except (OSError, EnvironmentFailure):
+    except (FileNotFoundError, PermissionError, EnvironmentFailure):
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read(os.read(file, _CONTENT_BYTES))
-    except OSError:  # where nothing can be locked, no search runs
-        return None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:  # where nothing can be locked, no search runs
+            raise
     finally:
         os.close(file)
     return None
