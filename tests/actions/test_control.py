@@ -12,13 +12,15 @@ import pytest
 
 import tuner
 from tests.runs.test_listing import saved
-from tuner.actions.control import _total, command
+from tuner.actions.control import command
 from tuner.cli import control
 from tuner.errors import EnvironmentFailure, InputError
+from tuner.experiment.spec import Budget
 from tuner.runs.commands import COMMANDS, Commanded, discard, waiting_commands
 from tuner.runs.journal import JournalWriter
+from tuner.search.changes import changed_budget
 from tuner.search.emitted_events import commanded
-from tuner.search.orders import arguments_of
+from tuner.search.orders import NewBudget, arguments_of
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import locked
 
@@ -201,25 +203,51 @@ def test_words_that_make_no_sense(words: str) -> None:
         arguments_of(do, control.arguments(do, rest))
 
 
+BUDGET = {"trials": 30, "wall_clock": 60.0, "cost": {"per_gpu_hour": 2.0, "max": 2.5}}
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "total"),
+    ("limits", "budget"),
     [
-        ("trials", "+5", 35),
-        ("trials", 7, 7),
-        ("wall_clock", "+1h", 3660.0),
-        ("wall_clock", "2h", "2h"),
-        ("cost", "+1", 3.5),
+        ({"trials": "+5"}, {"trials": 35}),
+        ({"trials": 7}, {"trials": 7}),
+        ({"wall_clock": "+1h", "epochs": 100}, {"wall_clock": 3660.0, "epochs": 100}),
+        ({"wall_clock": "2h"}, {"wall_clock": 7200.0}),
+        ({"cost": " +1"}, {"cost": {"per_gpu_hour": 2.0, "max": 3.5}}),
+        ({"wall_clock": None}, {"wall_clock": None}),
     ],
 )
-def test_a_plus_adds_to_the_limit_that_there_is(name: str, value: Any, total: Any) -> None:
-    known = {"trials": 30, "wall_clock": 60.0, "cost": {"per_gpu_hour": 2.0, "max": 2.5}}
-    assert _total(name, value, known) == total
+def test_a_plus_adds_to_the_limit_that_the_search_has(limits: dict[str, Any], budget: dict[str, Any]) -> None:
+    order = arguments_of("budget", limits)
+    assert isinstance(order, NewBudget)
+    assert changed_budget(BUDGET, order) == Budget.model_validate({**BUDGET, **budget})
 
 
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
-    [("epochs", "+1", "there was no limit to add to"), ("trials", "+many", "is not a number")],
+    [
+        ("epochs", "+1", "there was no limit to add to"),
+        ("trials", "+many", "is not a number"),
+        ("trials", "+inf", "is not a number"),
+        ("cost", "+nan", "is not a number"),
+        ("wall_clock", "+1e400", "is not a number"),
+        ("trials", "+1.5", "trials: 31.5: "),
+        ("trials", "+0", "that is what it is"),
+    ],
 )
 def test_a_plus_that_adds_nothing(name: str, value: str, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        _total(name, value, {"trials": 30})
+    order = arguments_of("budget", {name: value})
+    assert isinstance(order, NewBudget)
+    with pytest.raises(InputError, match=f"^budget: .*{problem}"):
+        changed_budget(BUDGET, order)
+
+
+def test_two_who_add_at_once_both_add(folder: RunFolder) -> None:
+    for by in ("ada", "bob"):
+        command(folder, "budget", {"trials": "+5"}, by=by, wait_s=0)
+    budget = BUDGET
+    for sent in waiting_commands(folder)[0]:
+        order = arguments_of(sent.do, sent.arguments)
+        assert isinstance(order, NewBudget)
+        budget = changed_budget(budget, order).model_dump(exclude_none=True)
+    assert budget["trials"] == 40

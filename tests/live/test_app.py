@@ -211,7 +211,7 @@ def test_a_trial_is_told_in_full(server: str, tmp_path: Path, journal: Journal, 
 
 
 def test_the_output_of_a_trial_is_read_on(server: str, tmp_path: Path) -> None:
-    assert get(f"{server}/runs/run/trials/1/log") == {"text": "", "begin": 0, "end": 0}
+    assert get(f"{server}/runs/run/trials/1/log") == {"text": "", "begin": 0, "end": 0, "more": False}
     printed = tmp_path / "run" / "ray" / "a" / "output.log"
     printed.parent.mkdir(parents=True)
     printed.write_bytes(b"x" * 100_000 + b"epoch 1 \xff\n")
@@ -220,7 +220,16 @@ def test_the_output_of_a_trial_is_read_on(server: str, tmp_path: Path) -> None:
     with printed.open("ab") as file:
         file.write(b"epoch 2\n")
     more = get(f"{server}/runs/run/trials/1/log?after={told['end']}")
-    assert more == {"text": "epoch 2\n", "begin": 100_010, "end": 100_018}
+    assert more == {"text": "epoch 2\n", "begin": 100_010, "end": 100_018, "more": False}
+    with printed.open("ab") as file:
+        file.write("°".encode() * (1 << 16) + b"\xc2")  # the first half of another one
+    texts, after = [], 100_017
+    for is_more in (True, True, False):
+        told = get(f"{server}/runs/run/trials/1/log?after={after}")
+        assert told["more"] == is_more
+        texts.append(told["text"])
+        after = told["end"]
+    assert "".join(texts) == "\n" + "°" * (1 << 16)
     secret = tmp_path / "secret"
     secret.write_text("token")
     printed.unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tuner.live.curve import Curve, points_of
 
 
@@ -29,6 +31,18 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends() -> None:
         assert (curve.xs[0], curve.xs[-1]) == (1, step)
     gaps = {b - a for a, b in zip(curve.xs[:-2], curve.xs[1:-1], strict=True)}
     assert len(gaps) == 1
+
+
+@pytest.mark.parametrize("again_from", [1, 400, 899])
+def test_a_trial_that_starts_again_has_a_curve_as_long_and_as_even(again_from: int) -> None:
+    curve, steps = Curve(100), [*range(1, 901), *range(again_from, 1001)]
+    for event, step in enumerate(steps, 1):
+        curve.put(event, step, step, float(event > 900))
+        assert len(curve.xs) <= 100
+    gaps = {b - a for a, b in zip(curve.xs[:-2], curve.xs[1:-1], strict=True)}
+    assert len(gaps) == 1
+    assert (curve.xs[0], curve.xs[-1]) == (1, 1000)
+    assert curve.ys == [float(x >= again_from) for x in curve.xs]
 
 
 def test_a_step_that_is_reported_again_is_replaced() -> None:

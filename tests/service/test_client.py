@@ -191,8 +191,9 @@ def test_the_token_is_for_one_server(server: tuple[Server, str]) -> None:
     ("status", "body"), [(200, b"<html>"), (200, b"[]"), (404, b"<html>"), (500, b"{}"), (200, b"\xff"), (502, b"")]
 )
 def test_something_else_answers(status: int, body: bytes) -> None:
-    with elsewhere(status, {}, body) as url, pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1"):
+    with elsewhere(status, {}, body) as url, pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1") as told:
         Service(url, "tuner_x").me()
+    assert ("does not answer now" in str(told.value)) == (status >= 500)
 
 
 def test_a_proxy_that_finds_no_service_is_asked_again(
@@ -354,6 +355,7 @@ def test_a_search_is_controlled(server: tuple[Server, str], user_folder: Path) -
             refused = asked("control", "controlled", "stop-trial", "7")
     assert refused == (2, "", "stop-trial: refused: no trial '7'")
     assert "only the queue limits searches" in asked("control", "controlled", "slots", "2")[2]
+    assert "name is not an argument of it" in asked("control", "controlled", "budget", "name=5")[2]
 
 
 def test_a_run_of_this_machine_is_controlled_here(

@@ -249,6 +249,17 @@ def test_who_is_no_member_any_more_gets_nothing_and_resumes_nothing(service):
         service.queue.resume("a", "ada")
 
 
+@pytest.mark.parametrize(("highest", "resumed"), [(10, 5), (3, 3), (0, 0), (-2, -2)])
+def test_a_resumed_search_has_the_highest_priority_that_its_owner_may_give_now(service, highest, resumed):
+    service.queue.set_team(Team(members={"ada": {"priority": 10}}))
+    service.submit("ada", "a", priority=5)
+    service.queue.stop("a", "ada")
+    service.queue.set_team(Team(members={"ada": {"priority": highest}}))
+    assert service.queue.resume("a", "ada").priority == resumed
+    service.come_back()
+    assert service.queue.entry("a").priority == resumed
+
+
 def test_an_experiment_that_could_not_be_read_again_is_refused(service):
     with pytest.raises(InputError, match="shorten the experiment"):
         service.submit("ada", "a", file=None, experiment="# " + "ы" * 2_000_000)

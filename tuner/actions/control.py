@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import math
 import socket
 import time
 from collections.abc import Mapping
@@ -14,10 +13,10 @@ from tuner.errors import EnvironmentFailure, InputError
 from tuner.runs.commands import Command, discard, send
 from tuner.runs.diagnose import run_state
 from tuner.runs.journal import JournalReader
-from tuner.runs.loading import load_latest, load_summary
+from tuner.runs.loading import load_summary
 from tuner.runs.results import ResultSet, how_to_continue
 from tuner.search.orders import arguments_of
-from tuner.spec.quantities import format_duration, parse_duration
+from tuner.spec.quantities import format_duration
 from tuner.storage.folder import RunFolder
 from tuner.storage.lock import holder
 from tuner.trainable.own_loop import REFERENCE as OWN_LOOP
@@ -84,41 +83,12 @@ def command(
         pause: runs/q: no process works on this run: the search came to its end; a longer one: ...
     """
     given = dict(arguments or {})
-    if do == "budget":
-        given = _totals(folder, given)
     arguments_of(do, given)
     if wait_s and holder(folder) is None:
         raise InputError(f"{do}: {_why_nobody_answers(load_summary(folder))}")
     reader = JournalReader.at_end(folder)
     sent = send(folder, do, by or sender(), given)
     return _answer(folder, reader, sent, wait_s) if wait_s else Outcome(sent.id, do, None)
-
-
-def _totals(folder: RunFolder, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Limits of a budget, with ``+20`` as the new total."""
-    if not any(isinstance(value, str) and value.strip().startswith("+") for value in given.values()):
-        return dict(given)
-    known = load_latest(folder).section("budget")
-    return {name: _total(name, value, known) for name, value in given.items()}
-
-
-def _total(name: str, value: Any, known: Mapping[str, Any]) -> Any:
-    """The new total of one limit. Raises InputError if ``value`` adds to a limit that there is not, or adds nothing."""
-    if not isinstance(value, str) or not value.strip().startswith("+"):
-        return value
-    before = known.get(name)
-    before = before.get("max") if isinstance(before, Mapping) else before
-    if before is None:
-        raise InputError(f"budget: {name}: {value!r}: there was no limit to add to; give the whole of it")
-    added = value.strip()[1:]
-    try:
-        more = parse_duration(added) if name == "wall_clock" else float(added)
-    except ValueError:
-        more = math.nan
-    if not math.isfinite(more):
-        raise InputError(f"budget: {name}: {value!r} is not a number")
-    total = before + more
-    return int(total) if name in ("trials", "epochs") and total == int(total) else total
 
 
 def sender() -> str:

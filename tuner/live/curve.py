@@ -35,10 +35,11 @@ class Curve:
         self.ys: list[float | None] = []
 
     def put(self, event: int, step: float, x: float | None, y: float | None) -> None:
-        """A point, which replaces that of the same step."""
+        """A point, which replaces that of the same step. One between others is left out of a curve that was thinned."""
         i = bisect_left(self._steps, step)
         if i < len(self._steps):
-            self._insert(i, event, step, x, y)
+            if self._steps[i] == step or (self._every == 1 and len(self._steps) < self._most):
+                self._insert(i, event, step, x, y)
             return
         if self._is_extra:
             self._cut(len(self._steps) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Iterator
 
@@ -22,6 +23,8 @@ MOST_METRICS = 100
 
 LOG_BYTES = 1 << 16
 """Of a trial's output at most, at once."""
+
+_UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 def detail(results: ResultSet, trial: Trial) -> Json:
@@ -52,7 +55,7 @@ def _plain(value: float) -> float | None:
 
 
 def output(results: ResultSet, trial: Trial, start: int | None) -> Json:
-    """The output of a trial from byte ``start`` on, or its end; where that begins and ends.
+    """The output of a trial from byte ``start`` on, or its end; where that begins and ends, and if there may be more.
 
     Nothing if it has printed nothing yet. Raises OSError if its output cannot be read.
     """
@@ -63,7 +66,10 @@ def output(results: ResultSet, trial: Trial, start: int | None) -> Json:
         data, begin = folder.read_part(name, start, LOG_BYTES)
     except FileNotFoundError:
         data, begin = b"", 0
-    return {"text": data.decode(errors="replace"), "begin": begin, "end": begin + len(data)}
+    decoder = _UTF8(errors="replace")
+    read = decoder.decode(data)
+    end = begin + len(data) - len(decoder.getstate()[0])  # of the last character there may be only a part yet
+    return {"text": read, "begin": begin, "end": end, "more": start is not None and len(data) == LOG_BYTES}
 
 
 def _lies_in(folder: RunFolder, name: str) -> bool:

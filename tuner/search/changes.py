@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from tuner.errors import InputError
 from tuner.experiment.spec import Budget
 from tuner.search.orders import NewBudget
 from tuner.spec.configuration import Configuration, flat, merge, nested
+from tuner.spec.quantities import parse_duration
 from tuner.spec.space import Space
 from tuner.spec.values import brief
 
@@ -50,7 +52,7 @@ def _check_inside(space: Space, configuration: Configuration, partial: bool = Fa
 
 def changed_budget(known: Mapping[str, Any], order: NewBudget) -> Budget:
     """The budget with the limits of ``order``; ``known``: as the experiment has it. Raises InputError if it is none."""
-    named: dict[str, Any] = order.model_dump(exclude_unset=True)
+    named = {name: _total(name, getattr(order, name), known) for name in sorted(order.model_fields_set)}
     if named.get("trials", 1) is None:
         raise InputError("budget: trials: a search has a number of trials: give another one")
     if named.get("cost") is not None:
@@ -68,3 +70,22 @@ def changed_budget(known: Mapping[str, Any], order: NewBudget) -> Budget:
     if changed == Budget.model_validate(dict(known)):
         raise InputError("budget: that is what it is")
     return changed
+
+
+def _total(name: str, value: Any, known: Mapping[str, Any]) -> Any:
+    """The new total of one limit. Raises InputError if ``value`` adds to a limit that there is not, or adds nothing."""
+    if not isinstance(value, str) or not value.strip().startswith("+"):
+        return value
+    before = known.get(name)
+    before = before.get("max") if isinstance(before, Mapping) else before
+    if before is None:
+        raise InputError(f"budget: {name}: {value!r}: there was no limit to add to; give the whole of it")
+    added = value.strip()[1:]
+    try:
+        more = parse_duration(added) if name == "wall_clock" else float(added)
+    except ValueError:
+        more = math.nan
+    if not math.isfinite(more):
+        raise InputError(f"budget: {name}: {value!r} is not a number")
+    total = before + more
+    return int(total) if name in ("trials", "epochs") and total == int(total) else total

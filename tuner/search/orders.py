@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.model import Model
@@ -39,14 +39,22 @@ class Clone(OfTrial):
     """Whether it starts from the trial's latest checkpoint."""
 
 
-class NewBudget(Model):
-    """New totals of the budget. A limit that is not named stays; null removes one."""
+def _or_more(value: Any, checked: ValidatorFunctionWrapHandler) -> Any:
+    """``+20`` as it is: the search adds it to what it has when it carries the command out."""
+    return value if isinstance(value, str) and value.strip().startswith("+") else checked(value)
 
-    trials: Annotated[int, Field(ge=1)] | None = None
-    epochs: int | None = None
-    wall_clock: float | str | None = None
-    gpu_hours: float | None = None
-    cost: float | None = None
+
+_OrMore = WrapValidator(_or_more)
+
+
+class NewBudget(Model):
+    """New totals of the budget, or ``+20`` for 20 more. A limit that is not named stays; null removes one."""
+
+    trials: Annotated[Annotated[int, Field(ge=1)] | None, _OrMore] = None
+    epochs: Annotated[int | None, _OrMore] = None
+    wall_clock: Annotated[float | str | None, _OrMore] = None
+    gpu_hours: Annotated[float | None, _OrMore] = None
+    cost: Annotated[float | None, _OrMore] = None
     """The new ``max``."""
 
 

@@ -225,6 +225,8 @@ class SearchQueue:
     def resume(self, name: str, by: str) -> Record:
         """Queues a search again that was stopped or has failed, for the user ``by``.
 
+        Its priority becomes the highest one that its owner may give now, if that is lower.
+
         Raises InputError if there is nothing to resume, or it could not be submitted now.
         """
         with self._mutex:
@@ -234,6 +236,9 @@ class SearchQueue:
                 raise InputError(f"{name}: nothing to resume: it is {record.state}{later}")
             if record.state == "succeeded":
                 raise InputError(f"{name}: nothing to resume: its search came to its end")
+            member = self._team.members.get(record.user)
+            if member and record.priority > member.priority:  # what was allowed when it was submitted
+                record = replace(record, submission=replace(record.submission, priority=member.priority))
             if problem := self.check(record.submission):
                 raise InputError(f"{name}: {problem}")
             resumes = run_exists(self._storage / name)

@@ -124,11 +124,14 @@ export class Chosen {
       const answer = await fetch(`${this.address}/trials/${log.number}/log?after=${log.end}`);
       if (log !== this.log) return;
       if (!answer.ok) return say(this.told, await refusal(answer));
-      const { text, begin, end } = await answer.json();
-      if (!log.end) log.cut = begin ? `, the last ${end - begin} bytes` : "";
+      const { text, begin, end, more } = await answer.json();
+      if (!log.end) {
+        log.cut = begin ? `, the last ${end - begin} bytes` : "";
+        this.output.textContent = "";
+      }
       const nothing = `Trial #${log.number} has printed nothing yet, or its output is gone.`;
       say(this.told, end ? `Output of trial #${log.number}${log.cut}` : nothing);
-      log.end = end || "";
+      log.end = more ? "" : end || ""; // a trial that prints faster than it is read: its end the next time
       if (text) this.append(text);
     } catch {
       // the next one may come through
