@@ -277,7 +277,7 @@ def test_another_budget_ends_the_search_there(running: Start, tmp_path: Path) ->
         ({}, "it needs a limit"),
     ):
         assert problem in search.command("budget", **arguments)["reason"]
-    search.command("budget", trials=5, wall_clock="1h")
+    search.command("budget", trials="+2", wall_clock="1h")
     results = search.stop_all()
     assert len(results.trials) == 5
     assert results.section("budget") == {"trials": 5, "wall_clock": 3600.0}

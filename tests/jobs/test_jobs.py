@@ -508,10 +508,13 @@ def test_all_code_travels_whatever_ray_leaves_out_of_a_folder(job: Job, tmp_path
     for name in (".gitignore", ".rayignore", "lib/net.py", "venv/net.py", "train.py", ".tuner-code"):
         (tmp_path / "sent" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sent" / name).write_text("*" if name.endswith("ignore") else name)
-    os.utime(tmp_path / "sent/train.py", (0, 0))  # before the first date of an archive
     (tmp_path / "sent/train.py").chmod(0o755)
     client = SentCode()
     assert submit_job(client, job, str(tmp_path / "sent"))
+    first = client.package
+    os.utime(tmp_path / "sent/train.py", (0, 0))
+    assert submit_job(client, job, str(tmp_path / "sent"), 2)
+    assert client.package == first, "by its bytes Ray knows what it has"
     (tmp_path / "package.zip").write_bytes(client.package)
     unzip_package(str(tmp_path / "package.zip"), str(tmp_path / "there"), False, False)
     there = {str(path.relative_to(tmp_path / "there")) for path in (tmp_path / "there").rglob("*") if path.is_file()}

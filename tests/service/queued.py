@@ -48,7 +48,7 @@ class Service:
 
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         for _ in range(round(seconds / 10)):
-            self.queue.step()
+            assert self.queue.step() == {}, "no search has a fault"
             self.cluster.advance(10)
             self.clock.now += 10
             if until():

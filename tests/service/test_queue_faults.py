@@ -17,6 +17,7 @@ from tests.service.fake import FakeCluster, FakeSearch
 from tests.service.queued import Service
 from tuner.errors import EnvironmentFailure, InputError, LockLost
 from tuner.jobs.record import Job, Submitter
+from tuner.runs.commands import waiting_commands
 from tuner.service.cluster import JobView
 from tuner.service.queue import SearchQueue
 from tuner.service.team import Team
@@ -109,9 +110,12 @@ def test_a_run_folder_that_cannot_be_read_holds_up_nobody_and_gives_nothing_away
     monkeypatch.setattr(RunFolder, "_opened", unreadable)
     monkeypatch.setattr(fcntl, "flock", unlockable)
     service.queue.stop("b", "ada")
-    service.submit("eve", "e", trials=50)
-    for _ in range(10):
+    for turn in range(20):
+        if turn == 10:  # there was room for "a" to grow into, but nobody would see it
+            assert service.running() == {"a": 4}
+            service.submit("eve", "e", trials=50)
         assert service.queue.step() == {"a": f"{storage.location}/a: Input/output error"}
+        assert waiting_commands(storage / "a")[0] == []
         service.cluster.advance(10)
         service.clock.now += 10
 

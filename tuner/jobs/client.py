@@ -231,12 +231,17 @@ def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 
 
 @contextlib.contextmanager
 def _packed(code: Path) -> Iterator[Path]:
-    """Within: an archive of all files below ``code``. Of a folder, Ray leaves out what .gitignore in it names."""
+    """Within: an archive of all files below ``code``. Of a folder, Ray leaves out what .gitignore in it names.
+
+    The same files always make the same bytes, by which Ray knows what it has already.
+    """
     with tempfile.TemporaryDirectory(prefix="tuner-code-") as folder:
         package = Path(folder) / "code.zip"
-        with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        with zipfile.ZipFile(package, "w") as archive:
             for file in sorted(path for path in code.rglob("*") if path.is_file()):
-                archive.write(file, file.relative_to(code))
+                info = zipfile.ZipInfo(str(file.relative_to(code)))
+                info.external_attr = (file.stat().st_mode & 0xFFFF) << 16
+                archive.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED)
         yield package
 
 

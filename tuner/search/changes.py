@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from tuner.errors import InputError
 from tuner.experiment.spec import Budget
-from tuner.search.orders import NewBudget
+from tuner.search.orders import NewBudget, added
 from tuner.spec.configuration import Configuration, flat, merge, nested
-from tuner.spec.quantities import parse_duration
 from tuner.spec.space import Space
 from tuner.spec.values import brief
 
@@ -73,19 +72,17 @@ def changed_budget(known: Mapping[str, Any], order: NewBudget) -> Budget:
 
 
 def _total(name: str, value: Any, known: Mapping[str, Any]) -> Any:
-    """The new total of one limit. Raises InputError if ``value`` adds to a limit that there is not, or adds nothing."""
-    if not isinstance(value, str) or not value.strip().startswith("+"):
+    """The new total of one limit. Raises InputError if ``value`` adds to a limit that there is not, or too much."""
+    if (more := added(name, value)) is None:
         return value
     before = known.get(name)
     before = before.get("max") if isinstance(before, Mapping) else before
     if before is None:
         raise InputError(f"budget: {name}: {value!r}: there was no limit to add to; give the whole of it")
-    added = value.strip()[1:]
     try:
-        more = parse_duration(added) if name == "wall_clock" else float(added)
-    except ValueError:
-        more = math.nan
-    if not math.isfinite(more):
-        raise InputError(f"budget: {name}: {value!r} is not a number")
-    total = before + more
+        total = before + more
+    except OverflowError:
+        total = math.inf
+    if not math.isfinite(total):
+        raise InputError(f"budget: {name}: {value!r}: there is no number so large")
     return int(total) if name in ("trials", "epochs") and total == int(total) else total

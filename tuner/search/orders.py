@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from tuner.errors import InputError, did_you_mean
 from tuner.spec.model import Model
+from tuner.spec.quantities import parse_duration
 
 
 class Nothing(Model):
@@ -39,9 +41,23 @@ class Clone(OfTrial):
     """Whether it starts from the trial's latest checkpoint."""
 
 
-def _or_more(value: Any, checked: ValidatorFunctionWrapHandler) -> Any:
+def added(limit: str | None, value: Any) -> float | None:
+    """The 20 of ``+20``, which is added to a limit of the budget; None if ``value`` is a new total.
+
+    Raises ValueError at ``+many``.
+    """
+    if not isinstance(value, str) or not value.strip().startswith("+"):
+        return None
+    text = value.strip()[1:]
+    more = float(parse_duration(text) if limit == "wall_clock" else text)
+    if not math.isfinite(more):
+        raise ValueError(f"{value!r} is not finite")
+    return more
+
+
+def _or_more(value: Any, checked: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """``+20`` as it is: the search adds it to what it has when it carries the command out."""
-    return value if isinstance(value, str) and value.strip().startswith("+") else checked(value)
+    return checked(value) if added(info.field_name, value) is None else value
 
 
 _OrMore = WrapValidator(_or_more)
@@ -109,7 +125,8 @@ def _told(do: str, error: ValidationError) -> str:
         return f"{name} is not an argument of it; {did_you_mean(name, allowed) if allowed else 'it has none'}"
     if problem["type"] == "missing":
         return f"it needs {name}"
-    return f"{name}: {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    text = problem["msg"].removeprefix("Value error, ")
+    return f"{name}: {problem['input']!r}: {text[0].lower()}{text[1:]}"
 
 
 @dataclass

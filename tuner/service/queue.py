@@ -22,7 +22,7 @@ from tuner.runs.loading import run_exists
 from tuner.service.accounts import Use, passed
 from tuner.service.cluster import Capacity, Cluster, JobView
 from tuner.service.code_store import CodeStore
-from tuner.service.faults import Faults
+from tuner.service.faults import Faults, of_run
 from tuner.service.interface import SERVICE, Submission
 from tuner.service.jobs import forget_job, job_of, send_limit
 from tuner.service.places import Placement, placed
@@ -296,7 +296,7 @@ class SearchQueue:
     def _pass(self) -> dict[str, str]:
         capacity, jobs = self._cluster.capacity(), self._cluster.jobs()
         logs = self._logs_of_failed(jobs)
-        failures = Faults(self._storage)
+        failures = Faults()
         with self._mutex:
             self._settle(jobs, logs, failures)
             active = [record for record in self._records.values() if record.has_job]
@@ -307,9 +307,11 @@ class SearchQueue:
             self._started(placement, jobs, failures)
             mine = [record for record in self._records.values() if record.has_job]
             left_over = self._left_over(jobs)
+        unseen = {*failures.of_searches}
         for record in mine:
+            limit = None if record.name in unseen else placement.limits.get(record.name)
             with failures.kept(record.name):
-                self._act(record, jobs, found.get(record.name), placement)
+                self._act(record, jobs, found.get(record.name), limit)
         for known_as in left_over:
             with failures.kept():
                 self._cluster.stop(known_as)
@@ -320,11 +322,18 @@ class SearchQueue:
         return failures.of_searches
 
     def _look(self, active: Sequence[Record], capacity: Capacity, failures: Faults) -> dict[str, Standing]:
-        """How searches stand; as before if a run folder cannot be read, so that nobody else gets what it holds."""
-        found = {one.name: self._standings[one.name] for one in active if one.name in self._standings}
+        """How searches stand.
+
+        One whose run folder cannot be read stands as before, so that nobody else gets what it holds, and wants no more.
+        """
+        found: dict[str, Standing] = {}
         for one in active:
-            with failures.kept(one.name):
-                found[one.name] = standing(self._storage / one.name, one.submission, capacity)
+            folder = self._storage / one.name
+            with failures.kept(one.name), of_run(folder):
+                found[one.name] = standing(folder, one.submission, capacity)
+            if one.name not in found and (known := self._standings.get(one.name)):
+                most = max(known.running, min(known.wanted, known.limit or 0))
+                found[one.name] = replace(known, wanted=most)
         return found
 
     def _is_ours(self, job: JobView) -> bool:
@@ -425,14 +434,15 @@ class SearchQueue:
         if changed != record:
             self._keep(changed)
 
-    def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, placement: Placement) -> None:
-        """Does for one search what its record tells."""
+    def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, limit: int | None) -> None:
+        """Does for one search what its record tells. ``limit``: of its trials; None if nothing was decided."""
         if record.state == "stopping":
             self._stop_job(record, jobs)
             return
-        limit = placement.limits.get(record.name)
         if limit is not None and (now is None or now.limit != limit):
-            send_limit(self._storage / record.name, limit)
+            folder = self._storage / record.name
+            with of_run(folder):
+                send_limit(folder, limit)
         if record.state == "starting" and job_id(record.name, record.attempt) not in jobs:
             self._start(record)
 

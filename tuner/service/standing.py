@@ -57,7 +57,7 @@ def standing(folder: RunFolder, submission: Submission, capacity: Capacity) -> S
     live = read_live(folder)
     per_trial = held_by_trial(live)
     whole = max(1, places(submission, capacity, per_trial))
-    if not live or holder(folder) is None:  # what it left when it ran last is not how it stands
+    if not live or holder(folder, surely=True) is None:  # what it left when it ran last is not how it stands
         return Standing(wanted=whole, per_trial=per_trial)
     states = [trial["state"] for trial in live.get("trials", {}).values()]
     open_trials = sum(state != _AT_RUNG for state in states)

@@ -250,14 +250,20 @@ def claims_of(name: str) -> str:
     return f"{name}.d"  # earlier versions had one object of the lock's own name
 
 
-def holder(folder: RunFolder) -> dict[str, Any] | None:
+def holder(folder: RunFolder, *, surely: bool = False) -> dict[str, Any] | None:
     """``pid``, ``host`` and ``time`` of the process that works on ``folder``; None if none does, or none is known.
 
-    Raises OSError if the storage fails. Only looks: the folder may be one in which this process may not write. In an
-    object store it therefore compares the store's clock with that of this host, as good as that is; `locked` does not.
+    Only looks: the folder may be one in which this process may not write. In an object store it therefore compares the
+    store's clock with that of this host, as good as that is; `locked` does not. Raises OSError if an object store
+    fails, and with ``surely`` if a file system does.
     """
     if folder.is_local:
-        return _locked_by(folder / LOCK) if folder.exists(LOCK) else None
+        try:
+            return _locked_by(folder / LOCK) if folder.exists(LOCK) else None
+        except OSError:
+            if surely:
+                raise
+            return None
     place = folder / claims_of(LOCK)
     claims = _claims(place)
     if not claims or time.time() - claims[_latest(claims)].mtime_ns / 1e9 > STALE_AFTER_S:
@@ -278,7 +284,7 @@ def _locked_by(place: RunFolder) -> dict[str, Any] | None:
 
     try:
         file = open_own(place.local_path, os.O_RDONLY)
-    except (FileNotFoundError, PermissionError, EnvironmentFailure):
+    except (FileNotFoundError, EnvironmentFailure):
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
