@@ -128,6 +128,70 @@ def test_a_run_folder_that_cannot_be_read_holds_up_nobody_and_gives_nothing_away
     assert "Input/output" not in service.queue.entry("a").reason
 
 
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of searches whose live.json cannot be read."""
+    names, opened = set[str](), RunFolder._opened
+
+    def failing(folder: RunFolder, name: str) -> object:
+        if name == "live.json" and Path(folder.path).name in names:
+            raise OSError(errno.EIO, "Input/output error")
+        return opened(folder, name)
+
+    monkeypatch.setattr(RunFolder, "_opened", failing)
+    return names
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_search_that_cannot_be_read_before_it_has_begun_keeps_what_it_was_promised(service, unreadable, seen):
+    service.cluster.trials = 50
+    service.queue.set_team(Team(members={"ada": {"priority": 1}, "bob": {}}))
+    service.submit("ada", "a", trials=50, priority=1)
+    service.submit("bob", "b", trials=50)
+    for _ in range(1 + seen):
+        assert service.queue.step() == {}
+    assert service.states() == {"a": "running", "b": "queued"}
+    unreadable.add("a")
+    for _ in range(3):
+        assert list(service.queue.step()) == ["a"]
+    assert service.states() == {"a": "running", "b": "queued"}
+    unreadable.clear()
+    service.run(100)
+    assert service.running() == {"a": 8}
+
+
+def test_no_search_starts_without_a_limit(service, storage, unreadable):
+    commands = Path(storage.path) / "a" / "commands"
+    commands.parent.mkdir(parents=True)
+    commands.write_text("no folder")
+    service.submit("ada", "a", trials=50)
+    assert list(service.queue.step()) == ["a"]
+    commands.unlink()
+    unreadable.add("a")
+    assert list(service.queue.step()) == ["a"]
+    assert service.cluster.starts == []
+    unreadable.clear()
+    assert service.queue.step() == {}
+    assert service.cluster.starts == ["a"]
+    assert [one.arguments for one in waiting_commands(storage / "a")[0]] == [{"trials": 8}]
+
+
+def test_a_limit_that_was_not_read_yet_is_taken_back(service, storage):
+    service.cluster.trials = 50
+    service.submit("ada", "a", trials=50)
+    service.submit("bob", "b", trials=50)
+    service.run(100)
+    assert service.running() == {"a": 4, "b": 4}
+    service.queue.stop("b", "ada")
+    assert service.queue.step() == {}
+    assert service.queue.step() == {}
+    assert [one.arguments for one in waiting_commands(storage / "a")[0]] == [{"trials": 8}]
+    service.submit("eve", "e", trials=50)
+    assert service.queue.step() == {}
+    service.cluster.advance(10)
+    assert service.running() == {"a": 4, "e": 4}
+
+
 def test_what_is_stopped_before_its_job_began_is_not_stopped_on_the_cluster(service):
     service.submit("ada", "a")
     start = service.cluster.start

@@ -238,7 +238,7 @@ def _is_over(status: int, job: Job, ray_is_gone: bool) -> bool:
         return False
     try:
         job.folder.create()
-        return holder(RunFolder.at(job.storage) / job.name) is None
+        return holder(RunFolder.at(job.storage) / job.name, surely=True) is None
     except (OSError, InputError):  # the storage fails
         return False
 

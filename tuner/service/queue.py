@@ -83,6 +83,8 @@ class SearchQueue:
         """What `entries` has last answered, until something of it changes."""
         self._standings: dict[str, Standing] = {}
         """How each search with a job stood at the last look."""
+        self._sent: dict[str, int] = {}
+        """The limit that each search was sent and has not yet told."""
         self._began: float | None = None
 
     @classmethod
@@ -309,9 +311,9 @@ class SearchQueue:
             left_over = self._left_over(jobs)
         unseen = {*failures.of_searches}
         for record in mine:
-            limit = None if record.name in unseen else placement.limits.get(record.name)
-            with failures.kept(record.name):
-                self._act(record, jobs, found.get(record.name), limit)
+            if record.name not in unseen or record.state == "stopping":
+                with failures.kept(record.name):
+                    self._act(record, jobs, found.get(record.name), placement)
         for known_as in left_over:
             with failures.kept():
                 self._cluster.stop(known_as)
@@ -324,16 +326,23 @@ class SearchQueue:
     def _look(self, active: Sequence[Record], capacity: Capacity, failures: Faults) -> dict[str, Standing]:
         """How searches stand.
 
-        One whose run folder cannot be read stands as before, so that nobody else gets what it holds, and wants no more.
+        A limit that was sent counts from then on, if it is higher than the one that the search knows of. A search whose
+        run folder cannot be read keeps what it may hold, and wants no more.
         """
         found: dict[str, Standing] = {}
+        sent = {one.name: self._sent[one.name] for one in active if one.name in self._sent}
         for one in active:
-            folder = self._storage / one.name
+            folder, known = self._storage / one.name, self._standings.get(one.name)
             with failures.kept(one.name), of_run(folder):
-                found[one.name] = standing(folder, one.submission, capacity)
-            if one.name not in found and (known := self._standings.get(one.name)):
-                most = max(known.running, min(known.wanted, known.limit or 0))
-                found[one.name] = replace(known, wanted=most)
+                found[one.name] = known = standing(folder, one.submission, capacity)
+                if known.limit == sent.get(one.name):
+                    sent.pop(one.name, None)
+            if one.name in sent:
+                known = known or Standing(wanted=sent[one.name])
+                found[one.name] = known = replace(known, limit=max(sent[one.name], known.limit or 0))
+            if one.name in failures.of_searches and known is not None:
+                found[one.name] = replace(known, wanted=max(known.running, min(known.wanted, known.limit or 0)))
+        self._sent = sent
         return found
 
     def _is_ours(self, job: JobView) -> bool:
@@ -434,15 +443,17 @@ class SearchQueue:
         if changed != record:
             self._keep(changed)
 
-    def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, limit: int | None) -> None:
-        """Does for one search what its record tells. ``limit``: of its trials; None if nothing was decided."""
+    def _act(self, record: Record, jobs: Mapping[str, JobView], now: Standing | None, placement: Placement) -> None:
+        """Does for one search what its record tells."""
         if record.state == "stopping":
             self._stop_job(record, jobs)
             return
+        limit = placement.limits.get(record.name)
         if limit is not None and (now is None or now.limit != limit):
             folder = self._storage / record.name
             with of_run(folder):
                 send_limit(folder, limit)
+            self._sent[record.name] = limit
         if record.state == "starting" and job_id(record.name, record.attempt) not in jobs:
             self._start(record)
 
