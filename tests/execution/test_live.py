@@ -20,6 +20,7 @@ def test_a_search_of_30_trials_fits_on_the_screen_and_leaves_it_clean(
     tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_module, "REDRAW_S", 0.02)
+    monkeypatch.setattr(live_module, "SHARE", 1.0)  # else the whole search may pass between two drawings
     screens: list[list[str]] = []
 
     class Watched(live_module.LiveProgress):
@@ -30,7 +31,7 @@ def test_a_search_of_30_trials_fits_on_the_screen_and_leaves_it_clean(
     live = live_on(terminal, Watched)
     spec = {
         "trainable": f"{HERE}/toys.py:quadratic",
-        "params": {"epochs": 9},
+        "params": {"epochs": 9, "seconds": 0.05},
         "search_space": {"x": {"uniform": [0, 1]}},
         "objective": {"metric": "score", "mode": "max"},
         "scheduler": {"kind": "asha", "grace_period": 1, "time_attr": "epoch", "max_t": 9, "reduction_factor": 3},
