@@ -209,24 +209,29 @@ def submit_job(client: JobSubmissionClient, job: Job, code: str, attempt: int = 
 
     Raises EnvironmentFailure if it refuses it.
     """
-    give_up = time.monotonic() + AGENT_S
     with _packed(Path(code)) as package:
-        while True:
-            try:
-                client.submit_job(
-                    entrypoint=job.command,
-                    submission_id=job_id(job.name, attempt),
-                    runtime_env={"working_dir": str(package), "env_vars": job.environment},
-                    metadata={STORAGE_KEY: job.storage, _BY: job.submitter.who},
-                )
-            except RuntimeError as error:
-                if "already exists" in str(error):
-                    return False
-                if "No available agent" not in str(error) or time.monotonic() > give_up:
-                    raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
-                time.sleep(1)  # the head has only just started
-            else:
-                return True
+        return _submit(client, job, package, attempt)
+
+
+def _submit(client: JobSubmissionClient, job: Job, package: Path, attempt: int) -> bool:
+    """As `submit_job`, with the code as an archive."""
+    give_up = time.monotonic() + AGENT_S
+    while True:
+        try:
+            client.submit_job(
+                entrypoint=job.command,
+                submission_id=job_id(job.name, attempt),
+                runtime_env={"working_dir": str(package), "env_vars": job.environment},
+                metadata={STORAGE_KEY: job.storage, _BY: job.submitter.who},
+            )
+        except RuntimeError as error:
+            if "already exists" in str(error):
+                return False
+            if "No available agent" not in str(error) or time.monotonic() > give_up:
+                raise EnvironmentFailure(f"the cluster refuses the job: {' '.join(str(error).split())}") from None
+            time.sleep(1)  # the head has only just started
+        else:
+            return True
 
 
 @contextlib.contextmanager

@@ -324,25 +324,20 @@ class SearchQueue:
         return failures.of_searches
 
     def _look(self, active: Sequence[Record], capacity: Capacity, failures: Faults) -> dict[str, Standing]:
-        """How searches stand.
-
-        A limit that was sent counts from then on, if it is higher than the one that the search knows of. A search whose
-        run folder cannot be read keeps what it may hold, and wants no more.
-        """
+        """How searches stand, with the limits that they were sent; as before if a run folder cannot be read."""
         found: dict[str, Standing] = {}
-        sent = {one.name: self._sent[one.name] for one in active if one.name in self._sent}
+        not_told: dict[str, int] = {}
         for one in active:
-            folder, known = self._storage / one.name, self._standings.get(one.name)
+            folder, sent, now = self._storage / one.name, self._sent.get(one.name), self._standings.get(one.name)
             with failures.kept(one.name), of_run(folder):
-                found[one.name] = known = standing(folder, one.submission, capacity)
-                if known.limit == sent.get(one.name):
-                    sent.pop(one.name, None)
-            if one.name in sent:
-                known = known or Standing(wanted=sent[one.name])
-                found[one.name] = known = replace(known, limit=max(sent[one.name], known.limit or 0))
-            if one.name in failures.of_searches and known is not None:
-                found[one.name] = replace(known, wanted=max(known.running, min(known.wanted, known.limit or 0)))
-        self._sent = sent
+                now = standing(folder, one.submission, capacity)
+                sent = None if now.limit == sent else sent
+            if sent is not None:
+                not_told[one.name] = sent
+                now = (now or Standing(wanted=sent)).promised(sent)
+            if now is not None:
+                found[one.name] = now.unseen() if one.name in failures.of_searches else now
+        self._sent = not_told
         return found
 
     def _is_ours(self, job: JobView) -> bool:

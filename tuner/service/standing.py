@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.runs.diagnose import held_by_trial, read_live
 from tuner.service.cluster import Capacity
@@ -33,6 +33,14 @@ class Standing:
     per_trial: Mapping[str, float] = field(default_factory=dict)
     """What all workers of one trial hold, as the search itself tells. Empty before it has begun: a share of a GPU is
     measured then, and ``gpu: auto`` decided."""
+
+    def promised(self, limit: int) -> Standing:
+        """It was sent that limit and may not know it yet: it may hold as much as the higher one lets it."""
+        return replace(self, limit=max(limit, self.limit or 0))
+
+    def unseen(self) -> Standing:
+        """Its run folder cannot be read now: it keeps what it may hold, and wants no more."""
+        return replace(self, wanted=max(self.running, min(self.wanted, self.limit or 0)))
 
 
 def amount(submission: Submission, unit: str, now: Standing | None = None) -> float:
