@@ -245,7 +245,7 @@ def test_a_plus_that_adds_nothing(name: str, value: str, problem: str) -> None:
     [("trials", "+many"), ("trials", "+inf"), ("cost", "+nan"), ("wall_clock", "+soon"), ("epochs", "+1e400")],
 )
 def test_a_plus_without_a_number_is_not_sent(folder: RunFolder, name: str, value: str) -> None:
-    with pytest.raises(InputError, match=rf"^budget: {name}: '\{value}': "):
+    with pytest.raises(InputError, match=rf"^budget: {name}: '\{value}': it adds no number: write \+"):
         command(folder, "budget", {name: value}, wait_s=0)
     assert waiting_commands(folder) == ([], [])
 

@@ -49,9 +49,13 @@ def added(limit: str | None, value: Any) -> float | None:
     if not isinstance(value, str) or not value.strip().startswith("+"):
         return None
     text = value.strip()[1:]
-    more = float(parse_duration(text) if limit == "wall_clock" else text)
+    try:
+        more = float(parse_duration(text) if limit == "wall_clock" else text)
+    except ValueError:
+        more = math.nan
     if not math.isfinite(more):
-        raise ValueError(f"{value!r} is not finite")
+        example = "+30m" if limit == "wall_clock" else "+20"
+        raise ValueError(f"it adds no number: write {example}")
     return more
 
 
